@@ -1,0 +1,91 @@
+# Every target that needs .venv makes it first; GNU make 3.81 is enough.
+# make PYTHON=python3.13 TARGET chooses the Python; otherwise the newest one found.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?=
+# one stamp for each PYTHON asked for: asking for another one makes .venv anew
+READY := $(VENV)/.ready$(if $(PYTHON),-$(subst /,_,$(PYTHON)))
+CANDIDATES := $(if $(PYTHON),$(PYTHON),$(BIN)/python python3.14 python3.13 python3.12 python3.11 python3)
+
+step = @printf '\n== %s\n' '$(1)'
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format format-check lint types contracts tests quick-tests setup clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+demo: $(READY) ## the guided tour: real tools called through the real gate, no key, no network
+	@$(BIN)/python examples/tour.py
+
+test: format-check lint types contracts tests ## everything that must hold (-j2 runs the steps side by side)
+
+check: format-check lint types contracts quick-tests ## the same without the tests marked slow
+
+bench: $(READY) ## the table of speeds, as ratios against floors
+	@$(BIN)/python -m benchmarks
+
+format: $(READY) ## format the code and mend what the linter can
+	$(call step,format)
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+format-check: $(READY) ## step: is the code formatted?
+	$(call step,format: ruff format --check)
+	@$(BIN)/ruff format --check --diff --quiet . && echo 'All files are formatted.'
+
+lint: $(READY) ## step: ruff
+	$(call step,lint: ruff check)
+	@$(BIN)/ruff check .
+
+types: $(READY) ## step: mypy --strict
+	$(call step,types: mypy --strict)
+	@$(BIN)/mypy --strict
+
+contracts: $(READY) ## step: the import contracts
+	$(call step,contracts: import-linter)
+	@$(BIN)/lint-imports --no-logo
+
+tests: $(READY) ## step: all tests
+	$(call step,tests: pytest)
+	@$(BIN)/pytest
+
+quick-tests: $(READY) ## step: the tests not marked slow
+	$(call step,tests: pytest without the slow ones)
+	@$(BIN)/pytest -m 'not slow'
+
+setup: $(READY) ## make .venv and nothing else
+
+clean: ## remove .venv, caches and build results
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# A candidate counts only if it runs (a version manager's shim may not) and can make a venv.
+# A .venv that works is kept and brought up to date, unless PYTHON asks for another.
+$(READY): pyproject.toml constraints.txt
+	@if uv --version >/dev/null 2>&1; then uv=yes; needs='sys'; else uv=; needs='sys, ensurepip, venv'; fi; \
+	python=; \
+	for candidate in $(CANDIDATES); do \
+		python=$$("$$candidate" -c "import $$needs; sys.version_info >= (3, 11) or sys.exit(1); print(sys._base_executable)" 2>/dev/null) && break; \
+		python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo 'make: looked for a Python 3.11 or newer to make $(VENV) with: $(CANDIDATES).' >&2; \
+		echo 'None of them is there, runs, is new enough and has the venv module.' >&2; \
+		echo 'Install one (on Debian and Ubuntu with python3-venv), or name one: make PYTHON=/path/to/python3' >&2; \
+		exit 1; \
+	fi; \
+	if [ "$$candidate" != '$(BIN)/python' ]; then \
+		echo "== setup: $(VENV) with $$("$$python" --version)"; \
+		rm -rf $(VENV); \
+		if [ "$$uv" ]; then uv venv --quiet --seed --python "$$python" $(VENV); else "$$python" -m venv $(VENV); fi || exit 1; \
+	fi; \
+	if [ "$$uv" ]; then \
+		echo '== setup: installing forge and its tools with uv (the versions of constraints.txt)'; \
+		uv pip install --quiet --python $(BIN)/python -e '.[dev]' -c constraints.txt; \
+	else \
+		echo '== setup: installing forge and its tools with pip (the versions of constraints.txt; a minute or so)'; \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]' -c constraints.txt; \
+	fi || exit 1; \
+	touch $@

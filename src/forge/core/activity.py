@@ -1,0 +1,173 @@
+"""Delivers events to whoever listens: in order, and so that no listener can harm the work it watches."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from forge.core.events import Event
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Any], Awaitable[None] | None]
+
+SLOW = 0.05  # seconds: a plain handler that takes longer once is moved to a thread of its own
+BACKLOG = 10_000  # events kept for a listener that does not keep up; older ones are dropped and counted
+
+
+class ActivityStream:
+    """One a session. Plain handlers run at once on the event loop's thread, async ones in a task of their own."""
+
+    def __init__(self) -> None:
+        self.listening = False  # events are only built when someone listens
+        self._listeners: tuple[_Listener, ...] = ()
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._loop: Any = None  # where events of worker threads are delivered
+        self._loop_thread = 0
+
+    def subscribe(self, handler: Handler, *types: type[Event] | str) -> Callable[[], None]:
+        """Call `handler` for these event classes or wire names (all, if none or "*"). Returns the unsubscribe."""
+        listener = _Listener(handler, types)
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+            self.listening = True
+
+        def unsubscribe() -> None:
+            listener.active = False
+            with self._lock:
+                self._listeners = tuple(one for one in self._listeners if one is not listener)
+                self.listening = bool(self._listeners)
+
+        return unsubscribe
+
+    def attach(self) -> None:
+        """From now on events of other threads are delivered on the running loop."""
+        import asyncio  # heavy: `forge tool list` never gets here
+
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+
+    def emit(self, event: Event) -> None:
+        """Deliver to everyone who listens. Never raises."""
+        if not self.listening:
+            return
+        if self._loop is not None and threading.get_ident() != self._loop_thread:
+            try:
+                self._loop.call_soon_threadsafe(self._deliver, event)
+            except RuntimeError:  # that loop is over
+                self._loop = None
+            else:
+                return
+        self._deliver(event)
+
+    async def drain(self, timeout: float = 5.0) -> bool:
+        """Wait until every listener has seen what was emitted so far; False when time ran out."""
+        import asyncio
+
+        end = time.monotonic() + timeout
+        await asyncio.sleep(0)
+        while any(listener.waiting for listener in self._listeners):
+            if time.monotonic() > end:
+                return False
+            await asyncio.sleep(0.001)
+        return True
+
+    def _deliver(self, event: Event) -> None:
+        with self._lock:
+            self._seq += 1
+            object.__setattr__(event, "seq", self._seq)
+        for listener in self._listeners:
+            listener.take(event)
+
+
+class _Listener:
+    """One handler, and what it still has to see."""
+
+    def __init__(self, handler: Handler, types: tuple[type[Event] | str, ...]) -> None:
+        for wanted in types:
+            if not (isinstance(wanted, str) or (isinstance(wanted, type) and issubclass(wanted, Event))):
+                raise TypeError(f"subscribe({wanted!r}): pass event classes, wire names or '*'")
+        self.handler = handler
+        self.classes = tuple(wanted for wanted in types if not isinstance(wanted, str))
+        self.names = frozenset(wanted for wanted in types if isinstance(wanted, str))
+        self.everything = not types or "*" in self.names
+        self.active = True
+        self.is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
+        )
+        self.backlog: deque[Event] = deque(maxlen=BACKLOG)
+        self.busy = False
+        self._task: Any = None
+        self._thread_queue: queue.Queue[Event] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        return self.active and (self.busy or bool(self.backlog) or bool(self._thread_queue and self._thread_queue.unfinished_tasks))
+
+    def take(self, event: Event) -> None:
+        if not self.active or not (self.everything or isinstance(event, self.classes) or event.type in self.names):
+            return
+        if self.is_async:
+            self.backlog.append(event)
+            self._start_task()
+        elif self._thread_queue is not None:
+            try:
+                self._thread_queue.put_nowait(event)
+            except queue.Full:
+                log.warning("listener %r does not keep up; %s dropped", self.handler, event.type)
+        else:
+            started = time.perf_counter()
+            self._call(event)
+            if time.perf_counter() - started > SLOW and self.active:
+                self._move_to_thread()
+
+    def _call(self, event: Event) -> None:
+        try:
+            self.handler(event)
+        except BaseException:  # a listener must never break the work it watches, SystemExit included
+            log.exception("listener %r failed on %s", self.handler, event.type)
+
+    def _move_to_thread(self) -> None:
+        log.warning("listener %r takes over %d ms; it goes on in a thread of its own", self.handler, SLOW * 1000)
+        waiting = self._thread_queue = queue.Queue(BACKLOG)
+
+        def work() -> None:
+            while self.active:
+                event = waiting.get()
+                if self.active:
+                    self._call(event)
+                waiting.task_done()
+
+        threading.Thread(target=work, name="forge-listener", daemon=True).start()
+
+    def _start_task(self) -> None:
+        import asyncio  # heavy: only where an async handler exists
+
+        if self.busy:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # no loop yet: seen at the next event inside one
+            return
+        self.busy = True
+        self._task = loop.create_task(self._see_backlog())
+
+    async def _see_backlog(self) -> None:
+        try:
+            while self.backlog and self.active:
+                event = self.backlog.popleft()
+                try:
+                    await self.handler(event)  # type: ignore[misc]
+                except Exception:
+                    log.exception("listener %r failed on %s", self.handler, event.type)
+                except (SystemExit, KeyboardInterrupt):
+                    log.exception("listener %r tried to end the program on %s", self.handler, event.type)
+        finally:
+            self.busy = False

@@ -1,0 +1,289 @@
+"""What a model sent, made right: read, mended where nothing is lost, explained where something is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.spec import JsonSchema
+
+MOST_PROBLEMS = 10
+LONGEST_PROBLEM = 160
+LONGEST_ERROR = 1_500  # characters, so that an error with its example stays under 2 kB
+
+Path = tuple[str | int, ...]
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with the arguments, in no validator's own terms."""
+
+    path: Path
+    kind: str  # type, missing, unknown, choice, or "" for whatever `message` says
+    expected: str = ""  # for a type: its JSON name; for a choice: the choices
+    value: Any = None
+    message: str = ""
+
+
+class Mended(dict[str, Any]):
+    """Validated arguments that were not quite what was sent."""
+
+    __slots__ = ("ignored", "mended")
+
+    def __init__(self, values: Mapping[str, Any], mended: list[str], ignored: list[str]) -> None:
+        super().__init__(values)
+        self.mended = mended
+        self.ignored = ignored
+
+
+Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
+"""Validated arguments, or what is wrong with them."""
+
+
+def read(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+    """The arguments as plain JSON data. Broken JSON is reported with its position, never run as `{}`."""
+    from pydantic_core import from_json, to_json  # heavy: paid at the first call, not at import
+
+    try:
+        text = arguments if isinstance(arguments, str | bytes) else to_json(arguments, inf_nan_mode="constants")
+        data = from_json(text, allow_inf_nan=False) if text else {}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _unreadable(arguments, error) from None
+    if not isinstance(data, dict):
+        raise ToolError(
+            f"the arguments are {article(json_type(data))}, not an object",
+            ErrorKind.VALIDATION,
+            'Send one JSON object with the parameters by name, like {"name": "value"}.',
+        )
+    return data
+
+
+def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]) -> Any:
+    """Mend what only needs a lossless repair; a `Mended`, or the problems that are left."""
+    mended: list[str] = []
+    left = problems
+    for _ in range(3):  # a mended value may show what is wrong inside it
+        done = [note for problem in left if (note := _mend(data, problem, schema, aliases))]
+        if not done:
+            return left
+        mended += done
+        checked = check(data)
+        if not isinstance(checked, list):
+            return Mended(checked, mended, [])
+        left = checked
+    return left
+
+
+def explain(name: str, problems: list[Problem], schema: JsonSchema, aliases: Mapping[str, str]) -> ToolError:
+    """Every wrong field with its path, near names and choices; then a call that is right."""
+    lines = list(dict.fromkeys(_line(problem, schema, aliases)[:LONGEST_PROBLEM] for problem in _merged(problems)))
+    shown = lines[:MOST_PROBLEMS]
+    if len(lines) > len(shown):
+        shown.append(f"and {len(lines) - len(shown)} more")
+    return ToolError("; ".join(shown)[:LONGEST_ERROR], ErrorKind.VALIDATION, f"Example: {example(name, schema)}")
+
+
+def example(name: str, schema: JsonSchema) -> str:
+    """A call that holds every required parameter, the way a model would write it."""
+    return f"{name}({', '.join(f'{key}={json.dumps(value)}' for key, value in example_arguments(schema).items())})"
+
+
+def example_arguments(schema: JsonSchema) -> dict[str, Any]:
+    properties = schema.get("properties") or {}
+    required = schema.get("required") or list(properties)[:1]
+    return {key: _example_value(properties.get(key, {}), schema, 0) for key in required}
+
+
+def json_type(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "object" if isinstance(value, Mapping) else "array"
+
+
+def article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeio" else f"a {noun}"
+
+
+def near(name: str, names: Iterable[str], most: int = 3) -> list[str]:
+    """The names that someone who wrote `name` may have meant."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    folded = {known.casefold(): known for known in names}
+    return [folded[hit] for hit in get_close_matches(name.casefold()[:100], folded, n=most, cutoff=0.6)]
+
+
+def shown_path(path: Path) -> str:
+    """`tags[1].name`"""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text[:80] or "arguments"
+
+
+def _unreadable(arguments: Mapping[str, Any] | str, error: Exception) -> ToolError:
+    words = str(error)[:200]
+    if isinstance(arguments, str):
+        place = re.search(r"column (\d+)", words)
+        at = int(place.group(1)) if place else 0
+        line = arguments.splitlines()[0] if "\n" not in arguments[:200] else arguments
+        excerpt = line[max(0, at - 30) : at + 10] if "line 1 " in words else ""
+        near_it = f", near {json.dumps(excerpt)}" if excerpt else ""
+        return ToolError(
+            f"the arguments are not valid JSON: {words}{near_it}",
+            ErrorKind.VALIDATION,
+            "Send one complete JSON object with the parameters by name.",
+        )
+    return ToolError(f"the arguments cannot be written as JSON: {words}", ErrorKind.VALIDATION, "Send plain JSON values only.")
+
+
+def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
+    """Repair one problem in place; what was done, or nothing."""
+    if problem.kind == "unknown":
+        return _rename(data, problem, schema, aliases)
+    if problem.kind != "type" or not problem.path:
+        return ""
+    holder: Any = data
+    key = problem.path[-1]
+    try:
+        for part in problem.path[:-1]:
+            holder = holder[part]
+        value = holder[key]
+    except (KeyError, IndexError, TypeError):  # moved by an earlier repair
+        return ""
+    where = shown_path(problem.path)
+    if value is None and len(problem.path) == 1 and key not in (schema.get("required") or ()):
+        del holder[key]
+        return f"{where}: null → the default"
+    new = _converted(value, problem.expected)
+    if new is None:
+        return ""
+    holder[key] = new
+    return f"{where}: {_brief(value)} → {_brief(new)}"
+
+
+def _rename(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
+    if len(problem.path) != 1:
+        return ""
+    key = str(problem.path[0])
+    folded = {known.casefold(): known for known in schema.get("properties") or ()}
+    right = aliases.get(key) or folded.get(key.casefold(), "")
+    if not right or right in data:
+        return ""
+    data[right] = data.pop(key)
+    return f"{key} → {right}"
+
+
+def _converted(value: Any, expected: str) -> Any:
+    """The same value as the expected type, or None where something would be lost."""
+    if isinstance(value, str):
+        return _from_text(value, expected)
+    if expected == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if expected == "array" and isinstance(value, int | float) and not isinstance(value, bool):
+        return [value]
+    return None
+
+
+def _from_text(text: str, expected: str) -> Any:
+    stripped = text.strip()
+    if expected == "integer":
+        return int(stripped.partition(".")[0]) if _WHOLE.fullmatch(stripped) else None
+    if expected == "number":
+        return float(stripped) if _DECIMAL.fullmatch(stripped) else None
+    if expected == "boolean":
+        return {"true": True, "false": False}.get(stripped.lower())
+    if expected == "array":
+        parsed = _parsed(stripped, "[")
+        return parsed if isinstance(parsed, list) else [text]
+    if expected == "object":
+        parsed = _parsed(stripped, "{")
+        return parsed if isinstance(parsed, dict) else None
+    return None
+
+
+def _parsed(text: str, opening: str) -> Any:
+    from pydantic_core import from_json
+
+    if not text.startswith(opening):
+        return None
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return None
+
+
+def _merged(problems: list[Problem]) -> Iterable[Problem]:
+    """Type problems of one place become one: a union reports every branch it tried."""
+    by_path: dict[tuple[Path, str], Problem] = {}
+    for problem in problems:
+        key = (problem.path, problem.kind or problem.message)
+        known = by_path.get(key)
+        if known and known.kind == "type" and problem.expected not in known.expected.split(" or "):
+            problem = known._replace(expected=f"{known.expected} or {problem.expected}")
+        by_path[key] = problem
+    return by_path.values()
+
+
+def _line(problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
+    where = shown_path(problem.path)
+    if problem.kind == "type":
+        return f"{where}: expected {problem.expected}, got {json_type(problem.value)} {_brief(problem.value)}"
+    if problem.kind == "missing":
+        return f"{where}: required, but missing"
+    if problem.kind == "choice":
+        hint = near(problem.value, re.findall(r"'([^']*)'", problem.expected), 1) if isinstance(problem.value, str) else []
+        meant = f'; did you mean "{hint[0]}"?' if hint else ""
+        return f"{where}: {_brief(problem.value)} is not one of {problem.expected}{meant}"
+    if problem.kind == "unknown":
+        known = list(schema.get("properties") or ()) if len(problem.path) == 1 else []
+        hint = near(str(problem.path[-1]), [*known, *aliases], 1)
+        meant = f'did you mean "{aliases.get(hint[0], hint[0])}"?' if hint else f"known are {', '.join(known) or 'none'}" if known or len(problem.path) == 1 else ""
+        return f"{where}: unknown argument{'; ' + meant if meant else ''}"
+    return f"{where}: {problem.message}, got {_brief(problem.value)}" if problem.value is not None else f"{where}: {problem.message}"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, list | dict) and len(value) > 3:
+        return f"of {len(value)} entries"
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= 40 else f"{value[:40]}…", ensure_ascii=False)
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
+        return f"of {value.bit_length()} bits"
+    return json.dumps(value, default=str, ensure_ascii=False)[:60]
+
+
+def _example_value(schema: Any, root: JsonSchema, depth: int) -> Any:
+    if not isinstance(schema, Mapping) or depth > 4:
+        return "…"
+    if isinstance(ref := schema.get("$ref"), str):
+        return _example_value((root.get("$defs") or {}).get(ref.rpartition("/")[2], {}), root, depth + 1)
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    for key in ("enum", "examples"):
+        if schema.get(key):
+            return schema[key][0]
+    for key in ("anyOf", "oneOf"):
+        if schema.get(key):
+            return _example_value(schema[key][0], root, depth + 1)
+    kind = schema.get("type", "string")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object":
+        return {key: _example_value((schema.get("properties") or {}).get(key), root, depth + 1) for key in schema.get("required", ())}
+    if kind == "array":
+        return [_example_value(schema.get("items", {}), root, depth + 1)]
+    if kind in ("integer", "number"):
+        return schema.get("minimum", 1)
+    return {"boolean": True, "null": None}.get(kind, "…")

@@ -1,0 +1,89 @@
+"""Work that goes on after a tool returned: tracked, and completed exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from forge.core.context import ToolContext, Work
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+
+log = logging.getLogger("forge.tools")
+
+Finish = Callable[[ToolContext, ToolResult], Awaitable[None]]
+
+
+class BackgroundWork:
+    """An executor's open work. `finish` gets every result, once."""
+
+    def __init__(self, finish: Finish) -> None:
+        self._finish = finish
+        self._tasks: set[asyncio.Task[Any]] = set()  # asyncio keeps only weak references
+
+    def go_on(self, ctx: ToolContext, work: Work) -> None:
+        if not callable(work) and not inspect.isawaitable(work):
+            raise TypeError(f"background({work!r}): pass a coroutine, or a function that returns one")
+        log.info("%s goes on in the background", ctx.call.name)
+        self._keep(self._until_done(ctx, work))
+
+    def completion(self, ctx: ToolContext) -> Completion:
+        return Completion(self, ctx)
+
+    async def settled(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is under way; False when time ran out."""
+        mine = {task for task in self._tasks if task.get_loop() is asyncio.get_running_loop()}
+        if not mine:
+            return True
+        _, waiting = await asyncio.wait(mine, timeout=timeout)
+        return not waiting and await self.settled(timeout)
+
+    def cancel(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    def complete(self, ctx: ToolContext, result: ToolResult) -> None:
+        self._keep(self._finish(ctx, result))
+
+    async def _until_done(self, ctx: ToolContext, work: Work) -> None:
+        complete = Completion(self, ctx)
+        try:
+            complete(await (work() if callable(work) else work))
+        except asyncio.CancelledError:
+            stopped = ToolError("its background work was cancelled", ErrorKind.CANCELLED)
+            complete(ToolResult.failed(stopped, during=ctx.call.name))
+            raise
+        except BaseException as error:  # SystemExit in a task would end the program
+            complete(ToolResult.failed(error, during=ctx.call.name))
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Completion:
+    """The one end of a call's background work, from whatever thread it is told; later ones are ignored."""
+
+    def __init__(self, owner: BackgroundWork, ctx: ToolContext) -> None:
+        self._owner = owner
+        self._ctx = ctx
+        self._loop = asyncio.get_running_loop()
+        self._done = False
+        self._lock = threading.Lock()
+
+    def __call__(self, value: object) -> None:
+        with self._lock:
+            if self._done:
+                log.debug("%s completed more than once; only the first counts", self._ctx.call.name)
+                return
+            self._done = True
+        result = ToolResult.of(value)
+        try:
+            self._loop.call_soon_threadsafe(self._owner.complete, self._ctx, result)
+        except RuntimeError:
+            log.warning("%s completed after its event loop was closed; its result is lost", self._ctx.call.name)

@@ -1,0 +1,139 @@
+"""What a tool knows about the call it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from forge.core.activity import ActivityStream
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import Event, ToolOutput, ToolProgress
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+from forge.core.spec import Permission, PermissionName, ToolSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Who is talking, and where. The same for every call of a turn."""
+
+    session_id: str = "local"
+    message_id: str = ""  # the turn: calls of one model message share it
+    agent: str = "main"
+    channel: str = ""
+    chat_id: str = ""
+    workspace: Path = field(default_factory=Path.cwd)
+    user: str = ""
+
+
+class Gate(Protocol):
+    """Decides whether a call may do something to a target. Raises `ToolError` if not."""
+
+    async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None: ...
+
+
+class ClosedGate:
+    """Refuses everything: the default, so that nothing is permitted by accident."""
+
+    async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
+        raise ToolError(
+            f"{permission} {target}".rstrip() + " is not permitted: nothing guards this call",
+            ErrorKind.PERMISSION,
+            "Run it through an executor whose steps include authorize(gate).",
+        )
+
+
+class Runnable(Protocol):
+    """What the context needs of a tool."""
+
+    spec: ToolSpec
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]: ...
+
+
+Work = Awaitable[object] | Callable[[], Awaitable[object]]
+
+
+class Background(Protocol):
+    """Where work goes on after its call returned: the executor's."""
+
+    def go_on(self, ctx: ToolContext, work: Work) -> None: ...
+    def completion(self, ctx: ToolContext) -> Callable[[object], None]: ...
+
+
+_EVERYONE = ActivityStream()  # nobody listens here
+_CLOSED = ClosedGate()
+_NOWHERE = Scope(workspace=Path())
+
+
+class ToolContext:
+    """One call on its way through the steps into the tool. Per call, so nothing in it is shared."""
+
+    __slots__ = ("_background", "activity", "arguments", "call", "cancelled", "gate", "scope", "spec", "tool")
+
+    def __init__(
+        self,
+        call: ToolCall,
+        tool: Runnable,
+        arguments: Mapping[str, Any],
+        scope: Scope = _NOWHERE,
+        activity: ActivityStream = _EVERYONE,
+        gate: Gate = _CLOSED,
+        background: Background | None = None,
+    ) -> None:
+        self.call = call
+        self.tool = tool
+        self.spec = tool.spec
+        self.arguments = arguments  # validated; `call.arguments` is what was sent
+        self.scope = scope
+        self.activity = activity
+        self.gate = gate
+        self.cancelled = False  # set when time is up or the run was stopped: for tools that look now and then
+        self._background = background
+
+    def replace(self, **fields: Any) -> ToolContext:
+        """A changed copy, for a step to pass on."""
+        copy = ToolContext(self.call, self.tool, self.arguments, self.scope, self.activity, self.gate, self._background)
+        for name, value in fields.items():
+            setattr(copy, name, value)
+        return copy
+
+    @property
+    def key(self) -> str:
+        """The stable idempotency key of this call: the same when the call is run again after a crash."""
+        return f"{self.scope.session_id}/{self.scope.message_id}/{self.call.id}"
+
+    def emit(self, event: Event) -> None:
+        object.__setattr__(event, "session", self.scope.session_id)
+        object.__setattr__(event, "agent", self.scope.agent)
+        self.activity.emit(event)
+
+    def output(self, text: str) -> None:
+        """Show a piece of output while the tool still runs."""
+        if self.activity.listening:
+            self.emit(ToolOutput(self.call, text))
+
+    def progress(self, title: str, **data: Any) -> None:
+        """Say what the tool is doing now."""
+        if self.activity.listening:
+            self.emit(ToolProgress(self.call, title, data))
+
+    async def require(self, permission: Permission | PermissionName, target: str = "") -> None:
+        """Ask for something the arguments did not reveal. Raises `ToolError` if refused."""
+        await self.gate.require(self, Permission(permission), target)
+
+    def background(self, work: Work, note: str) -> ToolResult:
+        """Let `work` go on after the tool returned; its result arrives once, as `ToolCompleted`."""
+        self._owner().go_on(self, work)
+        return ToolResult(for_llm=note, pending=True)
+
+    def completion(self) -> Callable[[object], None]:
+        """A callback for work that ends somewhere else: the first value it gets is the result of that work."""
+        return self._owner().completion(self)
+
+    def _owner(self) -> Background:
+        if self._background is None:
+            raise RuntimeError("background work needs an executor; this context has none")
+        return self._background

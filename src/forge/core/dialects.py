@@ -1,0 +1,142 @@
+"""One spec, every provider's spelling of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forge.core.spec import JsonSchema, ToolSpec
+
+_NOT_STRICT = {"default", "format", "minLength", "maxLength", "examples", "uniqueItems", "patternProperties", "deprecated"}
+_GEMINI = {
+    *("type", "format", "description", "nullable", "enum", "items", "properties", "required", "anyOf"),
+    *("minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength", "pattern", "propertyOrdering", "title"),
+}
+
+
+def openai(spec: ToolSpec) -> dict[str, Any]:
+    return spec.to_function()
+
+
+def openai_strict(spec: ToolSpec) -> dict[str, Any]:
+    """With `strict: true` where the schema fits OpenAI's rules for it, plain where it does not."""
+    plain = spec.to_function()
+    try:
+        parameters = _strict(plain["function"]["parameters"])
+    except _DoesNotFit:
+        return plain
+    return {"type": "function", "function": {**plain["function"], "parameters": parameters, "strict": True}}
+
+
+def anthropic(spec: ToolSpec) -> dict[str, Any]:
+    return {"name": spec.name, "description": spec.description, "input_schema": _parameters(spec)}
+
+
+def gemini(spec: ToolSpec) -> dict[str, Any]:
+    """Gemini takes a subset of JSON Schema without references."""
+    definition: dict[str, Any] = {"name": spec.name, "description": spec.description}
+    parameters = _parameters(spec)
+    if parameters["properties"]:
+        definition["parameters"] = _gemini(parameters, parameters, ())
+    return definition
+
+
+def mcp(spec: ToolSpec) -> dict[str, Any]:
+    reads = not spec.permissions - {"read"}
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "inputSchema": _parameters(spec),
+        "annotations": {
+            "readOnlyHint": reads,
+            "destructiveHint": not reads,
+            "idempotentHint": spec.idempotent,
+            "openWorldHint": "network" in spec.permissions,
+        },
+    }
+
+
+DIALECTS: Mapping[str, Callable[[ToolSpec], dict[str, Any]]] = {
+    "openai": openai,
+    "openai-strict": openai_strict,
+    "anthropic": anthropic,
+    "gemini": gemini,
+    "mcp": mcp,
+}
+
+
+class _DoesNotFit(Exception):
+    pass
+
+
+def _parameters(spec: ToolSpec) -> dict[str, Any]:
+    return {"type": "object", "properties": {}, **spec.parameters}
+
+
+def _strict(schema: Any) -> Any:
+    """Every property required (optional ones nullable), no others allowed."""
+    if not isinstance(schema, Mapping):
+        return schema
+    if schema.get("type") == "object" and schema.get("additionalProperties", False) is not False:
+        raise _DoesNotFit  # a free-form object
+    if "oneOf" in schema or "allOf" in schema or "not" in schema or "prefixItems" in schema:
+        raise _DoesNotFit
+    out = {key: value for key, value in schema.items() if key not in _NOT_STRICT}
+    if "anyOf" in out:
+        out["anyOf"] = [_strict(branch) for branch in out["anyOf"]]
+    if "items" in out:
+        out["items"] = _strict(out["items"])
+    if "$defs" in out:
+        out["$defs"] = {name: _strict(item) for name, item in out["$defs"].items()}
+    if out.get("type") == "object":
+        required = set(schema.get("required", ()))
+        properties = schema.get("properties", {})
+        out["properties"] = {
+            name: _strict(item) if name in required else _nullable(_strict(item)) for name, item in properties.items()
+        }
+        out["required"] = list(properties)
+        out["additionalProperties"] = False
+    elif not {"type", "anyOf", "$ref", "enum", "const"} & out.keys():
+        raise _DoesNotFit  # anything at all
+    return out
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    if {"type": "null"} in schema.get("anyOf", ()):
+        return schema
+    described = {key: schema[key] for key in ("description",) if key in schema}
+    bare = {key: value for key, value in schema.items() if key != "description"}
+    return {**described, "anyOf": [*bare.get("anyOf", [bare]), {"type": "null"}]}
+
+
+def _gemini(schema: Any, root: JsonSchema, inside: tuple[str, ...]) -> Any:
+    if not isinstance(schema, Mapping):
+        return {"type": "string"}
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        if reference in inside:
+            return {"type": "object", "description": "the same shape again"}
+        target = root.get("$defs", {}).get(reference.rpartition("/")[2], {})
+        return {**_gemini(target, root, (*inside, reference)), **_kept(schema, ("description",))}
+    out = _kept(schema, _GEMINI)
+    if "const" in schema:
+        out["enum"] = [schema["const"]]
+    if "enum" in out:
+        out["enum"], out["type"] = [str(one) for one in out["enum"]], "string"
+    if out.get("format") not in (None, "date-time", "enum", "int32", "int64", "float", "double"):
+        del out["format"]
+    branches = [branch for branch in schema.get("anyOf", schema.get("oneOf", ())) if branch != {"type": "null"}]
+    if branches:
+        out["nullable"] = len(branches) < len(schema.get("anyOf", schema.get("oneOf", ())))
+        out.pop("anyOf", None)
+        shown = [_gemini(branch, root, inside) for branch in branches]
+        out |= shown[0] if len(shown) == 1 else {"anyOf": shown}
+    if "items" in schema or "prefixItems" in schema:
+        out["items"] = _gemini(schema.get("items", {"type": "string"}), root, inside)
+    if "properties" in schema:
+        out["properties"] = {name: _gemini(item, root, inside) for name, item in schema["properties"].items()}
+    return out
+
+
+def _kept(schema: Mapping[str, Any], keys: Any) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key in keys}

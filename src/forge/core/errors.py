@@ -1,0 +1,54 @@
+"""What can go wrong while a tool runs, in words a model can act on.
+
+ToolError                 raise it inside a tool; it reaches the model as written
+DefinitionError           a tool that cannot be defined: said once, where it is defined
+  DuplicateToolError      two tools want the same name
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorKind(StrEnum):
+    """Who has to act on a failure: the caller, the person, or us."""
+
+    VALIDATION = "validation_error"
+    USER = "user_error"
+    SYSTEM = "system_error"
+    PERMISSION = "permission_error"
+    SECURITY = "security_error"
+    NOT_FOUND = "not_found"
+    TIMEOUT = "timeout"
+    RATE_LIMITED = "rate_limited"
+    CONFIG = "config_error"
+    CANCELLED = "cancelled"
+
+
+class ToolError(Exception):
+    """Raise this inside a tool to report a failure the model can recover from.
+
+    `passing=True` says that nothing happened and the same call may work in a moment: only such failures are retried.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        kind: ErrorKind | str = ErrorKind.USER,
+        suggestion: str = "",
+        *,
+        passing: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = ErrorKind(kind)
+        self.suggestion = suggestion
+        self.passing = passing
+
+
+class DefinitionError(TypeError):
+    """A tool cannot be made of this; the message says what to write instead."""
+
+
+class DuplicateToolError(DefinitionError):
+    """Two tools want the same name."""

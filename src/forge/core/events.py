@@ -1,0 +1,133 @@
+"""What happens, as data: one class an event, one wire name a class."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult, plain, sendable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events. `type` is the name on the wire; the stream fills in `seq`, the scope the rest."""
+
+    type: ClassVar[str] = "event"
+    at: float = field(default_factory=time.time)
+    seq: int = 0
+    session: str = ""
+    agent: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The wire form: `{event, ts, seq, session, agent, call?, …}`, safe to dump as JSON."""
+        wire: dict[str, Any] = {
+            "event": self.type,
+            "ts": self.at,
+            "seq": self.seq,
+            "session": self.session,
+            "agent": self.agent,
+        }
+        for name in (f.name for f in fields(self) if f.name not in _COMMON):
+            wire[name] = _on_the_wire(getattr(self, name))
+        return wire
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted(Event):
+    type: ClassVar[str] = "tool_call_start"
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput(Event):
+    """A piece of output while the tool still runs."""
+
+    type: ClassVar[str] = "tool_output_chunk"
+    call: ToolCall
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress(Event):
+    type: ClassVar[str] = "tool_progress"
+    call: ToolCall
+    title: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailed(Event):
+    """The call failed; its `ToolFinished` follows at once."""
+
+    type: ClassVar[str] = "error"
+    call: ToolCall
+    error: str
+    error_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished(Event):
+    """The call has its result, good or bad: exactly one for every `ToolStarted`."""
+
+    type: ClassVar[str] = "tool_call_end"
+    call: ToolCall
+    success: bool
+    result: ToolResult
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCompleted(Event):
+    """Background work of an earlier call is over."""
+
+    type: ClassVar[str] = "tool_completed"
+    call: ToolCall
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionAsked(Event):
+    type: ClassVar[str] = "permission_asked"
+    call: ToolCall
+    permission: str
+    target: str
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionAnswered(Event):
+    type: ClassVar[str] = "permission_answered"
+    call: ToolCall
+    answer: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta(Event):
+    """A piece of the model's text."""
+
+    type: ClassVar[str] = "text_delta"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished(Event):
+    """The model spoke and its calls are answered."""
+
+    type: ClassVar[str] = "turn_finished"
+    turn: int
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+
+_COMMON = frozenset(f.name for f in fields(Event))
+
+
+def _on_the_wire(value: Any) -> Any:
+    if isinstance(value, ToolCall):
+        return {"id": value.id, "name": value.name, "arguments": plain(value.arguments)}
+    if isinstance(value, ToolResult):
+        return value.to_dict()
+    return sendable(value) if isinstance(value, str) else plain(value)

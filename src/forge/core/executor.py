@@ -1,0 +1,272 @@
+"""Runs a call: through the steps, into the tool, out as a result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from forge.core.activity import ActivityStream
+from forge.core.arguments import Mended
+from forge.core.background import BackgroundWork
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import Event, ToolCompleted, ToolFailed, ToolFinished, ToolStarted
+from forge.core.messages import ToolCall
+from forge.core.registry import ToolRegistry
+from forge.core.result import ToolResult, text_of
+from forge.core.secrets import Secrets
+from forge.core.tool import Tool
+
+log = logging.getLogger("forge.tools")
+
+Next = Callable[[ToolContext], Awaitable[ToolResult]]
+Step = Callable[[ToolContext, Next], Awaitable[ToolResult]]
+"""One concern around every call: look, change the context, call `proceed`, look at the result.
+
+A step may carry `applies(spec) -> bool`, asked once a tool; `screens = True`, when it also wants the results that did
+not come from running the tool (refusals, background work); and `clear_turn(session_id)`, `clear_state(session_id)`.
+"""
+
+
+class _Entry(NamedTuple):
+    tool: Tool
+    run: Next
+    screen: Callable[[ToolContext, ToolResult], Awaitable[ToolResult]]
+
+
+class ToolExecutor:
+    """The one way a call is run. Never raises, except to be cancelled.
+
+    `steps` has no default: leaving out `authorize` is a decision. `secrets` are masked in the log.
+    """
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        steps: Iterable[Step],
+        activity: ActivityStream | None = None,
+        secrets: Secrets | None = None,
+    ) -> None:
+        self.registry = registry
+        self.steps = tuple(steps)
+        self.activity = activity or ActivityStream()
+        self.secrets = secrets or Secrets()
+        self.background = BackgroundWork(self._completed)
+        self._entries: dict[str, _Entry] = {}
+        self._version = registry.version
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def execute(self, call: ToolCall, scope: Scope) -> ToolResult:
+        """Run one call to its result. Exactly one end event follows every start event."""
+        if self._version != self.registry.version:
+            self._entries, self._version = {}, self.registry.version
+        tool, run, screen = self._entries.get(call.name) or self._entry(call.name)
+        watched = self.activity.listening or log.isEnabledFor(logging.INFO)
+        ctx = ToolContext(call, tool, {}, scope, self.activity, background=self.background)
+        if watched:
+            return await self._watched(ctx, run, screen)
+        return await self._run(ctx, run, screen)
+
+    async def execute_all(self, calls: Sequence[ToolCall], scope: Scope) -> list[ToolResult]:
+        """One turn's calls, side by side where allowed; order kept; one result a call, always.
+
+        A tool with `parallel=False` runs alone, after the calls before it and before those after it. What ends the turn
+        runs last.
+        """
+        results: list[ToolResult | None] = [None] * len(calls)
+        for batch in self._batches(calls):
+            if len(batch) == 1:
+                results[batch[0]] = await self.execute(calls[batch[0]], scope)
+                continue
+            done = await asyncio.gather(*(self.execute(calls[index], scope) for index in batch))
+            for index, result in zip(batch, done, strict=True):
+                results[index] = result
+        return [result for result in results if result is not None]
+
+    def clear_turn(self, session_id: str = "") -> None:
+        """A new turn: what was called before may be called again. Without a session: for all of them."""
+        for step in self.steps:
+            getattr(step, "clear_turn", _nothing)(session_id)
+
+    def clear_state(self, session_id: str = "") -> None:
+        """Forget everything steps remember of a session: repeats, loops, files, limits."""
+        for step in self.steps:
+            getattr(step, "clear_state", _nothing)(session_id)
+
+    async def _run(self, ctx: ToolContext, run: Next, screen: Any) -> ToolResult:
+        try:
+            arguments = ctx.arguments = ctx.tool.parse(ctx.call.arguments)
+            result = await run(ctx)
+        except Exception as error:
+            return await self._refused(ctx, error, screen)
+        if type(arguments) is Mended:
+            noted = {"mended": arguments.mended, "ignored_arguments": arguments.ignored}
+            return result.with_data(**{key: value for key, value in noted.items() if value})
+        return result
+
+    async def _watched(self, ctx: ToolContext, run: Next, screen: Any) -> ToolResult:
+        """The same, with events and a log."""
+        if self._loop is not asyncio.get_running_loop():
+            self.activity.attach()
+            self._loop = asyncio.get_running_loop()
+        started = time.perf_counter()
+        ctx.emit(ToolStarted(ctx.call))
+        log.debug("%s started", ctx.call.name)
+        try:
+            result = await self._run(ctx, run, screen)
+        except BaseException as error:
+            cancelled = ToolError("it was cancelled before it ended", ErrorKind.CANCELLED)
+            self._ended(ctx, ToolResult.failed(cancelled, during=readable(ctx.call)).with_error(error), started)
+            raise
+        self._ended(ctx, result, started)
+        return result
+
+    def _ended(self, ctx: ToolContext, result: ToolResult, started: float) -> None:
+        seconds = time.perf_counter() - started
+        if result.failure is not None:
+            ctx.emit(ToolFailed(ctx.call, result.failure.message, str(result.failure.kind)))
+            words = self.secrets.mask_all(result.failure.message)
+            log.warning("%s failed after %.3f s: %s (%s)", ctx.call.name, seconds, words, result.failure.kind)
+        else:
+            log.info("%s finished in %.3f s", ctx.call.name, seconds)
+        ctx.emit(ToolFinished(ctx.call, result.success, result, seconds))
+
+    async def _refused(self, ctx: ToolContext, error: Exception, screen: Any) -> ToolResult:
+        """An exception on the way becomes a result that the screening steps see like any other."""
+        try:
+            return await screen(ctx, _failed(ctx, error))  # type: ignore[no-any-return]
+        except Exception as broken:
+            log.exception("a step failed while screening the failure of %s", ctx.call.name)
+            return ToolResult.error(f"{ctx.call.name}: {type(error).__name__}, then {type(broken).__name__}", ErrorKind.SYSTEM)
+
+    async def _completed(self, ctx: ToolContext, result: ToolResult) -> None:
+        """Background work is over: its result passes the same screens, then is told."""
+        late = ctx.replace(call=ctx.call)
+        try:
+            result = await self._entry(ctx.call.name).screen(late, result)
+        except Exception as error:
+            result = ToolResult.failed(error, during=ctx.call.name)
+        log.info("%s completed in the background", ctx.call.name)
+        event: Event = ToolCompleted(ctx.call, result)
+        ctx.emit(event)
+
+    def _entry(self, name: str) -> _Entry:
+        """The chain of a tool, composed once from the steps that apply to its spec."""
+        tool = self.registry.find(name)
+        run: Next = _terminal(tool)
+        screening: list[Step] = []
+        for step in reversed(self.steps):
+            if getattr(step, "applies", _always)(tool.spec):
+                run = _around(step, run)
+                if getattr(step, "screens", False):
+                    screening.append(step)
+        entry = _Entry(tool, run, _screen(screening))
+        if name in self.registry or tool.spec.name in self.registry:
+            self._entries[name] = entry
+        return entry
+
+    def _batches(self, calls: Sequence[ToolCall]) -> list[list[int]]:
+        batches: list[list[int]] = []
+        last: list[list[int]] = []
+        open_batch = False
+        for index, call in enumerate(calls):
+            spec = self.registry.find(call.name).spec
+            if spec.ends_turn:
+                last.append([index])
+            elif spec.parallel and open_batch:
+                batches[-1].append(index)
+            else:
+                batches.append([index])
+                open_batch = spec.parallel
+        return batches + last
+
+
+def readable(call: ToolCall) -> str:
+    """`file_read(path="a.txt")`, the way the model would write it."""
+    if isinstance(call.arguments, str):
+        text = call.arguments.strip()
+        return f"{call.name}({text[:80]}{'…' if len(text) > 80 else ''})"
+    shown = []
+    for name, value in list(call.arguments.items())[:8]:
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        except (ValueError, TypeError, RecursionError):
+            text = type(value).__name__
+        shown.append(f"{name}={text[:80]}{'…' if len(text) > 80 else ''}")
+    return f"{call.name}({', '.join(shown)})"
+
+
+def _terminal(tool: Tool) -> Next:
+    """Into the tool. Whatever it raises is its result: SystemExit and friends end the call, not the program."""
+
+    async def invoke(ctx: ToolContext) -> ToolResult:
+        try:
+            return await tool.invoke(ctx.arguments, ctx)
+        except Exception as error:
+            return _failed(ctx, error)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                ctx.cancelled = True
+                raise
+            return _failed(ctx, ToolError("it cancelled itself", ErrorKind.CANCELLED))
+        except GeneratorExit as error:
+            return _failed(ctx, error)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt) and not _raised_by_code(error):
+                raise  # a person pressed Ctrl-C
+            return _failed(ctx, error)
+
+    return invoke
+
+
+def _failed(ctx: ToolContext, error: BaseException) -> ToolResult:
+    log_id = ""
+    if not ctx.spec.expose_errors and not isinstance(error, ToolError):
+        log_id = uuid4().hex[:8]
+        log.error("error %s in %s: %s", log_id, ctx.call.name, text_of(error), exc_info=error)
+    return ToolResult.failed(error, during=readable(ctx.call), log_id=log_id)
+
+
+def _raised_by_code(error: KeyboardInterrupt) -> bool:
+    """Whether a `raise` statement is at the origin; a signal interrupts whatever instruction was running."""
+    import dis  # only when it happens
+
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return True
+    return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
+
+
+def _around(step: Step, inner: Next) -> Next:
+    return lambda ctx: step(ctx, inner)
+
+
+def _screen(steps: list[Step]) -> Callable[[ToolContext, ToolResult], Awaitable[ToolResult]]:
+    """The screening steps around a result that is there already; `steps` are innermost first."""
+
+    async def screen(ctx: ToolContext, result: ToolResult) -> ToolResult:
+        async def there(_: ToolContext) -> ToolResult:
+            return result
+
+        run: Next = there
+        for step in steps:
+            run = _around(step, run)
+        return await run(ctx)
+
+    return screen
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+def _nothing(_: str) -> None:
+    return None

@@ -1,0 +1,163 @@
+"""The tools an agent has, by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from forge.core.dialects import DIALECTS
+from forge.core.errors import DefinitionError, DuplicateToolError
+from forge.core.spec import Permission, PermissionName, ToolSpec
+from forge.core.tool import Tool, tool, unknown
+
+ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
+"""Tools that need something kept open: an MCP server, an HTTP client, a watched folder."""
+
+CONVERSATION = frozenset({"task_completion", "ask_question", "converse"})
+"""They hand over to the person: once registered, they can be neither replaced nor removed."""
+
+
+class ToolRegistry(Mapping[str, Tool]):
+    """A mapping of names to tools. Names are unique; replacing one is said out loud.
+
+    Writers copy, so readers never wait and never see half a change; every change counts up `version`.
+    """
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
+        self._lock = threading.RLock()
+        self._tools: dict[str, Tool] = {}
+        self._names: dict[str, str] = {}  # every name and alias -> canonical name
+        self._revealed: dict[str, dict[str, int]] = {}  # session -> hidden tool -> turns left
+        self._definitions: dict[tuple[str, frozenset[str]], list[dict[str, Any]]] = {}
+        self.version = 0
+        self.add(*tools)
+
+    def add(self, *tools: Tool | Callable[..., Any], replace: bool = False) -> None:
+        """Register tools; plain functions are decorated on the way in. All of them, or none."""
+        added = [item if isinstance(item, Tool) else tool(item) for item in tools]
+        with self._lock:
+            known, names = dict(self._tools), dict(self._names)
+            for one in added:
+                if not isinstance(getattr(one, "spec", None), ToolSpec):
+                    raise DefinitionError(f"{one!r} has no spec: a Tool subclass defines `run`, or sets `self.spec`")
+                _take(one, known, names, replace=replace)
+            for one in added:
+                one.reset()
+            self._tools, self._names = known, names
+            self._changed()
+
+    def remove(self, name: str) -> None:
+        """Forget a tool, by its name or an alias."""
+        with self._lock:
+            canonical = self._names[name]
+            if canonical in CONVERSATION:
+                raise DefinitionError(f"tool {canonical!r} hands over to the person and cannot be removed")
+            self._tools = {key: value for key, value in self._tools.items() if key != canonical}
+            self._names = {key: value for key, value in self._names.items() if value != canonical}
+            self._changed()
+
+    def find(self, name: str) -> Tool:
+        """Like `[]`, but an unknown name finds a tool that explains the mistake."""
+        found = self._tools.get(name)
+        if found is None:
+            canonical = self._names.get(name)
+            found = self._tools.get(canonical) if canonical else None
+        return found if found is not None else unknown(name, self._names)
+
+    def select(self, keep: Callable[[ToolSpec], bool]) -> ToolRegistry:
+        """A new registry with the tools whose spec passes: read-only, production, one skill's."""
+        chosen = ToolRegistry()
+        chosen._tools = {name: one for name, one in self._tools.items() if keep(one.spec)}
+        chosen._names = {alias: name for alias, name in self._names.items() if name in chosen._tools}
+        return chosen
+
+    def enabled(self, permissions: Iterable[Permission | PermissionName]) -> ToolRegistry:
+        """Only the tools that need nothing beyond these permissions."""
+        granted = frozenset(map(Permission, permissions))
+        return self.select(lambda spec: spec.permissions <= granted)
+
+    def group(self, name: str) -> ToolRegistry:
+        """Only the tools of a group, such as `search`, `read`, `write` or `code-agent`."""
+        return self.select(lambda spec: name in spec.groups)
+
+    async def ready(self) -> None:
+        """Await every definition that is built asynchronously."""
+        for one in tuple(self._tools.values()):
+            await one.ready()
+
+    def specs(self, session_id: str = "") -> list[ToolSpec]:
+        """What a model is shown in this session: everything that is not hidden, and what was revealed."""
+        revealed = self._revealed.get(session_id, {})
+        return [one.spec for name, one in self._tools.items() if not one.spec.hidden or name in revealed]
+
+    def definitions(self, dialect: str = "openai", session_id: str = "") -> list[dict[str, Any]]:
+        """The specs in a provider's spelling, in order of registration; built once a version."""
+        key = (dialect, frozenset(self._revealed.get(session_id, ())))
+        built = self._definitions.get(key)
+        if built is None:
+            try:
+                spell = DIALECTS[dialect]
+            except KeyError:
+                raise ValueError(f"unknown dialect {dialect!r}; known are {', '.join(DIALECTS)}") from None
+            built = [spell(spec) for spec in self.specs(session_id)]
+            self._definitions[key] = built
+        return list(built)
+
+    def summaries(self) -> list[str]:
+        """One line a tool, for people and prompts."""
+        return [f"- `{spec.name}` - {spec.description.partition(chr(10))[0]}" for spec in self.specs()]
+
+    @property
+    def count(self) -> int:
+        return len(self._tools)
+
+    def reveal(self, names: Iterable[str], session_id: str = "", turns: int = 5) -> None:
+        """Show hidden tools to the model for a few turns of a session."""
+        with self._lock:
+            shown = dict(self._revealed.get(session_id, {}))
+            shown.update({name: turns for name in names if name in self._tools and self._tools[name].spec.hidden})
+            self._revealed = {**self._revealed, session_id: shown}
+
+    def next_turn(self, session_id: str = "") -> None:
+        """A turn went by: what was revealed long enough ago is hidden again."""
+        if session_id not in self._revealed:
+            return
+        with self._lock:
+            left = {name: turns - 1 for name, turns in self._revealed[session_id].items() if turns > 1}
+            others = {key: value for key, value in self._revealed.items() if key != session_id}
+            self._revealed = {**others, session_id: left} if left else others
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._definitions = {}
+
+    def __getitem__(self, name: str) -> Tool:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __repr__(self) -> str:
+        return f"<ToolRegistry of {len(self)} tools>"
+
+
+def _take(one: Tool, known: dict[str, Tool], names: dict[str, str], *, replace: bool) -> None:
+    name = one.spec.name
+    old = known.get(name)
+    if old is not None and name in CONVERSATION and old is not one:
+        raise DuplicateToolError(f"tool {name!r} hands over to the person and cannot be replaced")
+    if old is not None and not replace:
+        raise DuplicateToolError(f"tool {name!r} is already registered; pass replace=True to replace it")
+    for alias in [key for key, value in names.items() if value == name] if old is not None else ():
+        del names[alias]
+    for alias in (name, *one.spec.aliases):
+        taken = names.get(alias)
+        if taken is not None and taken != name:
+            raise DuplicateToolError(f"tool {name!r}: the name {alias!r} already belongs to {taken!r}; choose another")
+        names[alias] = name
+    known[name] = one

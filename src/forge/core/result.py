@@ -1,0 +1,239 @@
+"""What a tool gives back: one value, three readers (model, person, program)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from forge.core.errors import ErrorKind, ToolError
+
+_LONGEST_MESSAGE = 2_000  # characters of an unexpected exception's text
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """Binary content that travels beside the text."""
+
+    media_type: str
+    data: bytes
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call failed and what to try next."""
+
+    message: str
+    kind: ErrorKind = ErrorKind.SYSTEM
+    suggestion: str = ""
+    passing: bool = False  # nothing happened; the same call may work in a moment
+    cause: BaseException | None = field(default=None, repr=False, compare=False)  # for logs, never serialised
+
+    def text(self) -> str:
+        return f"{self.message}\n{self.suggestion}" if self.suggestion else self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """The only thing an execution returns."""
+
+    for_llm: str
+    for_user: str = ""  # shown to the person unless `silent`
+    silent: bool = False
+    title: str = ""  # one line for a UI
+    data: Mapping[str, Any] = field(default_factory=dict)  # for programs; the model never sees it
+    attachments: tuple[Attachment, ...] = ()
+    failure: Failure | None = None
+    pending: bool = False  # work goes on in the background; a `ToolCompleted` event follows
+
+    def __post_init__(self) -> None:
+        if not self.for_llm and self.failure is not None:
+            object.__setattr__(self, "for_llm", self.failure.text())
+
+    @property
+    def is_error(self) -> bool:
+        return self.failure is not None
+
+    @property
+    def success(self) -> bool:
+        return self.failure is None
+
+    @classmethod
+    def text(cls, text: str) -> ToolResult:
+        return cls(for_llm=text)
+
+    @classmethod
+    def quiet(cls, text: str) -> ToolResult:
+        """For the model alone."""
+        return cls(for_llm=text, silent=True)
+
+    @classmethod
+    def started(cls, text: str) -> ToolResult:
+        """Work goes on in the background."""
+        return cls(for_llm=text, pending=True)
+
+    @classmethod
+    def for_both(cls, text: str) -> ToolResult:
+        """The same text for the model and the person."""
+        return cls(for_llm=text, for_user=text)
+
+    @classmethod
+    def error(cls, message: str, kind: ErrorKind | str = ErrorKind.USER, suggestion: str = "") -> ToolResult:
+        return cls(for_llm="", failure=Failure(message, ErrorKind(kind), suggestion))
+
+    def with_error(self, error: BaseException) -> ToolResult:
+        """This result, marked as failed by `error`, which is kept for the log."""
+        failure = self.failure or Failure(self.for_llm or text_of(error))
+        return replace(self, failure=replace(failure, cause=error))
+
+    def with_data(self, **entries: Any) -> ToolResult:
+        """This result with further entries for programs."""
+        return replace(self, data={**self.data, **entries})
+
+    @classmethod
+    def of(cls, value: object) -> ToolResult:
+        """Turn whatever a tool function returned into a result. Never raises."""
+        kind = type(value)
+        if kind is str:
+            return cls(for_llm=value if value.isascii() else sendable(value))  # type: ignore[attr-defined, arg-type]
+        if kind is int:
+            return cls(for_llm=_number(value))  # type: ignore[arg-type]
+        if value is None:
+            return cls(for_llm="Done.")
+        if isinstance(value, ToolResult):
+            return value
+        if isinstance(value, Attachment):
+            return cls(for_llm=f"[{value.media_type}, {len(value.data)} bytes] {value.name}".rstrip(), attachments=(value,))
+        if isinstance(value, bytes | bytearray | memoryview):
+            return cls.of(Attachment("application/octet-stream", bytes(value)))
+        return _of_structure(value)
+
+    @classmethod
+    def failed(cls, error: BaseException, *, during: str, log_id: str = "") -> ToolResult:
+        """Turn an exception into words. `during` is the call, so that the model sees what it sent.
+
+        With a `log_id` the words of an unexpected exception are withheld and found in the log under that id.
+        """
+        if isinstance(error, ToolError):
+            failure = Failure(error.message, error.kind, error.suggestion, error.passing, error)
+        elif log_id:
+            failure = Failure(f"failed unexpectedly; the log explains error {log_id}", cause=error)
+        else:
+            failure = Failure(text_of(error), cause=error)
+        return cls(for_llm=f"{during}: {failure.text()}", failure=failure)
+
+    def preview(self, max_lines: int = 3) -> list[str]:
+        """A few lines for a UI."""
+        if self.failure is not None:
+            hint = [f"Suggestion: {self.failure.suggestion}"] if self.failure.suggestion else []
+            return [f"Error: {self.failure.message}", *hint]
+        lines = (self.for_user or self.for_llm).splitlines()
+        return lines if len(lines) <= max_lines else [*lines[:max_lines], "…"]
+
+    def to_dict(self, *, id: str = "", name: str = "") -> dict[str, Any]:
+        """The wire form, safe to dump as JSON. The cause of a failure stays here."""
+        from base64 import b64encode  # only where results leave the process
+
+        wire: dict[str, Any] = {
+            "id": id,
+            "name": name,
+            "success": self.success,
+            "is_error": self.is_error,
+            "for_llm": sendable(self.for_llm),
+            "silent": self.silent,
+            "async": self.pending,
+            "title": sendable(self.title),
+            "data": plain(self.data),
+            "attachments": [
+                {"name": a.name, "media_type": a.media_type, "data": b64encode(a.data).decode()}
+                for a in self.attachments
+            ],
+            "error": "",
+        }
+        if self.for_user:
+            wire["for_user"] = sendable(self.for_user)
+        if self.failure is not None:
+            wire["error"] = sendable(self.failure.message)
+            wire["error_type"] = str(self.failure.kind)
+            if self.failure.suggestion:
+                wire["suggestion"] = sendable(self.failure.suggestion)
+        return wire
+
+    @classmethod
+    def from_dict(cls, wire: Mapping[str, Any]) -> ToolResult:
+        """The result that `to_dict` wrote."""
+        from base64 import b64decode
+
+        failure = None
+        if wire.get("is_error"):
+            failure = Failure(wire.get("error", ""), ErrorKind(wire["error_type"]), wire.get("suggestion", ""))
+        return cls(
+            for_llm=wire["for_llm"],
+            for_user=wire.get("for_user", ""),
+            silent=wire.get("silent", False),
+            title=wire.get("title", ""),
+            data=wire.get("data") or {},
+            attachments=tuple(
+                Attachment(a["media_type"], b64decode(a["data"]), a.get("name", "")) for a in wire.get("attachments", ())
+            ),
+            failure=failure,
+            pending=wire.get("async", False),
+        )
+
+
+def text_of(error: BaseException) -> str:
+    """`ValueError: the words`, whatever the exception's own `__str__` does."""
+    try:
+        words = str(error)
+    except BaseException as broken:  # an exception may lie about itself in any way
+        words = f"(its text could not be read: {type(broken).__name__})"
+    kind = type(error).__name__
+    text = f"{kind}: {words}" if words else kind
+    return sendable(text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…")
+
+
+def sendable(text: str) -> str:
+    """The text without lone surrogates, which no provider and no file accepts."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def plain(value: object) -> Any:
+    """Any value as data that JSON can hold; what cannot be held is described."""
+    from pydantic_core import to_jsonable_python  # heavy: only for results that leave the process
+
+    try:
+        return to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
+    except (ValueError, RecursionError, TypeError):
+        from reprlib import Repr
+
+        described = Repr().repr(value)
+        return {"unserialisable": described} if isinstance(value, Mapping) else described
+
+
+def _number(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError:  # past Python's limit of digits
+        return hex(value)
+
+
+def _of_structure(value: object) -> ToolResult:
+    from pydantic_core import to_json  # heavy: plain text and numbers do without
+
+    try:
+        text = to_json(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64").decode()
+        data = plain(value)
+    except BaseException as error:  # cyclic, too deep, or an object whose own serialiser fails
+        from reprlib import Repr
+
+        try:
+            text = Repr().repr(value)
+        except BaseException as broken:
+            text = f"({type(value).__name__} that cannot be shown: {type(broken).__name__})"
+        return ToolResult(for_llm=sendable(text), data={"warning": f"not valid JSON: {text_of(error)}"})
+    return ToolResult(for_llm=text, data=data if isinstance(data, dict) else {})

@@ -1,0 +1,70 @@
+"""Runs plain functions and generators for a tool, beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forge.core.context import ToolContext
+from forge.core.result import ToolResult
+from forge.core.threads import in_thread
+
+
+async def run_plain(function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+    """On a daemon thread; the result is made there too, so that a large one does not hold up the loop."""
+    try:
+        value = await in_thread(lambda: _result_of(function(**arguments)))
+    except asyncio.CancelledError:
+        ctx.cancelled = True  # the thread cannot be stopped from outside, but it can look
+        raise
+    return ToolResult.of(await value) if asyncio.iscoroutine(value) else value
+
+
+async def run_generator(
+    function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext, *, is_async: bool
+) -> ToolResult:
+    """Every piece is shown as it comes; together they are the result, unless one of them is a `ToolResult`."""
+    pieces = _Pieces(ctx)
+    if not is_async:
+        return await run_plain(lambda: pieces.all_of(function(**arguments)), {}, ctx)
+    stream = function(**arguments)
+    try:
+        async for piece in stream:
+            pieces.take(piece)
+    finally:
+        await stream.aclose()
+    return pieces.result()
+
+
+class _Pieces:
+    def __init__(self, ctx: ToolContext) -> None:
+        self.ctx = ctx
+        self.texts: list[str] = []
+        self.final: ToolResult | None = None
+
+    def take(self, piece: Any) -> None:
+        if isinstance(piece, ToolResult):
+            self.final = piece
+            return
+        text = piece if isinstance(piece, str) else ToolResult.of(piece).for_llm
+        self.texts.append(text)
+        self.ctx.output(text)
+
+    def all_of(self, generator: Any) -> ToolResult:
+        try:
+            while not self.ctx.cancelled:
+                self.take(next(generator))
+        except StopIteration as stop:
+            if isinstance(stop.value, ToolResult):
+                self.final = stop.value
+        finally:
+            generator.close()
+        return self.result()
+
+    def result(self) -> ToolResult:
+        return self.final or ToolResult.of("".join(self.texts) or None)
+
+
+def _result_of(value: Any) -> Any:
+    return value if asyncio.iscoroutine(value) else ToolResult.of(value)

@@ -1,0 +1,108 @@
+"""Raw JSON Schemas: refused when a tool could not live with them, compiled when they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forge.core.arguments import Mended, Problem, explain, read, repair
+from forge.core.errors import DefinitionError
+from forge.core.spec import JsonSchema, ToolSpec
+
+DEEPEST = 100
+MOST_NODES = 10_000
+
+
+def check_schema(name: str, schema: Any) -> None:
+    """Raise `DefinitionError`, naming the tool, for a schema that is invalid, remote or too large."""
+    if not isinstance(schema, Mapping):
+        raise DefinitionError(f"tool {name!r}: its parameters are {type(schema).__name__}, not a JSON Schema object")
+    if schema.get("type", "object") != "object":
+        raise DefinitionError(f"tool {name!r}: its schema has type {schema.get('type')!r}; parameters are always an object")
+    _check_size(name, schema)
+    import jsonschema_rs  # heavy: only where raw schemas exist
+
+    try:
+        jsonschema_rs.validator_for(dict(schema), offline=True)
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise DefinitionError(f"tool {name!r}: invalid schema: {str(error).splitlines()[0][:300]}") from None
+
+
+def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
+    """The `parse` of a tool that has a schema but no Python signature."""
+    import jsonschema_rs
+
+    schema = spec.parameters
+    properties = schema.get("properties") or {}
+    takes_more = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
+    forbids_more = schema.get("additionalProperties") is False
+    validator = _validator(jsonschema_rs, dict(schema))
+    folded = {name.casefold() for name in properties}
+
+    def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+        unknown = [] if takes_more or forbids_more else [key for key in data if key not in properties]
+        renamed = [Problem((key,), "unknown") for key in unknown if key in spec.argument_aliases or key.casefold() in folded]
+        if validator.is_valid(data) and not renamed:
+            return {key: value for key, value in data.items() if key not in unknown} if unknown else data
+        return renamed + [problem for error in validator.iter_errors(data) for problem in _problems(error)]
+
+    def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        data = read(arguments)
+        checked = check(data)
+        if isinstance(checked, list):
+            checked = checked if spec.strict else repair(data, checked, check, schema, spec.argument_aliases)
+        if isinstance(checked, list):
+            raise explain(spec.name, checked, schema, spec.argument_aliases)
+        ignored = [key for key in data if key not in checked]
+        return Mended(checked, getattr(checked, "mended", []), ignored) if ignored else checked
+
+    return parse
+
+
+def _validator(jsonschema_rs: Any, schema: dict[str, Any]) -> Any:
+    """Patterns run on a linear-time engine; those it cannot read (look-around) on one with a bounded backtrack."""
+    try:
+        return jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions())
+    except ValueError:
+        bounded = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
+        return jsonschema_rs.validator_for(schema, offline=True, pattern_options=bounded)
+
+
+def _problems(error: Any) -> list[Problem]:
+    """One error of the validator, in our terms."""
+    path, kind, value = tuple(error.instance_path), error.kind, error.instance
+    match kind.name:
+        case "required":
+            return [Problem((*path, kind.property), "missing")]
+        case "type":
+            return [Problem(path, "type", one, value) for one in kind.types]
+        case "enum":
+            return [Problem(path, "choice", ", ".join(repr(option) for option in kind.options)[:120], value)]
+        case "const":
+            return [Problem(path, "choice", repr(kind.expected_value)[:120], value)]
+        case "additionalProperties" | "unevaluatedProperties":
+            return [Problem((*path, key), "unknown") for key in kind.unexpected]
+        case "anyOf" | "oneOf" if getattr(kind, "context", None):
+            return [problem for branch in kind.context for inner in branch for problem in _problems(inner)]
+    return [Problem(path, "", message=error.message[:120])]
+
+
+def _check_size(name: str, schema: Mapping[str, Any]) -> None:
+    """Walk without recursion: a schema may be as deep as it is hostile."""
+    nodes = 0
+    waiting: list[tuple[Any, int]] = [(schema, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        nodes += 1
+        if depth > DEEPEST:
+            raise DefinitionError(f"tool {name!r}: its schema is more than {DEEPEST} levels deep; use $defs")
+        if nodes > MOST_NODES:
+            raise DefinitionError(f"tool {name!r}: its schema has more than {MOST_NODES} nodes; split the tool")
+        if isinstance(node, Mapping):
+            for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+                target = node.get(keyword)
+                if isinstance(target, str) and not target.startswith("#"):
+                    raise DefinitionError(f"tool {name!r}: {keyword} {target[:100]!r} is remote; only local ones (#/…) are read")
+            waiting.extend((item, depth + 1) for item in node.values())
+        elif isinstance(node, list | tuple):
+            waiting.extend((item, depth + 1) for item in node)

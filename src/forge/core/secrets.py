@@ -1,0 +1,78 @@
+"""Which texts must never be seen: registered secrets, and what merely looks like one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+MASK = "[secret]"
+SHORTEST = 8  # a shorter value would mask ordinary words
+
+_LOOKS_SECRET = re.compile(
+    r"""(?x)
+      \b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}                       # model and payment providers
+    | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}
+    | \bxox[abprs]-[A-Za-z0-9-]{10,}                          # Slack
+    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                           # AWS
+    | \bAIza[\w-]{30,}                                        # Google
+    | \beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}                 # a JWT
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[\s\S]{0,8192}?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
+    | (?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)             # user:password@ in a URL
+    | (?i:\bbearer\s+)[\w.~+/=-]{16,}
+    | (?i:\b(?:api[_-]?key|secret|token|passw(?:or)?d|authorization)\b["']?\s{0,3}[=:]\s{0,3}["']?)[^\s"',;&]{8,512}
+    """
+)
+_NAMES_SECRET = re.compile(r"(?i)(?:api[_-]?key|secret|token|passw(?:or)?d|authorization|credential|private[_-]?key)")
+
+
+class Secrets:
+    """Values that were registered as secret. Results mask these alone; events and logs mask look-alikes as well."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values: tuple[str, ...] = ()
+        self._pattern: re.Pattern[str] | None = None
+        self.add(*values)
+
+    def add(self, *values: str) -> None:
+        """Register values; their JSON-escaped spelling counts too. Too short ones are refused: they would mask words."""
+        for value in values:
+            if len(value) < SHORTEST:
+                raise ValueError(f"a secret of {len(value)} characters cannot be masked: {SHORTEST} are the least")
+        spellings = {spelling for value in values for spelling in (value, _escaped(value))}
+        self._values = tuple(sorted({*self._values, *spellings}, key=len, reverse=True))
+        self._pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
+
+    def __bool__(self) -> bool:
+        return self._pattern is not None
+
+    def mask(self, text: str) -> str:
+        """Replace every registered secret."""
+        return self._pattern.sub(MASK, text) if self._pattern is not None else text
+
+    def mask_all(self, text: str) -> str:
+        """Replace registered secrets and whatever looks like one: for events and logs."""
+        return _LOOKS_SECRET.sub(MASK, self.mask(text))
+
+    def mask_value(self, value: Any, *, lookalikes: bool = False) -> Any:
+        """The same for every text inside plain data; under a key such as `password`, the whole value."""
+        mask = self.mask_all if lookalikes else self.mask
+        if isinstance(value, str):
+            return mask(value)
+        if isinstance(value, Mapping):
+            return {
+                mask(str(key)): MASK
+                if lookalikes and isinstance(item, str) and item and _NAMES_SECRET.search(str(key))
+                else self.mask_value(item, lookalikes=lookalikes)
+                for key, item in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.mask_value(item, lookalikes=lookalikes) for item in value]
+        return value
+
+
+def _escaped(value: str) -> str:
+    """The value as it stands inside a JSON text."""
+    import json  # only where secrets exist
+
+    return json.dumps(value)[1:-1]

@@ -1,0 +1,243 @@
+"""Reads a typed Python function: the schema the model sees, and the way from arguments to parameters."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from forge.core.arguments import Mended, Path, Problem, explain, read, repair
+from forge.core.errors import DefinitionError
+from forge.core.spec import JsonSchema, ToolSpec
+
+_SECTION = re.compile(
+    r"^[ \t]*(?:(?:Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|Attributes|Keyword Args):[ \t]*$"
+    r"|(?:Parameters|Returns|Yields|Raises|Examples|Notes)[ \t]*\n[ \t]*-{3,}[ \t]*$"
+    r"|:(?:param|type|returns?|rtype|raises?)\b)",
+    re.MULTILINE,
+)
+_TYPES = {  # pydantic's name of a type error -> the JSON type that was expected
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "integer"),
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), "number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "boolean"),
+    "string_type": "string",
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "array"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type", "typed_dict_type"), "object"),
+    "none_required": "null",
+}
+_ABSENT = {"missing", "missing_argument", "extra_forbidden", "unexpected_keyword_argument"}  # the last part is not in the data
+_REFUSED = {
+    inspect.Parameter.VAR_POSITIONAL: "declare each argument, or one `list[...]` parameter",
+    inspect.Parameter.VAR_KEYWORD: "declare each argument, or one `dict[str, ...]` parameter",
+    inspect.Parameter.POSITIONAL_ONLY: "remove the `/`: a model passes arguments by name",
+}
+
+
+class Signature:
+    """A function's parameters. Mistakes are refused when it is made; everything that costs waits for the first use."""
+
+    def __init__(self, function: Callable[..., Any], name: str, context_type: type) -> None:
+        self.function = function
+        self.name = name
+        self.context_type = context_type
+        signature = inspect.signature(function)
+        self.parameters = {key: p for key, p in signature.parameters.items() if key not in ("self", "cls")}
+        for key, parameter in self.parameters.items():
+            stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+            if advice := _REFUSED.get(parameter.kind):
+                raise DefinitionError(f"tool {name!r}: parameter {stars}{key} cannot be shown to a model; {advice}")
+            if parameter.annotation is parameter.empty:
+                raise DefinitionError(f"tool {name!r}: parameter {key!r} has no type; write for example `{key}: str`")
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        try:
+            return get_type_hints(self.function, include_extras=True)
+        except (NameError, TypeError) as error:
+            raise DefinitionError(
+                f"tool {self.name!r}: its annotations cannot be read: {error}; use types defined at module level"
+            ) from error
+
+    @cached_property
+    def context_parameter(self) -> str:
+        return next((key for key in self.parameters if self.hints.get(key) is self.context_type), "")
+
+    @cached_property
+    def _adapter(self) -> Any:
+        from pydantic import ConfigDict, TypeAdapter  # heavy: paid at the first call, not at import
+        from pydantic.errors import PydanticUserError
+        from typing_extensions import TypedDict
+
+        documented = documented_parameters(inspect.getdoc(self.function) or "")
+        fields = {
+            key: self._field(key, parameter, documented.get(key, ""))
+            for key, parameter in self.parameters.items()
+            if key != self.context_parameter
+        }
+        shape = TypedDict("Arguments", fields)  # type: ignore[operator]
+        shape.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=False)
+        try:
+            return TypeAdapter(shape)
+        except PydanticUserError as error:
+            raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
+
+    def _field(self, key: str, parameter: inspect.Parameter, documented: str) -> Any:
+        from pydantic import Field
+        from pydantic.fields import FieldInfo
+        from typing_extensions import NotRequired
+
+        hint = self.hints[key]
+        extras = [extra for extra in get_args(hint)[1:]] if get_origin(hint) is Annotated else []
+        described = next((extra for extra in extras if isinstance(extra, str)), "") or documented
+        default = parameter.default
+        if isinstance(default, FieldInfo):
+            hint, default = Annotated[hint, default], default.get_default(call_default_factory=True)
+            default = parameter.empty if repr(default) == "PydanticUndefined" else default
+        shown: dict[str, Any] = {} if default is parameter.empty or not _is_plain(default) else {"default": default}
+        if described or shown:
+            hint = Annotated[hint, Field(description=described or None, json_schema_extra=shown or None)]
+        return hint if default is parameter.empty else NotRequired[hint]
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """What the function fills in itself, so that steps and policies see it too."""
+        found = {}
+        for key, parameter in self.parameters.items():
+            default = parameter.default
+            if key == self.context_parameter or default is parameter.empty:
+                continue
+            if hasattr(default, "get_default"):  # pydantic's Field(...) as a default
+                default = default.get_default(call_default_factory=True)
+                if repr(default) == "PydanticUndefined":
+                    continue
+            found[key] = default
+        return found
+
+    @cached_property
+    def schema(self) -> JsonSchema:
+        try:
+            schema: dict[str, Any] = self._adapter.json_schema()
+        except Exception as error:  # pydantic has no common class for "this type has no JSON form"
+            raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
+        return {"type": "object", "properties": {}, **_untitled(schema)}
+
+    def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
+        """The `parse` of a typed tool: one pass when the arguments are right, words when they are not."""
+        from pydantic_core import ValidationError, to_json
+
+        validate = self._adapter.validator.validate_json
+        defaults = self.defaults
+
+        def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+            try:
+                return {**defaults, **validate(to_json(data), strict=True)}
+            except ValidationError as error:
+                return _problems(error, data)
+
+        def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+            if type(arguments) is str and "NaN" not in arguments and "Infinity" not in arguments:
+                try:
+                    values: dict[str, Any] = validate(arguments, strict=True)
+                except ValidationError as error:
+                    return _mended_or_explained(error, read(arguments))
+                return {**defaults, **values} if defaults else values
+            data = read(arguments)
+            checked = check(data)
+            return checked if isinstance(checked, dict) else _decide(checked, data)
+
+        def _mended_or_explained(error: ValidationError, data: dict[str, Any]) -> dict[str, Any]:
+            return _decide(_problems(error, data), data)
+
+        def _decide(problems: list[Problem], data: dict[str, Any]) -> dict[str, Any]:
+            aliases = spec.argument_aliases
+            left = problems if spec.strict else repair(data, problems, check, spec.parameters, aliases)
+            if isinstance(left, Mended):
+                return left
+            raise explain(spec.name, left, spec.parameters, aliases)
+
+        return parse
+
+
+def description_of(doc: str) -> str:
+    """The docstring without its sections: what the model reads."""
+    text = inspect.cleandoc(doc)
+    section = _SECTION.search(text)
+    return (text[: section.start()] if section else text).strip()
+
+
+def documented_parameters(doc: str) -> dict[str, str]:
+    """Parameter texts of a Google, numpy or Sphinx docstring."""
+    if not _SECTION.search(doc):
+        return {}
+    from docstring_parser import DocstringStyle, ParseError, parse  # heavy: only for docstrings with sections
+
+    if re.search(r"^\s*:param\b", doc, re.MULTILINE):
+        style = DocstringStyle.REST
+    else:
+        style = DocstringStyle.NUMPYDOC if re.search(r"^\s*-{3,}\s*$", doc, re.MULTILINE) else DocstringStyle.GOOGLE
+    try:
+        parsed = parse(doc, style)
+    except ParseError:  # a docstring may look like a section without being one
+        return {}
+    return {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
+
+
+def _problems(error: Any, data: dict[str, Any]) -> list[Problem]:
+    """Pydantic's errors, in our terms."""
+    problems = []
+    for one in error.errors(include_url=False, include_context=True):
+        kind = one["type"]
+        path = _real_path(one["loc"], data, absent=kind in _ABSENT)
+        if expected := _TYPES.get(kind):
+            problems.append(Problem(path, "type", expected, one["input"]))
+        elif kind in ("missing", "missing_argument"):
+            problems.append(Problem(path, "missing"))
+        elif kind in _ABSENT:
+            problems.append(Problem(path, "unknown"))
+        elif kind in ("literal_error", "enum"):
+            problems.append(Problem(path, "choice", one["ctx"]["expected"].replace(" or ", ", ")[:120], one["input"]))
+        else:
+            message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)
+            problems.append(Problem(path, "", message=message[:120], value=one["input"]))
+    return problems
+
+
+def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
+    """The place in the data, without the names of the union branches that pydantic puts in between."""
+    path: list[int | str] = []
+    last = len(location) - 1
+    for index, part in enumerate(location):
+        if isinstance(data, dict) and (part in data or (absent and index == last)):
+            data = data.get(part)
+            path.append(part)
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+            path.append(part)
+    return tuple(path)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def _untitled(schema: Any) -> Any:
+    """Pydantic's schema without the titles, which only cost tokens."""
+    if isinstance(schema, list):
+        return [_untitled(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: _untitled(item) for name, item in value.items()}
+        if key in ("properties", "$defs")
+        else value
+        if key in ("default", "const", "enum", "examples")
+        else _untitled(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+    }

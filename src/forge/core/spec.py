@@ -1,0 +1,169 @@
+"""The part of a tool that is pure data: what models, manifests, policies and workers read."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+
+from forge.core.errors import DefinitionError
+
+JsonSchema = Mapping[str, Any]
+
+INTERFACE_VERSION = "1.0"
+
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
+
+
+class Category(StrEnum):
+    """Where a tool comes from. Production builds drop `DEV`."""
+
+    BUILTIN = "builtin"
+    ADAPTER = "adapter"
+    DEV = "dev"
+    CUSTOM = "custom"
+
+
+class Permission(StrEnum):
+    """What a tool may do to the world."""
+
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+    NETWORK = "network"
+
+
+PermissionName = Literal["read", "write", "execute", "network"]
+
+
+class Rate(NamedTuple):
+    """How often a tool may be called: `calls` in every `seconds`, and `max_calls` in one run (0: no limit)."""
+
+    calls: int = 0
+    seconds: float = 60.0
+    max_calls: int = 0
+
+
+class ToolOptions(TypedDict, total=False):
+    """Everything `@tool(...)` and `class X(Tool, ...)` accept."""
+
+    name: str
+    description: str
+    description_file: str
+    aliases: Collection[str]
+    argument_aliases: Mapping[str, str]
+    category: Category
+    groups: Collection[str]
+    permissions: Collection[PermissionName | Permission]
+    optional_permissions: Collection[PermissionName | Permission]
+    target: str
+    ends_turn: bool
+    confirm: bool
+    parallel: bool
+    repeatable: bool
+    animate: bool
+    idempotent: bool
+    hidden: bool
+    isolate: bool
+    strict: bool
+    expose_errors: bool
+    timeout: float | None
+    rate: Rate | None
+    origin: str
+
+
+class _Late:
+    """A field that may be given as a function and is then computed on first use, once."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.key = f"_{name}"
+
+    def __get__(self, spec: Any, owner: type) -> Any:
+        if spec is None:
+            raise AttributeError(self.key)  # so that the dataclass sees a field without default
+        value = spec.__dict__[self.key]
+        if callable(value):
+            value = spec.__dict__[self.key] = value()
+        return value
+
+    def __set__(self, spec: Any, value: Any) -> None:
+        spec.__dict__[self.key] = value
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ToolSpec:
+    """A tool as others see it. `description` and `parameters` may be given as functions: a schema costs nothing until read."""
+
+    name: str
+    if TYPE_CHECKING:
+        description: str
+        parameters: JsonSchema
+    else:
+        description: str = _Late()
+        parameters: JsonSchema = _Late()
+    aliases: tuple[str, ...] = ()
+    argument_aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> parameter
+    category: Category = Category.CUSTOM
+    groups: frozenset[str] = frozenset()
+    permissions: frozenset[Permission] = frozenset()
+    optional_permissions: frozenset[Permission] = frozenset()
+    target: str = ""  # the parameters that name what is touched, separated by spaces: a path, a command, a URL
+    ends_turn: bool = False  # the loop stops here and hands over to the person
+    confirm: bool = False  # ask, even where the policy would allow
+    parallel: bool = True  # may run beside other calls of the same turn
+    repeatable: bool = True  # False: the same call twice in a turn is answered, not run
+    animate: bool = True  # False: no spinner while it runs
+    idempotent: bool = False  # safe to run again after a crash
+    hidden: bool = False  # not shown to the model until `tool_search` reveals it
+    isolate: bool = False  # runs in a process of its own
+    strict: bool = False  # True: nothing in the arguments is mended
+    expose_errors: bool = True  # False: an unexpected exception is withheld from the model and logged under an id
+    timeout: float | None = 120.0
+    rate: Rate | None = None
+    origin: str = ""  # where it came from: a module, a file, an MCP server
+
+    def __post_init__(self) -> None:
+        fill = object.__setattr__
+        fill(self, "aliases", tuple(self.aliases))
+        fill(self, "groups", frozenset(self.groups))
+        fill(self, "permissions", frozenset(map(Permission, self.permissions)))
+        fill(self, "optional_permissions", frozenset(map(Permission, self.optional_permissions)))
+        for name in (self.name, *self.aliases):
+            check_name(name)
+        if "__" in self.name and self.category is not Category.ADAPTER:
+            raise DefinitionError(f"tool name {self.name!r}: two underscores in a row are kept for server__tool names; use one")
+        if self.timeout is not None and not self.timeout > 0:
+            raise DefinitionError(f"tool {self.name!r}: timeout={self.timeout!r} must be a number of seconds above 0, or None")
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(self.target.split())
+
+    @property
+    def requires_confirmation(self) -> bool:
+        """Whether a person is asked unless a rule allows it: derived from the permissions, tightened by `confirm`."""
+        return self.confirm or bool(self.permissions - {Permission.READ})
+
+    def changed(self, **fields: Any) -> ToolSpec:
+        """A copy with other fields; what was not computed yet stays uncomputed."""
+        late = {name: self.__dict__[f"_{name}"] for name in ("description", "parameters")}
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in late}
+        return ToolSpec(**{**plain, **late, **fields})
+
+    def to_function(self) -> dict[str, Any]:
+        """The OpenAI-style definition most providers accept; `properties` is always present."""
+        parameters = {"type": "object", "properties": {}, **self.parameters}
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+
+def check_name(name: str) -> None:
+    """Names are public API of a tool and must pass every provider's rules."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DefinitionError(
+            f"tool name {name!r}: must match {_NAME.pattern}, that is a letter, then up to 63 letters, digits, _ or -"
+        )
+

@@ -1,0 +1,310 @@
+"""The tool: a spec the model reads, and code that runs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from string import Template
+from typing import Any, Self, Unpack, cast, overload
+
+from forge.core.arguments import near
+from forge.core.context import ToolContext
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.schema import check_schema, compiled
+from forge.core.signature import Signature, description_of
+from forge.core.spec import ToolOptions, ToolSpec
+
+
+class Tool:
+    """Subclass, write `run` with typed parameters, done.
+
+    The class docstring is the description. A parameter annotated `ToolContext` receives the context and stays hidden
+    from the model. A class may define `set_context(channel, chat_id)` and `set_callback(callback)`: such a call runs on
+    a shallow copy of its own, so concurrent calls never see each other's.
+    """
+
+    spec: ToolSpec
+    run: Callable[..., Any]
+    _signature: Signature
+
+    def __init_subclass__(cls, **options: Unpack[ToolOptions]) -> None:
+        super().__init_subclass__()
+        run = vars(cls).get("run")
+        if run is None:
+            if options:
+                raise DefinitionError(f"class {cls.__name__}: its options belong to a class that defines `run`")
+            return
+        name = options.get("name") or _snake_case(cls.__name__)
+        cls._signature = Signature(run, name, ToolContext)
+        cls.spec = _spec(name, vars(cls).get("__doc__") or inspect.getdoc(run) or "", cls._signature, options, cls)
+
+    @classmethod
+    def from_schema(
+        cls,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        function: Callable[..., Any],
+        **options: Unpack[ToolOptions],
+    ) -> Tool:
+        """A tool of a raw JSON Schema and a function that takes the arguments by name."""
+        return SchemaTool(ToolSpec(name=name, description=description, parameters=parameters, **_plain(options)), function)
+
+    @classmethod
+    def define(cls, name: str, initialise: Callable[[], Any], **options: Unpack[ToolOptions]) -> Tool:
+        """A tool whose definition is built on first use by a plain or async function that returns a tool or a function."""
+        return DeferredTool(name, initialise, options)
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        """Check what the model sent. Raises `ToolError` in words the model can act on."""
+        parser = self._signature.parser(self.spec)
+        self.__dict__["parse"] = parser  # from now on without this detour
+        return parser(arguments)
+
+    async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        """Run with parsed arguments. Plain functions get a thread, so that they cannot block the loop."""
+        runner = _runner(self)
+        self.__dict__["invoke"] = runner
+        return await runner(arguments, ctx)
+
+    async def ready(self) -> None:
+        """Whatever must be awaited before the spec is complete."""
+
+    def reset(self) -> None:
+        """Forget what was initialised: called when the tool is registered again."""
+
+    def preview(self, result: ToolResult, max_lines: int = 3) -> list[str]:
+        """A few lines of the result for a UI; override for something better than its first lines."""
+        return result.preview(max_lines)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.spec.name}>"
+
+
+class FunctionTool(Tool):
+    """A decorated function. Still callable as the function it was, and bound like one inside a class."""
+
+    def __init__(self, function: Callable[..., Any], options: ToolOptions) -> None:
+        self.run = function
+        self.options = options
+        name = options.get("name") or getattr(function, "__name__", "")
+        self._signature = Signature(function, name, ToolContext)
+        self.spec = _spec(name, inspect.getdoc(function) or "", self._signature, options, function)
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.run(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> FunctionTool:
+        if instance is None:
+            return self
+        return FunctionTool(self.run.__get__(instance), {**self.options, "name": self.spec.name})
+
+
+class SchemaTool(Tool):
+    """A raw JSON Schema and a function: what adapters, scripts and servers are made of."""
+
+    def __init__(self, spec: ToolSpec, function: Callable[..., Any]) -> None:
+        check_schema(spec.name, spec.parameters)
+        _check_target(spec)
+        self.spec = spec
+        self.run = function
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        parser = self.__dict__["parse"] = compiled(self.spec)
+        return parser(arguments)
+
+
+class DeferredTool(Tool):
+    """Initialised once, on first use; registering it again initialises it again."""
+
+    def __init__(self, name: str, initialise: Callable[[], Any], options: ToolOptions) -> None:
+        self._initialise = initialise
+        self._options = options
+        self._made: Tool | None = None
+        self.spec = ToolSpec(
+            name=name,
+            description=lambda: self._now().spec.description,
+            parameters=lambda: self._now().spec.parameters,
+            **_plain(options),
+        )
+
+    async def ready(self) -> None:
+        if self._made is None:
+            value = self._initialise()
+            self._take(await value if inspect.isawaitable(value) else value)
+
+    def reset(self) -> None:
+        self._made = None
+        self.spec = self.spec.changed(
+            description=lambda: self._now().spec.description, parameters=lambda: self._now().spec.parameters
+        )
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        return self._now().parse(arguments)
+
+    async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        await self.ready()
+        return await self._now().invoke(arguments, ctx)
+
+    def _now(self) -> Tool:
+        if self._made is None:
+            value = self._initialise()
+            if inspect.isawaitable(value):
+                cast(Any, value).close()
+                raise DefinitionError(f"tool {self.spec.name!r} is initialised asynchronously: await registry.ready() first")
+            self._take(value)
+        return cast(Tool, self._made)
+
+    def _take(self, value: Any) -> None:
+        named: ToolOptions = {**self._options, "name": self.spec.name}
+        self._made = value if isinstance(value, Tool) else FunctionTool(value, named)
+
+
+class UnknownTool(Tool):
+    """Stands in for a name nobody registered, so that the pipeline needs no special case."""
+
+    def __init__(self, name: str, similar: list[str]) -> None:
+        shown = name if isinstance(name, str) else repr(name)
+        safe = re.sub(r"[^a-zA-Z0-9_-]", "_", shown)[:60]
+        self.spec = ToolSpec(name=f"x{safe}".replace("__", "_") if safe[:1] not in _LETTERS else safe.replace("__", "_"), description="", parameters={})
+        self.similar = similar
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        hint = " or ".join(f'"{name}"' for name in self.similar)
+        advice = f"Did you mean {hint}?" if hint else "Call one of the tools you were given."
+        raise ToolError("no such tool", ErrorKind.NOT_FOUND, advice)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
+    """Make a tool of a function: `@tool` or `@tool(permissions={"read"}, target="path")`."""
+    if function is not None:
+        return FunctionTool(function, {})
+    return lambda decorated: FunctionTool(decorated, options)
+
+
+def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions]) -> list[Tool]:
+    """The public methods of an object as tools; a method decorated with `@tool(...)` keeps its own options."""
+    made: list[Tool] = []
+    for name in dir(things):
+        if name.startswith("_") or isinstance(inspect.getattr_static(things, name), property | staticmethod | classmethod):
+            continue
+        method = getattr(things, name)
+        if isinstance(method, FunctionTool):
+            made.append(FunctionTool(method.run, {**method.options, "name": f"{prefix}{method.spec.name}"}))
+        elif inspect.ismethod(method):
+            made.append(FunctionTool(method, {**options, "name": f"{prefix}{name}"}))
+    if not made:
+        raise DefinitionError(f"{type(things).__name__} has no public methods to make tools of; pass an instance, not the class")
+    return made
+
+
+def unknown(name: str, names: Mapping[str, Any]) -> UnknownTool:
+    return UnknownTool(name, near(str(name), names))
+
+
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def _runner(made: Tool) -> Callable[[Mapping[str, Any], ToolContext], Any]:
+    """How this tool's `run` is called: decided once."""
+    hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
+    parameter = made._signature.context_parameter if hasattr(made, "_signature") else ""
+    kind = _kind(made.run)
+
+    async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        if parameter:
+            arguments = {**arguments, parameter: ctx}
+        function = _own_copy(made, ctx).run if hooked else made.run
+        if kind == "coroutine":
+            return ToolResult.of(await function(**arguments))
+        from forge.core.running import run_generator, run_plain  # they import asyncio, which listing tools does without
+
+        if kind == "plain":
+            return await run_plain(function, arguments, ctx)
+        return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
+
+    return run
+
+
+def _kind(function: Callable[..., Any]) -> str:
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.iscoroutinefunction(called):
+        return "coroutine"
+    if inspect.isasyncgenfunction(called):
+        return "async generator"
+    return "generator" if inspect.isgeneratorfunction(called) else "plain"
+
+
+def _own_copy(made: Tool, ctx: ToolContext) -> Any:
+    own: Any = copy.copy(made)
+    own.__dict__.pop("invoke", None)
+    if hasattr(own, "set_context"):
+        own.set_context(ctx.scope.channel, ctx.scope.chat_id)
+    if hasattr(own, "set_callback"):
+        own.set_callback(ctx.completion())
+    return own
+
+
+def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_of: Any) -> ToolSpec:
+    if not doc and not options.get("description") and not options.get("description_file"):
+        raise DefinitionError(f"tool {name!r} needs a docstring: it is what the model reads")
+    embedded = options.get("description") or (lambda: description_of(doc))
+    file = options.get("description_file")
+    spec = ToolSpec(
+        **{"origin": getattr(made_of, "__module__", ""), **_plain(options), "name": name},
+        description=(lambda: _from_file(file, embedded, made_of)) if file else embedded,
+        parameters=lambda: signature.schema,
+    )
+    for target in spec.targets:
+        if target not in signature.parameters:
+            raise DefinitionError(f"tool {name!r} has no parameter {target!r} to use as its target")
+    for alias, parameter in spec.argument_aliases.items():
+        if parameter not in signature.parameters:
+            raise DefinitionError(f"tool {name!r}: argument alias {alias!r} names {parameter!r}, which is no parameter")
+    return spec
+
+
+def _plain(options: ToolOptions) -> dict[str, Any]:
+    allowed = ToolOptions.__annotations__
+    for key in options:
+        if key not in allowed:
+            hint = near(key, allowed, 1)
+            raise DefinitionError(f"unknown tool option {key!r}" + (f"; did you mean {hint[0]!r}?" if hint else ""))
+    return {key: value for key, value in options.items() if key not in ("name", "description", "description_file")}
+
+
+def _check_target(spec: ToolSpec) -> None:
+    for target in spec.targets:
+        if target not in (spec.parameters.get("properties") or {}):
+            raise DefinitionError(f"tool {spec.name!r} has no parameter {target!r} to use as its target")
+
+
+def _from_file(file: str, embedded: str | Callable[[], str], made_of: Any) -> str:
+    """The text of a description file with its variables filled in; the embedded text where the file is missing."""
+    path = Path(file)
+    module = sys.modules.get(getattr(made_of, "__module__", ""))
+    if not path.is_absolute() and getattr(module, "__file__", None):
+        path = Path(str(cast(Any, module).__file__)).parent / file
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    text = text or (embedded() if callable(embedded) else embedded)
+    here = os.getcwd()
+    variables = {"workspace": os.environ.get("AGENT_WORKSPACE_ROOT") or here, "directory": here, "cwd": here}
+    return Template(text).safe_substitute(variables)
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower().removesuffix("_tool")

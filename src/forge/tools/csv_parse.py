@@ -1,0 +1,156 @@
+"""Reads CSV text or a CSV file into records."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from annotated_types import Ge
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.workspace.open import read_inside
+
+MAX_BYTES = 16 * 1024 * 1024  # of a file
+
+Row = list[str]
+Record = dict[str, str] | Row
+
+_DELIMITERS = {"\\t": "\t", "tab": "\t"}
+_ENCODINGS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+
+
+class CsvParse(
+    Tool,
+    category=Category.BUILTIN,
+    optional_permissions={"read"},
+    idempotent=True,
+    timeout=10.0,
+):
+    """Parse CSV text, or a CSV file in the workspace, into JSON records keyed by the header row. All values are strings."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        data: Annotated[str, "The CSV text; or give path instead."] = "",
+        path: Annotated[str, "A CSV file in the workspace; or give data instead."] = "",
+        delimiter: Annotated[str, "One character, such as , or ; or \\t."] = ",",
+        headers: Annotated[bool, "Whether the first row names the columns; otherwise rows come back as lists."] = True,
+        max_rows: Annotated[int, Ge(0), "Stop after this many rows; 0 for all."] = 0,
+    ) -> ToolResult:
+        if bool(data) == bool(path):
+            problem = "give data or path, not both" if data else "there is nothing to parse"
+            raise ToolError(problem, ErrorKind.VALIDATION, "Give the CSV text as data, or a file as path.")
+        if path:
+            await ctx.require("read", path)
+        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+
+        def parse() -> ToolResult:
+            text = decoded(read_inside(ctx.scope.workspace, path, self.max_bytes)) if path else data
+            return answer(text, delimiter, headers, max_rows)
+
+        result: ToolResult = await in_thread(parse)
+        return result
+
+
+def answer(text: str, delimiter: str, headers: bool, max_rows: int) -> ToolResult:
+    """The records as JSON, with a note when there were more."""
+    records, total = parse_csv(text, delimiter, headers, max_rows)
+    shown = "[]" if not records else "[\n" + ",\n".join(json.dumps(r, ensure_ascii=False) for r in records) + "\n]"
+    truncated = total > len(records)
+    if truncated:
+        shown += f"\n[{len(records)} of {total} rows; ask for more with max_rows={total}, or 0 for all]"
+    return ToolResult(for_llm=shown, data={"records": records, "rows": total, "truncated": truncated})
+
+
+def parse_csv(text: str, delimiter: str = ",", headers: bool = True, max_rows: int = 0) -> tuple[list[Record], int]:
+    """The records, and how many rows there are in all; rows past `max_rows` are only counted."""
+    rows = _rows(text.removeprefix("\ufeff"), _checked(delimiter))
+    names: Row = []
+    if headers:
+        _, first = next(rows, (0, []))
+        names = _unique(first)
+    records: list[Record] = []
+    total = 0
+    width = len(names)
+    for line, row in rows:
+        total += 1
+        if max_rows and total > max_rows:
+            continue
+        width = width or len(row)
+        if len(row) != width:
+            raise _ragged(total, line, len(row), width, "header" if headers else "first row")
+        records.append(dict(zip(names, row, strict=True)) if headers else row)
+    return records, total
+
+
+def decoded(content: bytes) -> str:
+    """The text of a file: UTF-8, or UTF-16 and UTF-32 when a byte order mark says so."""
+    encoding = next((name for mark, name in _ENCODINGS if content.startswith(mark)), "utf-8-sig")
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ToolError(
+            f"the file is not {encoding.removesuffix('-sig').upper()} text: byte {error.start} cannot be decoded",
+            ErrorKind.USER,
+            "Convert it to UTF-8 first.",
+        ) from None
+
+
+def _rows(text: str, delimiter: str) -> Iterator[tuple[int, Row]]:
+    """Every row that is not blank, with the line it ends on."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise ToolError(
+            f"not valid CSV at line {reader.line_num}: {error}",
+            ErrorKind.USER,
+            'Check the quotes: a field with quotes inside is written "say ""hi""".',
+        ) from None
+
+
+def _checked(delimiter: str) -> str:
+    character = _DELIMITERS.get(delimiter.lower(), delimiter)
+    if len(character) != 1 or character in '\r\n"\0' or not character.isprintable() and character != "\t":
+        raise ToolError(
+            f"delimiter {delimiter[:20]!r} is not one character that can separate fields",
+            ErrorKind.VALIDATION,
+            r"Use one such as , or ; or | or \t.",
+        )
+    return character
+
+
+def _unique(names: Row) -> Row:
+    """Header names, with a number after those that occur again and a name for those that are blank."""
+    taken: dict[str, Any] = dict.fromkeys(names)
+    unique: Row = []
+    seen: set[str] = set()
+    for column, name in enumerate(names, 1):
+        wanted = name if name.strip() else f"column_{column}"
+        candidate, number = wanted, 1
+        while candidate in seen or (candidate != name and candidate in taken):
+            number += 1
+            candidate = f"{wanted}_{number}"
+        seen.add(candidate)
+        unique.append(candidate)
+    return unique
+
+
+def _ragged(row: int, line: int, fields: int, width: int, model: str) -> ToolError:
+    return ToolError(
+        f"row {row} (line {line}) has {fields} field{'s' * (fields != 1)}, the {model} has {width}",
+        ErrorKind.USER,
+        "Correct that row, or check the delimiter and the quotes.",
+    )
