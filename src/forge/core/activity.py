@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from forge.core.events import Event
+from forge.core.secrets import Secrets
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +23,13 @@ BACKLOG = 10_000  # events kept for a listener that does not keep up; older ones
 
 
 class ActivityStream:
-    """One a session. Plain handlers run at once on the event loop's thread, async ones in a task of their own."""
+    """Plain handlers run at once on the event loop's thread, async ones in a task of their own.
 
-    def __init__(self) -> None:
+    Secrets, and what looks like one, are masked before anyone sees an event.
+    """
+
+    def __init__(self, secrets: Secrets | None = None) -> None:
+        self.secrets = secrets if secrets is not None else Secrets()
         self.listening = False  # events are only built when someone listens
         self._listeners: tuple[_Listener, ...] = ()
         self._lock = threading.Lock()
@@ -80,6 +85,7 @@ class ActivityStream:
         return True
 
     def _deliver(self, event: Event) -> None:
+        event = event.masked(self.secrets.mask_everything)
         with self._lock:
             self._seq += 1
             object.__setattr__(event, "seq", self._seq)
@@ -109,7 +115,9 @@ class _Listener:
 
     @property
     def waiting(self) -> bool:
-        return self.active and (self.busy or bool(self.backlog) or bool(self._thread_queue and self._thread_queue.unfinished_tasks))
+        return self.active and (
+            self.busy or bool(self.backlog) or bool(self._thread_queue and self._thread_queue.unfinished_tasks)
+        )
 
     def take(self, event: Event) -> None:
         if not self.active or not (self.everything or isinstance(event, self.classes) or event.type in self.names):

@@ -62,7 +62,9 @@ def read(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
     return data
 
 
-def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]) -> Any:
+def repair(
+    data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]
+) -> Any:
     """Mend what only needs a lossless repair; a `Mended`, or the problems that are left."""
     mended: list[str] = []
     left = problems
@@ -145,7 +147,9 @@ def _unreadable(arguments: Mapping[str, Any] | str, error: Exception) -> ToolErr
             ErrorKind.VALIDATION,
             "Send one complete JSON object with the parameters by name.",
         )
-    return ToolError(f"the arguments cannot be written as JSON: {words}", ErrorKind.VALIDATION, "Send plain JSON values only.")
+    return ToolError(
+        f"the arguments cannot be written as JSON: {words}", ErrorKind.VALIDATION, "Send plain JSON values only."
+    )
 
 
 def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
@@ -243,15 +247,27 @@ def _line(problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> s
     if problem.kind == "missing":
         return f"{where}: required, but missing"
     if problem.kind == "choice":
-        hint = near(problem.value, re.findall(r"'([^']*)'", problem.expected), 1) if isinstance(problem.value, str) else []
+        hint = (
+            near(problem.value, re.findall(r"'([^']*)'", problem.expected), 1) if isinstance(problem.value, str) else []
+        )
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
         return f"{where}: {_brief(problem.value)} is not one of {problem.expected}{meant}"
     if problem.kind == "unknown":
         known = list(schema.get("properties") or ()) if len(problem.path) == 1 else []
         hint = near(str(problem.path[-1]), [*known, *aliases], 1)
-        meant = f'did you mean "{aliases.get(hint[0], hint[0])}"?' if hint else f"known are {', '.join(known) or 'none'}" if known or len(problem.path) == 1 else ""
+        meant = (
+            f'did you mean "{aliases.get(hint[0], hint[0])}"?'
+            if hint
+            else f"known are {', '.join(known) or 'none'}"
+            if known or len(problem.path) == 1
+            else ""
+        )
         return f"{where}: unknown argument{'; ' + meant if meant else ''}"
-    return f"{where}: {problem.message}, got {_brief(problem.value)}" if problem.value is not None else f"{where}: {problem.message}"
+    return (
+        f"{where}: {problem.message}, got {_brief(problem.value)}"
+        if problem.value is not None
+        else f"{where}: {problem.message}"
+    )
 
 
 def _brief(value: Any) -> str:
@@ -281,7 +297,10 @@ def _example_value(schema: Any, root: JsonSchema, depth: int) -> Any:
     kind = schema.get("type", "string")
     kind = kind[0] if isinstance(kind, list) else kind
     if kind == "object":
-        return {key: _example_value((schema.get("properties") or {}).get(key), root, depth + 1) for key in schema.get("required", ())}
+        return {
+            key: _example_value((schema.get("properties") or {}).get(key), root, depth + 1)
+            for key in schema.get("required", ())
+        }
     if kind == "array":
         return [_example_value(schema.get("items", {}), root, depth + 1)]
     if kind in ("integer", "number"):

@@ -7,7 +7,16 @@ from typing import Any
 
 from forge.core.spec import JsonSchema, ToolSpec
 
-_NOT_STRICT = {"default", "format", "minLength", "maxLength", "examples", "uniqueItems", "patternProperties", "deprecated"}
+_NOT_STRICT = {
+    "default",
+    "format",
+    "minLength",
+    "maxLength",
+    "examples",
+    "uniqueItems",
+    "patternProperties",
+    "deprecated",
+}
 _GEMINI = {
     *("type", "format", "description", "nullable", "enum", "items", "properties", "required", "anyOf"),
     *("minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength", "pattern", "propertyOrdering", "title"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
 
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult, plain, sendable
@@ -20,6 +20,11 @@ class Event:
     seq: int = 0
     session: str = ""
     agent: str = ""
+
+    def masked(self, mask: Callable[[Any], Any]) -> Self:
+        """The same event with every text in it passed through `mask`."""
+        hidden = {f.name: _masked(getattr(self, f.name), mask) for f in fields(self) if f.name not in _COMMON}
+        return replace(self, **hidden)
 
     def to_dict(self) -> dict[str, Any]:
         """The wire form: `{event, ts, seq, session, agent, call?, …}`, safe to dump as JSON."""
@@ -123,6 +128,12 @@ class TurnFinished(Event):
 
 
 _COMMON = frozenset(f.name for f in fields(Event))
+
+
+def _masked(value: Any, mask: Callable[[Any], Any]) -> Any:
+    if isinstance(value, ToolCall):
+        return replace(value, arguments=mask(value.arguments))
+    return value.masked(mask) if isinstance(value, ToolResult) else mask(value)
 
 
 def _on_the_wire(value: Any) -> Any:

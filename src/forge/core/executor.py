@@ -54,8 +54,8 @@ class ToolExecutor:
     ) -> None:
         self.registry = registry
         self.steps = tuple(steps)
-        self.activity = activity or ActivityStream()
-        self.secrets = secrets or Secrets()
+        self.secrets = secrets if secrets is not None else Secrets()
+        self.activity = activity if activity is not None else ActivityStream(self.secrets)
         self.background = BackgroundWork(self._completed)
         self._entries: dict[str, _Entry] = {}
         self._version = registry.version
@@ -142,7 +142,9 @@ class ToolExecutor:
             return await screen(ctx, _failed(ctx, error))  # type: ignore[no-any-return]
         except Exception as broken:
             log.exception("a step failed while screening the failure of %s", ctx.call.name)
-            return ToolResult.error(f"{ctx.call.name}: {type(error).__name__}, then {type(broken).__name__}", ErrorKind.SYSTEM)
+            return ToolResult.error(
+                f"{ctx.call.name}: {type(error).__name__}, then {type(broken).__name__}", ErrorKind.SYSTEM
+            )
 
     async def _completed(self, ctx: ToolContext, result: ToolResult) -> None:
         """Background work is over: its result passes the same screens, then is told."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -104,7 +104,9 @@ class ToolResult:
         if isinstance(value, ToolResult):
             return value
         if isinstance(value, Attachment):
-            return cls(for_llm=f"[{value.media_type}, {len(value.data)} bytes] {value.name}".rstrip(), attachments=(value,))
+            return cls(
+                for_llm=f"[{value.media_type}, {len(value.data)} bytes] {value.name}".rstrip(), attachments=(value,)
+            )
         if isinstance(value, bytes | bytearray | memoryview):
             return cls.of(Attachment("application/octet-stream", bytes(value)))
         return _of_structure(value)
@@ -117,11 +119,28 @@ class ToolResult:
         """
         if isinstance(error, ToolError):
             failure = Failure(error.message, error.kind, error.suggestion, error.passing, error)
+        elif isinstance(error, TimeoutError):
+            failure = Failure(text_of(error), ErrorKind.TIMEOUT, cause=error)
         elif log_id:
             failure = Failure(f"failed unexpectedly; the log explains error {log_id}", cause=error)
         else:
             failure = Failure(text_of(error), cause=error)
         return cls(for_llm=f"{during}: {failure.text()}", failure=failure)
+
+    def masked(self, mask: Callable[[Any], Any]) -> ToolResult:
+        """The same with every text, wherever it stands, passed through `mask`."""
+        failure = self.failure
+        if failure is not None:
+            failure = replace(failure, message=mask(failure.message), suggestion=mask(failure.suggestion))
+        return replace(
+            self,
+            for_llm=mask(self.for_llm),
+            for_user=mask(self.for_user),
+            title=mask(self.title),
+            data=mask(self.data),
+            attachments=tuple(_masked_attachment(one, mask) for one in self.attachments),
+            failure=failure,
+        )
 
     def preview(self, max_lines: int = 3) -> list[str]:
         """A few lines for a UI."""
@@ -175,11 +194,21 @@ class ToolResult:
             title=wire.get("title", ""),
             data=wire.get("data") or {},
             attachments=tuple(
-                Attachment(a["media_type"], b64decode(a["data"]), a.get("name", "")) for a in wire.get("attachments", ())
+                Attachment(a["media_type"], b64decode(a["data"]), a.get("name", ""))
+                for a in wire.get("attachments", ())
             ),
             failure=failure,
             pending=wire.get("async", False),
         )
+
+
+def _masked_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> Attachment:
+    try:
+        text = attachment.data.decode()
+    except UnicodeDecodeError:
+        return attachment
+    hidden: str = mask(text)
+    return attachment if hidden == text else replace(attachment, data=hidden.encode())
 
 
 def text_of(error: BaseException) -> str:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.threads import in_thread
+
+
+def kind_of(function: Callable[..., Any]) -> str:
+    """`coroutine`, `async generator`, `generator` or `plain`: also for objects that are called like functions."""
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.iscoroutinefunction(called):
+        return "coroutine"
+    if inspect.isasyncgenfunction(called):
+        return "async generator"
+    return "generator" if inspect.isgeneratorfunction(called) else "plain"
 
 
 async def run_plain(function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:

@@ -7,7 +7,7 @@ from typing import Any
 
 from forge.core.arguments import Mended, Problem, explain, read, repair
 from forge.core.errors import DefinitionError
-from forge.core.spec import JsonSchema, ToolSpec
+from forge.core.spec import ToolSpec
 
 DEEPEST = 100
 MOST_NODES = 10_000
@@ -18,7 +18,9 @@ def check_schema(name: str, schema: Any) -> None:
     if not isinstance(schema, Mapping):
         raise DefinitionError(f"tool {name!r}: its parameters are {type(schema).__name__}, not a JSON Schema object")
     if schema.get("type", "object") != "object":
-        raise DefinitionError(f"tool {name!r}: its schema has type {schema.get('type')!r}; parameters are always an object")
+        raise DefinitionError(
+            f"tool {name!r}: its schema has type {schema.get('type')!r}; parameters are always an object"
+        )
     _check_size(name, schema)
     import jsonschema_rs  # heavy: only where raw schemas exist
 
@@ -41,7 +43,9 @@ def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, An
 
     def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
         unknown = [] if takes_more or forbids_more else [key for key in data if key not in properties]
-        renamed = [Problem((key,), "unknown") for key in unknown if key in spec.argument_aliases or key.casefold() in folded]
+        renamed = [
+            Problem((key,), "unknown") for key in unknown if key in spec.argument_aliases or key.casefold() in folded
+        ]
         if validator.is_valid(data) and not renamed:
             return {key: value for key, value in data.items() if key not in unknown} if unknown else data
         return renamed + [problem for error in validator.iter_errors(data) for problem in _problems(error)]
@@ -102,7 +106,9 @@ def _check_size(name: str, schema: Mapping[str, Any]) -> None:
             for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
                 target = node.get(keyword)
                 if isinstance(target, str) and not target.startswith("#"):
-                    raise DefinitionError(f"tool {name!r}: {keyword} {target[:100]!r} is remote; only local ones (#/…) are read")
+                    raise DefinitionError(
+                        f"tool {name!r}: {keyword} {target[:100]!r} is remote; only local ones (#/…) are read"
+                    )
             waiting.extend((item, depth + 1) for item in node.values())
         elif isinstance(node, list | tuple):
             waiting.extend((item, depth + 1) for item in node)

@@ -35,7 +35,7 @@ class Secrets:
         self.add(*values)
 
     def add(self, *values: str) -> None:
-        """Register values; their JSON-escaped spelling counts too. Too short ones are refused: they would mask words."""
+        """Register values, also as JSON spells them. Too short ones are refused: they would mask words."""
         for value in values:
             if len(value) < SHORTEST:
                 raise ValueError(f"a secret of {len(value)} characters cannot be masked: {SHORTEST} are the least")
@@ -53,6 +53,10 @@ class Secrets:
     def mask_all(self, text: str) -> str:
         """Replace registered secrets and whatever looks like one: for events and logs."""
         return _LOOKS_SECRET.sub(MASK, self.mask(text))
+
+    def mask_everything(self, value: Any) -> Any:
+        """Registered secrets and look-alikes, wherever they stand in plain data."""
+        return self.mask_value(value, lookalikes=True)
 
     def mask_value(self, value: Any, *, lookalikes: bool = False) -> Any:
         """The same for every text inside plain data; under a key such as `password`, the whole value."""

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NotRequired, get_args, get_origin, get_type_hints
 
 from forge.core.arguments import Mended, Path, Problem, explain, read, repair
+from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 
-_SECTION = re.compile(
-    r"^[ \t]*(?:(?:Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|Attributes|Keyword Args):[ \t]*$"
-    r"|(?:Parameters|Returns|Yields|Raises|Examples|Notes)[ \t]*\n[ \t]*-{3,}[ \t]*$"
-    r"|:(?:param|type|returns?|rtype|raises?)\b)",
-    re.MULTILINE,
-)
 _TYPES = {  # pydantic's name of a type error -> the JSON type that was expected
     **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "integer"),
     **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), "number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "boolean"),
     "string_type": "string",
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "array"),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type", "typed_dict_type"), "object"),
+    **dict.fromkeys(
+        ("dict_type", "model_type", "model_attributes_type", "dataclass_type", "typed_dict_type"), "object"
+    ),
     "none_required": "null",
 }
-_ABSENT = {"missing", "missing_argument", "extra_forbidden", "unexpected_keyword_argument"}  # the last part is not in the data
+_ABSENT = {
+    "missing",
+    "missing_argument",
+    "extra_forbidden",
+    "unexpected_keyword_argument",
+}  # the last part is not in the data
 _REFUSED = {
-    inspect.Parameter.VAR_POSITIONAL: "declare each argument, or one `list[...]` parameter",
-    inspect.Parameter.VAR_KEYWORD: "declare each argument, or one `dict[str, ...]` parameter",
-    inspect.Parameter.POSITIONAL_ONLY: "remove the `/`: a model passes arguments by name",
+    "VAR_POSITIONAL": "declare each argument, or one `list[...]` parameter",
+    "VAR_KEYWORD": "declare each argument, or one `dict[str, ...]` parameter",
+    "POSITIONAL_ONLY": "remove the `/`: a model passes arguments by name",
 }
 
 
@@ -45,9 +46,8 @@ class Signature:
         signature = inspect.signature(function)
         self.parameters = {key: p for key, p in signature.parameters.items() if key not in ("self", "cls")}
         for key, parameter in self.parameters.items():
-            stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-            if advice := _REFUSED.get(parameter.kind):
-                raise DefinitionError(f"tool {name!r}: parameter {stars}{key} cannot be shown to a model; {advice}")
+            if advice := _REFUSED.get(parameter.kind.name):
+                raise DefinitionError(f"tool {name!r}: parameter {parameter} cannot be shown to a model; {advice}")
             if parameter.annotation is parameter.empty:
                 raise DefinitionError(f"tool {name!r}: parameter {key!r} has no type; write for example `{key}: str`")
 
@@ -76,8 +76,9 @@ class Signature:
             for key, parameter in self.parameters.items()
             if key != self.context_parameter
         }
-        shape = TypedDict("Arguments", fields)  # type: ignore[operator]
-        shape.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=False)
+        shape: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
+        config = ConfigDict(extra="forbid", allow_inf_nan=False)
+        setattr(shape, "__pydantic_config__", config)  # noqa: B010 - where pydantic looks for it
         try:
             return TypeAdapter(shape)
         except PydanticUserError as error:
@@ -86,10 +87,9 @@ class Signature:
     def _field(self, key: str, parameter: inspect.Parameter, documented: str) -> Any:
         from pydantic import Field
         from pydantic.fields import FieldInfo
-        from typing_extensions import NotRequired
 
         hint = self.hints[key]
-        extras = [extra for extra in get_args(hint)[1:]] if get_origin(hint) is Annotated else []
+        extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         described = next((extra for extra in extras if isinstance(extra, str)), "") or documented
         default = parameter.default
         if isinstance(default, FieldInfo):
@@ -158,30 +158,6 @@ class Signature:
             raise explain(spec.name, left, spec.parameters, aliases)
 
         return parse
-
-
-def description_of(doc: str) -> str:
-    """The docstring without its sections: what the model reads."""
-    text = inspect.cleandoc(doc)
-    section = _SECTION.search(text)
-    return (text[: section.start()] if section else text).strip()
-
-
-def documented_parameters(doc: str) -> dict[str, str]:
-    """Parameter texts of a Google, numpy or Sphinx docstring."""
-    if not _SECTION.search(doc):
-        return {}
-    from docstring_parser import DocstringStyle, ParseError, parse  # heavy: only for docstrings with sections
-
-    if re.search(r"^\s*:param\b", doc, re.MULTILINE):
-        style = DocstringStyle.REST
-    else:
-        style = DocstringStyle.NUMPYDOC if re.search(r"^\s*-{3,}\s*$", doc, re.MULTILINE) else DocstringStyle.GOOGLE
-    try:
-        parsed = parse(doc, style)
-    except ParseError:  # a docstring may look like a section without being one
-        return {}
-    return {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
 
 
 def _problems(error: Any, data: dict[str, Any]) -> list[Problem]:

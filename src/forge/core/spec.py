@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from forge.core.errors import DefinitionError
 
@@ -47,12 +47,9 @@ class Rate(NamedTuple):
     max_calls: int = 0
 
 
-class ToolOptions(TypedDict, total=False):
-    """Everything `@tool(...)` and `class X(Tool, ...)` accept."""
+class ToolTraits(TypedDict, total=False):
+    """What can be said of any tool, wherever it comes from; the meaning of each is at `ToolSpec`."""
 
-    name: str
-    description: str
-    description_file: str
     aliases: Collection[str]
     argument_aliases: Mapping[str, str]
     category: Category
@@ -67,6 +64,7 @@ class ToolOptions(TypedDict, total=False):
     animate: bool
     idempotent: bool
     hidden: bool
+    keep_end: bool
     isolate: bool
     strict: bool
     expose_errors: bool
@@ -75,35 +73,42 @@ class ToolOptions(TypedDict, total=False):
     origin: str
 
 
-class _Late:
+class ToolOptions(ToolTraits, total=False):
+    """Everything `@tool(...)` and `class X(Tool, ...)` accept: they have a name and a docstring already."""
+
+    name: str
+    description: str
+    description_file: str
+
+
+T = TypeVar("T")
+
+
+class _Late(Generic[T]):
     """A field that may be given as a function and is then computed on first use, once."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.key = f"_{name}"
 
-    def __get__(self, spec: Any, owner: type) -> Any:
+    def __get__(self, spec: Any, owner: type) -> T:
         if spec is None:
             raise AttributeError(self.key)  # so that the dataclass sees a field without default
         value = spec.__dict__[self.key]
         if callable(value):
             value = spec.__dict__[self.key] = value()
-        return value
+        return value  # type: ignore[no-any-return]
 
-    def __set__(self, spec: Any, value: Any) -> None:
+    def __set__(self, spec: Any, value: T | Callable[[], T]) -> None:
         spec.__dict__[self.key] = value
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ToolSpec:
-    """A tool as others see it. `description` and `parameters` may be given as functions: a schema costs nothing until read."""
+    """A tool as others see it. `description` and `parameters` may be given as functions: they cost nothing until read."""
 
     name: str
-    if TYPE_CHECKING:
-        description: str
-        parameters: JsonSchema
-    else:
-        description: str = _Late()
-        parameters: JsonSchema = _Late()
+    description: _Late[str] = _Late()
+    parameters: _Late[JsonSchema] = _Late()
     aliases: tuple[str, ...] = ()
     argument_aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> parameter
     category: Category = Category.CUSTOM
@@ -118,6 +123,7 @@ class ToolSpec:
     animate: bool = True  # False: no spinner while it runs
     idempotent: bool = False  # safe to run again after a crash
     hidden: bool = False  # not shown to the model until `tool_search` reveals it
+    keep_end: bool = False  # a long result keeps its end as well as its beginning
     isolate: bool = False  # runs in a process of its own
     strict: bool = False  # True: nothing in the arguments is mended
     expose_errors: bool = True  # False: an unexpected exception is withheld from the model and logged under an id
@@ -134,9 +140,13 @@ class ToolSpec:
         for name in (self.name, *self.aliases):
             check_name(name)
         if "__" in self.name and self.category is not Category.ADAPTER:
-            raise DefinitionError(f"tool name {self.name!r}: two underscores in a row are kept for server__tool names; use one")
+            raise DefinitionError(
+                f"tool name {self.name!r}: two underscores in a row are kept for server__tool names; use one"
+            )
         if self.timeout is not None and not self.timeout > 0:
-            raise DefinitionError(f"tool {self.name!r}: timeout={self.timeout!r} must be a number of seconds above 0, or None")
+            raise DefinitionError(
+                f"tool {self.name!r}: timeout={self.timeout!r} must be a number of seconds above 0, or None"
+            )
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -166,4 +176,3 @@ def check_name(name: str) -> None:
         raise DefinitionError(
             f"tool name {name!r}: must match {_NAME.pattern}, that is a letter, then up to 63 letters, digits, _ or -"
         )
-

@@ -80,6 +80,7 @@ def _run(
     loop: asyncio.AbstractEventLoop,
     future: asyncio.Future[Any],
 ) -> None:
+    outcome: tuple[Any, BaseException | None]
     try:
         outcome = (context.run(function), None)
     except BaseException as error:  # SystemExit and friends end the call, not the program

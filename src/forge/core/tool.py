@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
 import re
-import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from string import Template
-from typing import Any, Self, Unpack, cast, overload
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Unpack, cast, overload
 
 from forge.core.arguments import near
 from forge.core.context import ToolContext
+from forge.core.description import description_from, description_of
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.schema import check_schema, compiled
-from forge.core.signature import Signature, description_of
-from forge.core.spec import ToolOptions, ToolSpec
+from forge.core.signature import Signature
+from forge.core.spec import ToolOptions, ToolSpec, ToolTraits
 
 
 class Tool:
@@ -51,15 +48,17 @@ class Tool:
         description: str,
         parameters: Mapping[str, Any],
         function: Callable[..., Any],
-        **options: Unpack[ToolOptions],
+        **traits: Unpack[ToolTraits],
     ) -> Tool:
         """A tool of a raw JSON Schema and a function that takes the arguments by name."""
-        return SchemaTool(ToolSpec(name=name, description=description, parameters=parameters, **_plain(options)), function)
+        return SchemaTool(
+            ToolSpec(name=name, description=description, parameters=parameters, **_plain(traits)), function
+        )
 
     @classmethod
-    def define(cls, name: str, initialise: Callable[[], Any], **options: Unpack[ToolOptions]) -> Tool:
-        """A tool whose definition is built on first use by a plain or async function that returns a tool or a function."""
-        return DeferredTool(name, initialise, options)
+    def define(cls, name: str, initialise: Callable[[], Any], **traits: Unpack[ToolTraits]) -> Tool:
+        """A tool that is built on first use, by a plain or async function that returns a tool or a typed function."""
+        return DeferredTool(name, initialise, traits)
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """Check what the model sent. Raises `ToolError` in words the model can act on."""
@@ -93,7 +92,7 @@ class FunctionTool(Tool):
     def __init__(self, function: Callable[..., Any], options: ToolOptions) -> None:
         self.run = function
         self.options = options
-        name = options.get("name") or getattr(function, "__name__", "")
+        name = str(options.get("name") or getattr(function, "__name__", ""))
         self._signature = Signature(function, name, ToolContext)
         self.spec = _spec(name, inspect.getdoc(function) or "", self._signature, options, function)
         self.__doc__ = function.__doc__
@@ -124,15 +123,15 @@ class SchemaTool(Tool):
 class DeferredTool(Tool):
     """Initialised once, on first use; registering it again initialises it again."""
 
-    def __init__(self, name: str, initialise: Callable[[], Any], options: ToolOptions) -> None:
+    def __init__(self, name: str, initialise: Callable[[], Any], traits: ToolTraits) -> None:
         self._initialise = initialise
-        self._options = options
+        self._traits = traits
         self._made: Tool | None = None
         self.spec = ToolSpec(
             name=name,
             description=lambda: self._now().spec.description,
             parameters=lambda: self._now().spec.parameters,
-            **_plain(options),
+            **_plain(traits),
         )
 
     async def ready(self) -> None:
@@ -158,12 +157,14 @@ class DeferredTool(Tool):
             value = self._initialise()
             if inspect.isawaitable(value):
                 cast(Any, value).close()
-                raise DefinitionError(f"tool {self.spec.name!r} is initialised asynchronously: await registry.ready() first")
+                raise DefinitionError(
+                    f"tool {self.spec.name!r} is initialised asynchronously: await registry.ready() first"
+                )
             self._take(value)
         return cast(Tool, self._made)
 
     def _take(self, value: Any) -> None:
-        named: ToolOptions = {**self._options, "name": self.spec.name}
+        named = cast(ToolOptions, {**self._traits, "name": self.spec.name})
         self._made = value if isinstance(value, Tool) else FunctionTool(value, named)
 
 
@@ -173,7 +174,11 @@ class UnknownTool(Tool):
     def __init__(self, name: str, similar: list[str]) -> None:
         shown = name if isinstance(name, str) else repr(name)
         safe = re.sub(r"[^a-zA-Z0-9_-]", "_", shown)[:60]
-        self.spec = ToolSpec(name=f"x{safe}".replace("__", "_") if safe[:1] not in _LETTERS else safe.replace("__", "_"), description="", parameters={})
+        self.spec = ToolSpec(
+            name=f"x{safe}".replace("__", "_") if safe[:1] not in _LETTERS else safe.replace("__", "_"),
+            description="",
+            parameters={},
+        )
         self.similar = similar
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -197,7 +202,9 @@ def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions])
     """The public methods of an object as tools; a method decorated with `@tool(...)` keeps its own options."""
     made: list[Tool] = []
     for name in dir(things):
-        if name.startswith("_") or isinstance(inspect.getattr_static(things, name), property | staticmethod | classmethod):
+        if name.startswith("_") or isinstance(
+            inspect.getattr_static(things, name), property | staticmethod | classmethod
+        ):
             continue
         method = getattr(things, name)
         if isinstance(method, FunctionTool):
@@ -205,7 +212,9 @@ def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions])
         elif inspect.ismethod(method):
             made.append(FunctionTool(method, {**options, "name": f"{prefix}{name}"}))
     if not made:
-        raise DefinitionError(f"{type(things).__name__} has no public methods to make tools of; pass an instance, not the class")
+        raise DefinitionError(
+            f"{type(things).__name__} has no public methods to make tools of; pass an instance, not the class"
+        )
     return made
 
 
@@ -216,11 +225,13 @@ def unknown(name: str, names: Mapping[str, Any]) -> UnknownTool:
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
-def _runner(made: Tool) -> Callable[[Mapping[str, Any], ToolContext], Any]:
+def _runner(made: Tool) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]:
     """How this tool's `run` is called: decided once."""
+    from forge.core.running import kind_of, run_generator, run_plain  # they import asyncio; listing tools does without
+
     hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
     parameter = made._signature.context_parameter if hasattr(made, "_signature") else ""
-    kind = _kind(made.run)
+    kind = kind_of(made.run)
 
     async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         if parameter:
@@ -228,22 +239,11 @@ def _runner(made: Tool) -> Callable[[Mapping[str, Any], ToolContext], Any]:
         function = _own_copy(made, ctx).run if hooked else made.run
         if kind == "coroutine":
             return ToolResult.of(await function(**arguments))
-        from forge.core.running import run_generator, run_plain  # they import asyncio, which listing tools does without
-
         if kind == "plain":
             return await run_plain(function, arguments, ctx)
         return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
 
     return run
-
-
-def _kind(function: Callable[..., Any]) -> str:
-    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
-    if inspect.iscoroutinefunction(called):
-        return "coroutine"
-    if inspect.isasyncgenfunction(called):
-        return "async generator"
-    return "generator" if inspect.isgeneratorfunction(called) else "plain"
 
 
 def _own_copy(made: Tool, ctx: ToolContext) -> Any:
@@ -263,9 +263,13 @@ def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_
     file = options.get("description_file")
     spec = ToolSpec(
         **{"origin": getattr(made_of, "__module__", ""), **_plain(options), "name": name},
-        description=(lambda: _from_file(file, embedded, made_of)) if file else embedded,
+        description=(lambda: description_from(file, embedded, made_of)) if file else embedded,
         parameters=lambda: signature.schema,
     )
+    if spec.isolate and "<" in getattr(made_of, "__qualname__", ""):
+        raise DefinitionError(
+            f"tool {name!r}: isolate=True needs something at module level, that another process can import"
+        )
     for target in spec.targets:
         if target not in signature.parameters:
             raise DefinitionError(f"tool {name!r} has no parameter {target!r} to use as its target")
@@ -275,8 +279,8 @@ def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_
     return spec
 
 
-def _plain(options: ToolOptions) -> dict[str, Any]:
-    allowed = ToolOptions.__annotations__
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    allowed = [*ToolOptions.__annotations__, *ToolTraits.__annotations__]
     for key in options:
         if key not in allowed:
             hint = near(key, allowed, 1)
@@ -288,22 +292,6 @@ def _check_target(spec: ToolSpec) -> None:
     for target in spec.targets:
         if target not in (spec.parameters.get("properties") or {}):
             raise DefinitionError(f"tool {spec.name!r} has no parameter {target!r} to use as its target")
-
-
-def _from_file(file: str, embedded: str | Callable[[], str], made_of: Any) -> str:
-    """The text of a description file with its variables filled in; the embedded text where the file is missing."""
-    path = Path(file)
-    module = sys.modules.get(getattr(made_of, "__module__", ""))
-    if not path.is_absolute() and getattr(module, "__file__", None):
-        path = Path(str(cast(Any, module).__file__)).parent / file
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        text = ""
-    text = text or (embedded() if callable(embedded) else embedded)
-    here = os.getcwd()
-    variables = {"workspace": os.environ.get("AGENT_WORKSPACE_ROOT") or here, "directory": here, "cwd": here}
-    return Template(text).safe_substitute(variables)
 
 
 def _snake_case(name: str) -> str:

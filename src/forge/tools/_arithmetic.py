@@ -165,9 +165,7 @@ class Arithmetic:
             return 0
         return self.permutations(total, min(taken, total - taken), math.comb)
 
-    def permutations(
-        self, n: Number, k: Number, count: Callable[[int, int], int] = math.perm
-    ) -> int:
+    def permutations(self, n: Number, k: Number, count: Callable[[int, int], int] = math.perm) -> int:
         total, taken = _natural(n, k)
         if taken > total:
             return 0

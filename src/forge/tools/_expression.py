@@ -197,7 +197,9 @@ class _Reading:
         return ToolError(f"{problem}, at position {token.position + 1} ({where})", kind, suggestion)
 
 
-_GRAMMAR = "Numbers, + - * / // % ** ^, parentheses, functions such as sqrt(2) and the constants pi, e, tau can be used."
+_GRAMMAR = (
+    "Numbers, + - * / // % ** ^, parentheses, functions such as sqrt(2) and the constants pi, e, tau can be used."
+)
 
 
 def _count(least: int, most: int | None) -> str:

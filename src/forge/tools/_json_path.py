@@ -21,7 +21,7 @@ _STEP = re.compile(
     |\.(?P<key>[^.\[\]]+)""",
     re.VERBOSE,
 )
-_SIMPLE_KEY = re.compile(r"[^.\[\]\s\"']+")
+_SIMPLE_KEY = re.compile(r"[^.\[\]\s\"'*$]+")
 
 
 def read_path(path: str) -> list[Step]:

@@ -23,13 +23,15 @@ MAX_MESSAGES = 100  # remembered in each
 
 
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
-def task_completion(result: Annotated[str, "The answer, complete and ready to be read by the person."]) -> ToolResult:
+async def task_completion(
+    result: Annotated[str, "The answer, complete and ready to be read by the person."],
+) -> ToolResult:
     """Finish the task and hand over the answer. Call it once, when everything asked for is done and checked."""
     return _said(result, "result")
 
 
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
-def ask_question(
+async def ask_question(
     question: Annotated[str, "One clear question."],
     suggestions: Annotated[tuple[str, ...], MaxLen(4), "Up to 4 likely answers to choose from."] = (),
 ) -> ToolResult:
@@ -43,7 +45,7 @@ def ask_question(
 
 
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
-def converse(message: Annotated[str, "What you say."]) -> ToolResult:
+async def converse(message: Annotated[str, "What you say."]) -> ToolResult:
     """Reply in conversation and let the person speak next, without claiming that a task is done."""
     return _said(message, "message")
 

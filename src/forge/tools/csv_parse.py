@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge
 
@@ -23,7 +23,12 @@ Row = list[str]
 Record = dict[str, str] | Row
 
 _DELIMITERS = {"\\t": "\t", "tab": "\t"}
-_ENCODINGS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_ENCODINGS = (
+    (b"\xff\xfe\0\0", "utf-32"),
+    (b"\0\0\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
 
 
 class CsvParse(
@@ -134,16 +139,16 @@ def _checked(delimiter: str) -> str:
 
 def _unique(names: Row) -> Row:
     """Header names, with a number after those that occur again and a name for those that are blank."""
-    taken: dict[str, Any] = dict.fromkeys(names)
+    wanted = [name if name.strip() else f"column_{column}" for column, name in enumerate(names, 1)]
+    taken, used = set(wanted), dict.fromkeys(wanted, 0)
     unique: Row = []
-    seen: set[str] = set()
-    for column, name in enumerate(names, 1):
-        wanted = name if name.strip() else f"column_{column}"
-        candidate, number = wanted, 1
-        while candidate in seen or (candidate != name and candidate in taken):
-            number += 1
-            candidate = f"{wanted}_{number}"
-        seen.add(candidate)
+    for name in wanted:
+        used[name] += 1
+        candidate = name if used[name] == 1 else f"{name}_{used[name]}"
+        while used[name] > 1 and candidate in taken:
+            used[name] += 1
+            candidate = f"{name}_{used[name]}"
+        taken.add(candidate)
         unique.append(candidate)
     return unique
 

@@ -177,7 +177,9 @@ def _unreadable(text: str, error: json.JSONDecodeError) -> ToolError:
         return ToolError("there is no JSON in the text", ErrorKind.VALIDATION, "Give the JSON text itself as data.")
     start, end = max(error.pos - 30, 0), error.pos + 30
     excerpt = f"{'…' * (start > 0)}{text[start : error.pos]}⟨here⟩{text[error.pos : end]}{'…' * (end < len(text))}"
-    message = f"not valid JSON: {error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno}: {excerpt!r}"
+    message = (
+        f"not valid JSON: {error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno}: {excerpt!r}"
+    )
     return ToolError(message, ErrorKind.USER, "Correct the text at that place.")
 
 

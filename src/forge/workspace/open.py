@@ -15,6 +15,7 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 
 MAX_NAME = 255  # bytes of one name
+MAX_PATH = 4_095  # bytes of a path
 MAX_LINKS = 40  # followed on the way to one file
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO without a writer must not hang
@@ -129,9 +130,10 @@ def _walk(top: int, root: Path, relative: str) -> int:
             name = left.pop()
             here = above[-1] if above else top
             if name == "..":
-                if not above:
-                    raise _Outside
-                os.close(above.pop())
+                if above:
+                    os.close(above.pop())
+                else:
+                    left = _components(_back_inside(root, left))
                 continue
             target = _link(name, here)
             if target is not None:
@@ -151,6 +153,12 @@ def _walk(top: int, root: Path, relative: str) -> int:
     finally:
         for descriptor in above:
             os.close(descriptor)
+
+
+def _back_inside(root: Path, left: list[str]) -> str:
+    """What `..` at the root followed by these components is, seen from the root again: `../ws/a` is `a` in `ws`."""
+    start = os.path.realpath(root)
+    return _relative(Path(start), os.path.normpath("/".join([start, "..", *reversed(left)])))
 
 
 def _components(path: str) -> list[str]:
@@ -197,6 +205,8 @@ def _check_spelling(path: str) -> None:
         raise ToolError(
             f"a name in the path has {longest:,} bytes, the limit is {MAX_NAME}", ErrorKind.VALIDATION, "Shorten it."
         )
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise ToolError("the path is too long", ErrorKind.VALIDATION, "Shorten it.")
 
 
 def _check_regular(descriptor: int, path: str) -> None:

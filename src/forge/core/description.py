@@ -1,0 +1,59 @@
+"""What the model reads of a tool: a docstring without its sections, or a file."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from string import Template
+from typing import Any, cast
+
+_SECTION = re.compile(
+    r"^[ \t]*(?:(?:Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|Attributes):[ \t]*$"
+    r"|(?:Parameters|Returns|Yields|Raises|Examples|Notes)[ \t]*\n[ \t]*-{3,}[ \t]*$"
+    r"|:(?:param|type|returns?|rtype|raises?)\b)",
+    re.MULTILINE,
+)
+
+
+def description_of(doc: str) -> str:
+    """The docstring without its sections: what the model reads."""
+    text = inspect.cleandoc(doc)
+    section = _SECTION.search(text)
+    return (text[: section.start()] if section else text).strip()
+
+
+def documented_parameters(doc: str) -> dict[str, str]:
+    """Parameter texts of a Google, numpy or Sphinx docstring."""
+    if not _SECTION.search(doc):
+        return {}
+    from docstring_parser import DocstringStyle, ParseError, parse  # heavy: only for docstrings with sections
+
+    if re.search(r"^\s*:param\b", doc, re.MULTILINE):
+        style = DocstringStyle.REST
+    else:
+        style = DocstringStyle.NUMPYDOC if re.search(r"^\s*-{3,}\s*$", doc, re.MULTILINE) else DocstringStyle.GOOGLE
+    try:
+        parsed = parse(doc, style)
+    except ParseError:  # a docstring may look like a section without being one
+        return {}
+    return {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
+
+
+def description_from(file: str, embedded: str | Callable[[], str], made_of: Any) -> str:
+    """The text of a description file with its variables filled in; the embedded text where the file is missing."""
+    path = Path(file)
+    module = sys.modules.get(getattr(made_of, "__module__", ""))
+    if not path.is_absolute() and getattr(module, "__file__", None):
+        path = Path(str(cast(Any, module).__file__)).parent / file
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    text = text or (embedded() if callable(embedded) else embedded)
+    here = os.getcwd()
+    variables = {"workspace": os.environ.get("AGENT_WORKSPACE_ROOT") or here, "directory": here, "cwd": here}
+    return Template(text).safe_substitute(variables)

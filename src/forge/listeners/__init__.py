@@ -1,0 +1,1 @@
+"""Ready-made listeners for the activity of an executor."""

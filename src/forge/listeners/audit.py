@@ -1,0 +1,44 @@
+"""An NDJSON log of everything that happened, one event a line, with secrets masked."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+
+from forge.core.activity import ActivityStream
+from forge.core.events import Event, TextDelta
+
+MODE = 0o600
+LONGEST_TEXT = 16 * 1024  # characters of one text in the log; the rest is in the result itself
+
+
+def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callable[[], None]:
+    """Append every event to a file that only its owner can read. Returns the function that stops it.
+
+    Opened at once, so that a file that cannot be written is an error here and not a silent gap later. Every line is one
+    write to a file opened for appending: several processes may share it, and a crash loses at most what came after it.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+
+    def write(event: Event) -> None:
+        if isinstance(event, TextDelta):
+            return  # the message as a whole is told elsewhere
+        line = json.dumps(_shortened(event.to_dict()), ensure_ascii=False)
+        os.write(file, f"{line}\n".encode())
+
+    unsubscribe = activity.subscribe(write)
+
+    def stop() -> None:
+        unsubscribe()
+        os.close(file)
+
+    return stop
+
+
+def _shortened(value: object) -> object:
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return f"{value[:LONGEST_TEXT]}[… {len(value) - LONGEST_TEXT} more characters]"
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items() if key != "attachments"}
+    return [_shortened(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,58 @@
+"""The steps around every tool call, outermost first. This list is the whole path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from forge.core.activity import ActivityStream
+from forge.core.executor import Step, ToolExecutor
+from forge.core.registry import ToolRegistry
+from forge.core.secrets import Secrets
+from forge.core.tool import Tool
+from forge.permissions.gate import Approver, PolicyGate, nobody
+from forge.permissions.policy import Policy, rules
+from forge.pipeline.authorize import authorize
+from forge.pipeline.break_loops import break_loops
+from forge.pipeline.isolate import isolate
+from forge.pipeline.limit_output import limit_output
+from forge.pipeline.limit_rate import limit_rate
+from forge.pipeline.limit_time import limit_time
+from forge.pipeline.redact import redact
+from forge.pipeline.retry import retry
+from forge.pipeline.skip_repeats import skip_repeats
+from forge.pipeline.trace import trace
+from forge.pipeline.track_files import track_files
+
+
+def standard_steps(gate: PolicyGate, secrets: Secrets | None = None) -> list[Step]:
+    """What every call goes through unless told otherwise; leaving one out is one line."""
+    return [
+        trace(),  # a span, where OpenTelemetry is set up
+        limit_output(),  # nothing floods the context
+        redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
+        break_loops(gate.confirm),  # nudge, ask, stop
+        skip_repeats(),  # the same read twice in a turn is answered once
+        authorize(gate),  # policy, then the person
+        track_files(),  # read before write
+        limit_rate(),
+        retry(),  # only failures that say they will pass
+        limit_time(),  # inside authorize: waiting for a person is not the tool's time
+        isolate(),  # innermost: a process of its own, for tools that ask for it
+    ]
+
+
+def standard_executor(
+    tools: ToolRegistry | Iterable[Tool | Callable[..., Any]],
+    *,
+    policy: Policy | None = None,
+    approve: Approver = nobody,
+    activity: ActivityStream | None = None,
+    secrets: Secrets | Iterable[str] = (),
+) -> ToolExecutor:
+    """Tools behind the standard steps. Without a policy only reading is allowed; without a person the answer is no."""
+    registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+    hidden = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
+    stream = activity if activity is not None else ActivityStream(hidden)
+    gate = PolicyGate(policy if policy is not None else rules(), approve)
+    return ToolExecutor(registry, standard_steps(gate, hidden), stream, hidden)

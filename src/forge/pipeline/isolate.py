@@ -1,0 +1,25 @@
+"""Step: a tool with `isolate=True` runs in a process of its own instead of here."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from forge.core.context import ToolContext
+from forge.core.executor import Next, Step
+from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
+from forge.core.tool import Tool
+from forge.pipeline._step import having
+
+
+def isolate() -> Step:
+    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+        from forge.process.isolated import run_isolated  # only where it is asked for
+
+        return await run_isolated(cast(Tool, ctx.tool), ctx.arguments, ctx)
+
+    return having(step, applies=_asks_for_it)
+
+
+def _asks_for_it(spec: ToolSpec) -> bool:
+    return spec.isolate

@@ -1,0 +1,39 @@
+"""Step: a tool gets the time its spec allows, then it is cancelled, then it is left behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forge.core.context import ToolContext
+from forge.core.deadline import DeadlinePassed, Until
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.executor import Next, Step, readable
+from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
+from forge.pipeline._step import having
+
+SPARE = 10.0  # seconds that a tool with a `timeout` of its own has beyond it for cleaning up
+
+
+def limit_time() -> Step:
+    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+        seconds = ctx.spec.timeout
+        asked: Any = ctx.arguments.get("timeout")
+        if asked is not None and seconds is not None and isinstance(asked, int | float):
+            seconds = max(seconds, asked + SPARE)  # such a tool keeps its own deadline; this one only catches its fall
+        try:
+            return await Until(proceed(ctx), seconds)  # type: ignore[arg-type]
+        except DeadlinePassed:
+            ctx.cancelled = True
+            late = ToolError(
+                f"timed out after {seconds:g} s",
+                ErrorKind.TIMEOUT,
+                "Try a smaller step, or ask for more time if the tool has a timeout parameter.",
+            )
+            return ToolResult.failed(late, during=readable(ctx.call)).with_data(timed_out=True)
+
+    return having(step, applies=_is_limited)
+
+
+def _is_limited(spec: ToolSpec) -> bool:
+    return spec.timeout is not None

@@ -1,0 +1,27 @@
+"""Step: a failure that was marked as passing is tried again, a few times, with growing pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from forge.core.context import ToolContext
+from forge.core.executor import Next, Step
+from forge.core.result import ToolResult
+
+
+def retry(attempts: int = 3, first_pause: float = 0.2, longest_pause: float = 5.0) -> Step:
+    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+        result = await proceed(ctx)
+        for attempt in range(1, attempts):
+            if result.failure is None or not result.failure.passing:
+                return result
+            pause = min(longest_pause, first_pause * 2 ** (attempt - 1)) * random.uniform(0.5, 1.5)  # noqa: S311
+            ctx.progress(f"Trying again in {pause:.1f} s: {result.failure.message}", attempt=attempt + 1)
+            await asyncio.sleep(pause)
+            result = await proceed(ctx)
+        if result.failure is not None and result.failure.passing:
+            return result.with_data(attempts=attempts)
+        return result
+
+    return step

@@ -1,0 +1,1 @@
+"""The door to programs: everything that runs outside this process is started here."""

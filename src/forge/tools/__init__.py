@@ -1,0 +1,46 @@
+"""The built-in tools: one tool or one small family a file, and a new file here is its own registration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+
+from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.tool import Tool
+
+__all__ = ["CONVERSATION", "GROUPS", "built_ins", "register_all"]
+
+GROUPS = {
+    "search": frozenset({"search", "read", "code-agent"}),
+    "read": frozenset({"read", "code-agent"}),
+    "write": frozenset({"write", "code-agent"}),
+    "code-agent": frozenset({"code-agent"}),
+}
+"""What a tool of a group is labelled with, so that `search` is part of `read`, and both and `write` of `code-agent`."""
+
+
+def register_all(registry: ToolRegistry) -> None:
+    """Add every built-in tool but those of the `code-agent` group, which a skill or a configuration asks for."""
+    registry.add(*(tool for tool in built_ins(registry) if "code-agent" not in tool.spec.groups))
+
+
+def built_ins(registry: ToolRegistry) -> Iterator[Tool]:
+    """Every tool of this folder: decorated functions as they are, classes made with their default settings."""
+    names: set[str] = set()
+    for module in iter_modules(__path__, f"{__name__}."):
+        if module.name.rpartition(".")[2].startswith("_"):
+            continue
+        for tool in _tools_of(import_module(module.name), registry):
+            if tool.spec.name not in names:
+                names.add(tool.spec.name)
+                yield tool
+
+
+def _tools_of(module: ModuleType, registry: ToolRegistry) -> Iterator[Tool]:
+    for item in list(vars(module).values()):
+        if isinstance(item, Tool):
+            yield item
+        elif isinstance(item, type) and issubclass(item, Tool) and item.__module__ == module.__name__:
+            yield item(registry) if "registry" in item.__init__.__annotations__ else item()

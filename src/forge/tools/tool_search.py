@@ -1,0 +1,144 @@
+"""Finds tools by what they do, so that a thousand of them cost a model nothing until it looks."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.registry import ToolRegistry
+from forge.core.result import ToolResult
+from forge.core.spec import Category, ToolSpec
+from forge.core.tool import Tool
+
+REVEALED_TURNS = 5  # for which a found tool stays visible
+MAX_QUERY = 1_000  # characters
+MAX_DESCRIPTION = 200  # characters of a description in the answer
+
+_FREQUENCY, _LENGTH = 1.2, 0.75  # BM25's k1 and b
+_NAME_WEIGHT = 3  # a word of the name counts as often as this
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+
+
+class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
+    """Find tools by what they do. More tools exist than you are shown: search before you say that something is impossible."""
+
+    def __init__(self, registry: ToolRegistry) -> None:
+        self._registry = registry
+        self._index: _Index | None = None
+
+    def run(
+        self,
+        ctx: ToolContext,
+        query: Annotated[str, "A few words such as create pull request, or a pattern."],
+        regex: Annotated[bool, "Read the query as a regular expression, in any case."] = False,
+        max_results: Annotated[int, Ge(1), Le(50)] = 5,
+    ) -> ToolResult:
+        if not query.strip():
+            raise ToolError("the query is empty", ErrorKind.VALIDATION, "Say in a few words what the tool should do.")
+        if len(query) > MAX_QUERY:
+            raise ToolError(
+                f"the query has more than {MAX_QUERY:,} characters", ErrorKind.VALIDATION, "Use a few words."
+            )
+        index = self._current_index(ctx.spec.name)
+        found = index.matching(query) if regex else index.best(query)
+        hits = found[:max_results]
+        hidden = [spec.name for spec in hits if spec.hidden]
+        if hidden:
+            self._registry.reveal(hidden, ctx.scope.session_id, turns=REVEALED_TURNS)
+        return _answer(hits, len(found), query)
+
+    def _current_index(self, own_name: str) -> _Index:
+        version = self._registry.version  # before the tools are read: a change meanwhile makes the index old, not wrong
+        index = self._index
+        if index is None or index.version != version:
+            specs = [one.spec for one in list(self._registry.values()) if one.spec.name != own_name]
+            index = self._index = _Index(version, specs)
+        return index
+
+
+class _Index:
+    """The words of every tool's name, description and parameters."""
+
+    def __init__(self, version: int, specs: list[ToolSpec]) -> None:
+        self.version = version
+        self.specs = specs
+        self.texts = [f"{spec.name}\n{spec.description}\n{' '.join(_parameters(spec))}" for spec in specs]
+        words = [Counter(_words(spec)) for spec in specs]
+        lengths = [counts.total() for counts in words]
+        mean = sum(lengths) / max(len(lengths), 1)
+        self.weights: dict[str, dict[int, float]] = defaultdict(dict)  # word -> tool -> how much it says
+        for number, counts in enumerate(words):
+            norm = _FREQUENCY * (1 - _LENGTH + _LENGTH * lengths[number] / mean)
+            for word, count in counts.items():
+                self.weights[word][number] = count * (_FREQUENCY + 1) / (count + norm)
+
+    def best(self, query: str) -> list[ToolSpec]:
+        """By BM25, the best first; a tool called by its very name comes before all others."""
+        scores: dict[int, float] = defaultdict(float)
+        for word in set(_split(query)):
+            holders = self.weights.get(word, {})
+            rarity = math.log(1 + (len(self.specs) - len(holders) + 0.5) / (len(holders) + 0.5))
+            for number, weight in holders.items():
+                scores[number] += rarity * weight
+        wanted = query.strip().lower()
+        for number in scores:
+            if wanted in (self.specs[number].name.lower(), *self.specs[number].aliases):
+                scores[number] = math.inf
+        return [self.specs[number] for number in sorted(scores, key=lambda n: (-scores[n], self.specs[n].name))]
+
+    def matching(self, pattern: str) -> list[ToolSpec]:
+        """Those whose text the pattern matches; hits in the name first."""
+        from pydantic_core import SchemaError, SchemaValidator, core_schema  # its regular expressions take linear time
+
+        try:
+            found = SchemaValidator(core_schema.str_schema(pattern=f"(?i:{pattern})")).isinstance_python
+        except SchemaError as error:
+            raise ToolError(
+                f"the pattern cannot be used: {_reason(error)}",
+                ErrorKind.VALIDATION,
+                "Correct it (look-around and back-references do not exist here), or search with plain words.",
+            ) from None
+        hits = [spec for spec, text in zip(self.specs, self.texts, strict=True) if found(text)]
+        return sorted(hits, key=lambda spec: (not found(spec.name), spec.name))
+
+
+def _answer(hits: list[ToolSpec], total: int, query: str) -> ToolResult:
+    lines = [f"- `{spec.name}` - {_short(spec.description)}" for spec in hits]
+    if not lines:
+        lines = [f"No tool matches {query[:100]!r}. Try other words for what it should do."]
+    if total > len(hits):
+        lines.append(f"[{len(hits)} of {total} matches; see more with max_results={min(total, 50)}]")
+    tools = [{"name": spec.name, "description": spec.description} for spec in hits]
+    return ToolResult(for_llm="\n".join(lines), data={"tools": tools, "total": total, "truncated": total > len(hits)})
+
+
+def _words(spec: ToolSpec) -> list[str]:
+    names = [word for name in (spec.name, *spec.aliases) for word in _split(name)]
+    return names * _NAME_WEIGHT + _split(spec.description) + [word for key in _parameters(spec) for word in _split(key)]
+
+
+def _parameters(spec: ToolSpec) -> Iterable[str]:
+    properties = spec.parameters.get("properties")
+    return properties if isinstance(properties, dict) else ()
+
+
+def _split(text: str) -> list[str]:
+    """Words in lower case, `snake_case` and `camelCase` taken apart, without the s of a plural."""
+    return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in map(str.lower, _WORD.findall(text))]
+
+
+def _short(description: str) -> str:
+    line = " ".join(description.split())
+    return line if len(line) <= MAX_DESCRIPTION else f"{line[:MAX_DESCRIPTION]}…"
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if "error" in line.lower()]
+    return (lines[-1] if lines else str(error)).removeprefix("error: ")[:200]
