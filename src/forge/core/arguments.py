@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
@@ -15,6 +16,11 @@ LONGEST_PROBLEM = 160
 LONGEST_ERROR = 1_500  # characters, so that an error with its example stays under 2 kB
 
 Path = tuple[str | int, ...]
+_JSON_TYPES = {
+    type(None): "null",
+    **{bool: "boolean", int: "integer", float: "number", str: "string"},
+    **dict.fromkeys((list, tuple, set, frozenset), "array"),
+}
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
 
@@ -46,11 +52,12 @@ Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
 
 def read(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
     """The arguments as plain JSON data. Broken JSON is reported with its position, never run as `{}`."""
-    from pydantic_core import from_json, to_json  # heavy: paid at the first call, not at import
+    import pydantic_core  # heavy: paid at the first call, not at import
 
     try:
-        text = arguments if isinstance(arguments, str | bytes) else to_json(arguments, inf_nan_mode="constants")
-        data = from_json(text, allow_inf_nan=False) if text else {}
+        is_text = isinstance(arguments, str | bytes)
+        text = arguments if is_text else pydantic_core.to_json(arguments, inf_nan_mode="constants")
+        data = pydantic_core.from_json(text, allow_inf_nan=False) if text else {}
     except (ValueError, TypeError, RecursionError) as error:
         raise _unreadable(arguments, error) from None
     if not isinstance(data, dict):
@@ -62,6 +69,23 @@ def read(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
     return data
 
 
+def hopeless(problems: list[Problem]) -> bool:
+    """Whether some problem is beyond repair: then nothing will be run, and nothing need be mended."""
+    unknown = missing = False
+    for problem in problems:
+        if problem.kind == "type":
+            value = problem.value
+            if value is not None and _converted(value, problem.expected) is None and not _is_union(problem, problems):
+                return True
+        elif problem.kind == "unknown":
+            unknown = True
+        elif problem.kind == "missing":
+            missing = True
+        else:
+            return True
+    return missing and not unknown
+
+
 def repair(
     data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]
 ) -> Any:
@@ -69,10 +93,12 @@ def repair(
     mended: list[str] = []
     left = problems
     for _ in range(3):  # a mended value may show what is wrong inside it
-        done = [note for problem in left if (note := _mend(data, problem, schema, aliases))]
-        if not done:
+        if hopeless(left):
             return left
-        mended += done
+        notes = [note for problem in left if (note := _mend(data, problem, schema, aliases))]
+        if not notes:
+            return left
+        mended += notes
         checked = check(data)
         if not isinstance(checked, list):
             return Mended(checked, mended, [])
@@ -80,13 +106,13 @@ def repair(
     return left
 
 
-def explain(name: str, problems: list[Problem], schema: JsonSchema, aliases: Mapping[str, str]) -> ToolError:
+def explain(problems: list[Problem], schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> ToolError:
     """Every wrong field with its path, near names and choices; then a call that is right."""
-    lines = list(dict.fromkeys(_line(problem, schema, aliases)[:LONGEST_PROBLEM] for problem in _merged(problems)))
-    shown = lines[:MOST_PROBLEMS]
-    if len(lines) > len(shown):
-        shown.append(f"and {len(lines) - len(shown)} more")
-    return ToolError("; ".join(shown)[:LONGEST_ERROR], ErrorKind.VALIDATION, f"Example: {example(name, schema)}")
+    wrong = _merged(problems)
+    shown = [_line(problem, schema, aliases)[:LONGEST_PROBLEM] for problem in wrong[:MOST_PROBLEMS]]
+    if len(wrong) > len(shown):
+        shown.append(f"and {len(wrong) - len(shown)} more")
+    return ToolError("; ".join(shown)[:LONGEST_ERROR], ErrorKind.VALIDATION, f"Example: {shown_example}")
 
 
 def example(name: str, schema: JsonSchema) -> str:
@@ -101,17 +127,7 @@ def example_arguments(schema: JsonSchema) -> dict[str, Any]:
 
 
 def json_type(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "object" if isinstance(value, Mapping) else "array"
+    return _JSON_TYPES.get(type(value), "object")
 
 
 def article(noun: str) -> str:
@@ -120,10 +136,20 @@ def article(noun: str) -> str:
 
 def near(name: str, names: Iterable[str], most: int = 3) -> list[str]:
     """The names that someone who wrote `name` may have meant."""
+    return _near(name, tuple(names), most)
+
+
+@lru_cache(maxsize=1_000)  # models repeat their mistakes
+def _near(name: str, names: tuple[str, ...], most: int) -> list[str]:
+    wanted = name.casefold()[:100]
+    letters = set(wanted)
+    folded = {known.casefold(): known for known in names}
+    likely = [known for known in folded if 2 * len(letters & set(known)) > len(letters)]
+    if not likely:
+        return []
     from difflib import get_close_matches  # only where something is wrong
 
-    folded = {known.casefold(): known for known in names}
-    return [folded[hit] for hit in get_close_matches(name.casefold()[:100], folded, n=most, cutoff=0.6)]
+    return [folded[hit] for hit in get_close_matches(wanted, likely, n=most, cutoff=0.6)]
 
 
 def shown_path(path: Path) -> str:
@@ -201,6 +227,8 @@ def _converted(value: Any, expected: str) -> Any:
 
 
 def _from_text(text: str, expected: str) -> Any:
+    if expected == "string":
+        return None
     stripped = text.strip()
     if expected == "integer":
         return int(stripped.partition(".")[0]) if _WHOLE.fullmatch(stripped) else None
@@ -218,18 +246,25 @@ def _from_text(text: str, expected: str) -> Any:
 
 
 def _parsed(text: str, opening: str) -> Any:
-    from pydantic_core import from_json
-
     if not text.startswith(opening):
         return None
+    import pydantic_core
+
     try:
-        return from_json(text, allow_inf_nan=False)
+        return pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError:
         return None
 
 
-def _merged(problems: list[Problem]) -> Iterable[Problem]:
+def _is_union(problem: Problem, problems: list[Problem]) -> bool:
+    """Whether the same place has further branches, one of which may still be mended."""
+    return [other.path for other in problems].count(problem.path) > 1
+
+
+def _merged(problems: list[Problem]) -> list[Problem]:
     """Type problems of one place become one: a union reports every branch it tried."""
+    if len({problem.path for problem in problems}) == len(problems):
+        return problems
     by_path: dict[tuple[Path, str], Problem] = {}
     for problem in problems:
         key = (problem.path, problem.kind or problem.message)
@@ -237,44 +272,41 @@ def _merged(problems: list[Problem]) -> Iterable[Problem]:
         if known and known.kind == "type" and problem.expected not in known.expected.split(" or "):
             problem = known._replace(expected=f"{known.expected} or {problem.expected}")
         by_path[key] = problem
-    return by_path.values()
+    return list(by_path.values())
 
 
 def _line(problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
-    where = shown_path(problem.path)
-    if problem.kind == "type":
-        return f"{where}: expected {problem.expected}, got {json_type(problem.value)} {_brief(problem.value)}"
-    if problem.kind == "missing":
+    path, kind, _, value, _ = problem
+    where = str(path[0])[:80] if len(path) == 1 else shown_path(path)
+    if kind == "type":
+        return f"{where}: expected {problem.expected}, got {json_type(value)} {_brief(value)}"
+    if kind == "missing":
         return f"{where}: required, but missing"
-    if problem.kind == "choice":
-        hint = (
-            near(problem.value, re.findall(r"'([^']*)'", problem.expected), 1) if isinstance(problem.value, str) else []
-        )
+    if kind == "choice":
+        hint = near(value, re.findall(r"'([^']*)'", problem.expected), 1) if isinstance(value, str) else []
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
-        return f"{where}: {_brief(problem.value)} is not one of {problem.expected}{meant}"
-    if problem.kind == "unknown":
-        known = list(schema.get("properties") or ()) if len(problem.path) == 1 else []
-        hint = near(str(problem.path[-1]), [*known, *aliases], 1)
-        meant = (
-            f'did you mean "{aliases.get(hint[0], hint[0])}"?'
-            if hint
-            else f"known are {', '.join(known) or 'none'}"
-            if known or len(problem.path) == 1
-            else ""
-        )
-        return f"{where}: unknown argument{'; ' + meant if meant else ''}"
-    return (
-        f"{where}: {problem.message}, got {_brief(problem.value)}"
-        if problem.value is not None
-        else f"{where}: {problem.message}"
-    )
+        return f"{where}: {_brief(value)} is not one of {problem.expected}{meant}"
+    if kind == "unknown":
+        return f"{where}: unknown argument{_meant(problem, schema, aliases)}"
+    return f"{where}: {problem.message}" if value is None else f"{where}: {problem.message}, got {_brief(value)}"
+
+
+def _meant(problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
+    if len(problem.path) != 1:
+        return ""
+    known = tuple(schema.get("properties") or ())
+    hint = _near(str(problem.path[0]), (*known, *aliases) if aliases else known, 1)
+    return f'; did you mean "{aliases.get(hint[0], hint[0])}"?' if hint else f"; known are {', '.join(known) or 'none'}"
 
 
 def _brief(value: Any) -> str:
+    if type(value) is str:
+        short = value if len(value) <= 40 else f"{value[:40]}…"
+        if short.isprintable() and '"' not in short and "\\" not in short:
+            return f'"{short}"'
+        return json.dumps(short, ensure_ascii=False)
     if isinstance(value, list | dict) and len(value) > 3:
         return f"of {len(value)} entries"
-    if isinstance(value, str):
-        return json.dumps(value if len(value) <= 40 else f"{value[:40]}…", ensure_ascii=False)
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
         return f"of {value.bit_length()} bits"
     return json.dumps(value, default=str, ensure_ascii=False)[:60]

@@ -63,7 +63,8 @@ class Background(Protocol):
     def completion(self, ctx: ToolContext) -> Callable[[object], None]: ...
 
 
-_EVERYONE = ActivityStream()  # nobody listens here
+_NOBODY = ActivityStream()  # nobody listens here
+_NO_ARGUMENTS: Mapping[str, Any] = {}
 _CLOSED = ClosedGate()
 _NOWHERE = Scope(workspace=Path())
 
@@ -71,32 +72,34 @@ _NOWHERE = Scope(workspace=Path())
 class ToolContext:
     """One call on its way through the steps into the tool. Per call, so nothing in it is shared."""
 
-    __slots__ = ("_background", "activity", "arguments", "call", "cancelled", "gate", "scope", "spec", "tool")
+    __slots__ = ("_background", "activity", "arguments", "call", "cancelled", "gate", "outcome", "scope", "spec", "tool")
+    arguments: Mapping[str, Any]  # validated; `call.arguments` is what was sent
+    cancelled: bool  # set when time is up or the run was stopped: for tools that look now and then
+    outcome: ToolResult | None  # the result, where screening steps look at one that is there already
 
     def __init__(
         self,
         call: ToolCall,
         tool: Runnable,
-        arguments: Mapping[str, Any],
         scope: Scope = _NOWHERE,
-        activity: ActivityStream = _EVERYONE,
-        gate: Gate = _CLOSED,
+        activity: ActivityStream = _NOBODY,
         background: Background | None = None,
     ) -> None:
         self.call = call
         self.tool = tool
         self.spec = tool.spec
-        self.arguments = arguments  # validated; `call.arguments` is what was sent
+        self.arguments = _NO_ARGUMENTS
         self.scope = scope
         self.activity = activity
-        self.gate = gate
-        self.cancelled = False  # set when time is up or the run was stopped: for tools that look now and then
+        self.gate: Gate = _CLOSED
+        self.cancelled = False
+        self.outcome = None
         self._background = background
 
     def replace(self, **fields: Any) -> ToolContext:
         """A changed copy, for a step to pass on."""
-        copy = ToolContext(self.call, self.tool, self.arguments, self.scope, self.activity, self.gate, self._background)
-        for name, value in fields.items():
+        copy = ToolContext(self.call, self.tool, self.scope, self.activity, self._background)
+        for name, value in {"arguments": self.arguments, "gate": self.gate, **fields}.items():
             setattr(copy, name, value)
         return copy
 

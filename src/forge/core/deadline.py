@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+NEW: Any = object()
 GRACE = 1.0  # seconds a cancelled coroutine has for cleaning up
 
 
@@ -16,17 +17,20 @@ class DeadlinePassed(Exception):
 
 
 class Until(Generic[T]):
-    """`await Until(coroutine, 5.0)`: its value, or `DeadlinePassed`.
+    """`await Until(coroutine, 5.0)`: its value, or `DeadlinePassed`. With `waited`, it was started and waits for that.
 
     What the coroutine waits for is handed through to the task as it is, so nothing is paid unless it suspends, and one
     timer if it does. Unlike `asyncio.timeout` it returns even when the coroutine swallows its cancellation; that goes
     for a cancellation from outside too, which is always passed on.
     """
 
-    __slots__ = ("abandoned", "coroutine", "ending", "grace", "ours", "seconds", "task", "timer")
+    __slots__ = ("abandoned", "coroutine", "ending", "grace", "ours", "seconds", "task", "timer", "waited")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], seconds: float | None, grace: float = GRACE) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, T], seconds: float | None, grace: float = GRACE, *, waited: Any = NEW
+    ) -> None:
         self.coroutine = coroutine
+        self.waited = waited
         self.seconds = seconds
         self.grace = grace
         self.ours = 0  # how often our timer cancelled the task, to be taken back
@@ -36,11 +40,12 @@ class Until(Generic[T]):
         self.task: asyncio.Task[Any] | None = None
 
     def __await__(self) -> Generator[Any, Any, T]:
-        try:
-            waited = self.coroutine.send(None)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        return (yield from self._suspended(waited))
+        if self.waited is NEW:
+            try:
+                self.waited = self.coroutine.send(None)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+        return (yield from self._suspended(self.waited))
 
     def _suspended(self, waited: Any) -> Generator[Any, Any, T]:
         loop = asyncio.get_running_loop()

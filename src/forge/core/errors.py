@@ -39,9 +39,9 @@ class ToolError(Exception):
         *,
         passing: bool = False,
     ) -> None:
-        super().__init__(message)
+        self.args = (message,)
         self.message = message
-        self.kind = ErrorKind(kind)
+        self.kind = kind if type(kind) is ErrorKind else ErrorKind(kind)
         self.suggestion = suggestion
         self.passing = passing
 

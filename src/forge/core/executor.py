@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -24,8 +24,8 @@ from forge.core.tool import Tool
 
 log = logging.getLogger("forge.tools")
 
-Next = Callable[[ToolContext], Awaitable[ToolResult]]
-Step = Callable[[ToolContext, Next], Awaitable[ToolResult]]
+Next = Callable[[ToolContext], Coroutine[Any, Any, ToolResult]]
+Step = Callable[[ToolContext, Next], Coroutine[Any, Any, ToolResult]]
 """One concern around every call: look, change the context, call `proceed`, look at the result.
 
 A step may carry `applies(spec) -> bool`, asked once a tool; `screens = True`, when it also wants the results that did
@@ -36,7 +36,7 @@ not come from running the tool (refusals, background work); and `clear_turn(sess
 class _Entry(NamedTuple):
     tool: Tool
     run: Next
-    screen: Callable[[ToolContext, ToolResult], Awaitable[ToolResult]]
+    screen: Next  # the screening steps around `ctx.outcome`
 
 
 class ToolExecutor:
@@ -63,14 +63,13 @@ class ToolExecutor:
 
     async def execute(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Run one call to its result. Exactly one end event follows every start event."""
-        if self._version != self.registry.version:
-            self._entries, self._version = {}, self.registry.version
-        tool, run, screen = self._entries.get(call.name) or self._entry(call.name)
-        watched = self.activity.listening or log.isEnabledFor(logging.INFO)
-        ctx = ToolContext(call, tool, {}, scope, self.activity, background=self.background)
-        if watched:
-            return await self._watched(ctx, run, screen)
-        return await self._run(ctx, run, screen)
+        entry = self._entries.get(call.name)
+        if entry is None or self._version != self.registry.version:
+            entry = self._entry(call.name)
+        ctx = ToolContext(call, entry[0], scope, self.activity, self.background)
+        if self.activity.listening or log.isEnabledFor(logging.INFO):
+            return await self._watched(ctx, entry)
+        return await self._run(ctx, entry)
 
     async def execute_all(self, calls: Sequence[ToolCall], scope: Scope) -> list[ToolResult]:
         """One turn's calls, side by side where allowed; order kept; one result a call, always.
@@ -98,18 +97,18 @@ class ToolExecutor:
         for step in self.steps:
             getattr(step, "clear_state", _nothing)(session_id)
 
-    async def _run(self, ctx: ToolContext, run: Next, screen: Any) -> ToolResult:
+    async def _run(self, ctx: ToolContext, entry: _Entry) -> ToolResult:
         try:
-            arguments = ctx.arguments = ctx.tool.parse(ctx.call.arguments)
-            result = await run(ctx)
+            arguments = ctx.arguments = entry[0].parse(ctx.call.arguments)
+            result = await entry[1](ctx)
         except Exception as error:
-            return await self._refused(ctx, error, screen)
+            return await self._refused(ctx, error, entry.screen)
         if type(arguments) is Mended:
             noted = {"mended": arguments.mended, "ignored_arguments": arguments.ignored}
             return result.with_data(**{key: value for key, value in noted.items() if value})
         return result
 
-    async def _watched(self, ctx: ToolContext, run: Next, screen: Any) -> ToolResult:
+    async def _watched(self, ctx: ToolContext, entry: _Entry) -> ToolResult:
         """The same, with events and a log."""
         if self._loop is not asyncio.get_running_loop():
             self.activity.attach()
@@ -118,7 +117,7 @@ class ToolExecutor:
         ctx.emit(ToolStarted(ctx.call))
         log.debug("%s started", ctx.call.name)
         try:
-            result = await self._run(ctx, run, screen)
+            result = await self._run(ctx, entry)
         except BaseException as error:
             cancelled = ToolError("it was cancelled before it ended", ErrorKind.CANCELLED)
             self._ended(ctx, ToolResult.failed(cancelled, during=readable(ctx.call)).with_error(error), started)
@@ -136,10 +135,13 @@ class ToolExecutor:
             log.info("%s finished in %.3f s", ctx.call.name, seconds)
         ctx.emit(ToolFinished(ctx.call, result.success, result, seconds))
 
-    async def _refused(self, ctx: ToolContext, error: Exception, screen: Any) -> ToolResult:
+    async def _refused(self, ctx: ToolContext, error: Exception, screen: Next) -> ToolResult:
         """An exception on the way becomes a result that the screening steps see like any other."""
         try:
-            return await screen(ctx, _failed(ctx, error))  # type: ignore[no-any-return]
+            ctx.outcome = _failed(ctx, error)
+            result = await screen(ctx)
+            ctx.outcome = None
+            return result
         except Exception as broken:
             log.exception("a step failed while screening the failure of %s", ctx.call.name)
             return ToolResult.error(
@@ -148,9 +150,8 @@ class ToolExecutor:
 
     async def _completed(self, ctx: ToolContext, result: ToolResult) -> None:
         """Background work is over: its result passes the same screens, then is told."""
-        late = ctx.replace(call=ctx.call)
         try:
-            result = await self._entry(ctx.call.name).screen(late, result)
+            result = await self._entry(ctx.call.name).screen(ctx.replace(outcome=result))
         except Exception as error:
             result = ToolResult.failed(error, during=ctx.call.name)
         log.info("%s completed in the background", ctx.call.name)
@@ -159,15 +160,17 @@ class ToolExecutor:
 
     def _entry(self, name: str) -> _Entry:
         """The chain of a tool, composed once from the steps that apply to its spec."""
+        if self._version != self.registry.version:
+            self._entries, self._version = {}, self.registry.version
         tool = self.registry.find(name)
         run: Next = _terminal(tool)
-        screening: list[Step] = []
+        screen: Next = _outcome
         for step in reversed(self.steps):
             if getattr(step, "applies", _always)(tool.spec):
                 run = _around(step, run)
                 if getattr(step, "screens", False):
-                    screening.append(step)
-        entry = _Entry(tool, run, _screen(screening))
+                    screen = _around(step, screen)
+        entry = _Entry(tool, run, screen)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
         return entry
@@ -192,7 +195,7 @@ def readable(call: ToolCall) -> str:
     """`file_read(path="a.txt")`, the way the model would write it."""
     if isinstance(call.arguments, str):
         text = call.arguments.strip()
-        return f"{call.name}({text[:80]}{'…' if len(text) > 80 else ''})"
+        return f"{call.name}({text})" if len(text) <= 80 else f"{call.name}({text[:80]}…)"
     shown = []
     for name, value in list(call.arguments.items())[:8]:
         try:
@@ -251,19 +254,10 @@ def _around(step: Step, inner: Next) -> Next:
     return lambda ctx: step(ctx, inner)
 
 
-def _screen(steps: list[Step]) -> Callable[[ToolContext, ToolResult], Awaitable[ToolResult]]:
-    """The screening steps around a result that is there already; `steps` are innermost first."""
-
-    async def screen(ctx: ToolContext, result: ToolResult) -> ToolResult:
-        async def there(_: ToolContext) -> ToolResult:
-            return result
-
-        run: Next = there
-        for step in steps:
-            run = _around(step, run)
-        return await run(ctx)
-
-    return screen
+async def _outcome(ctx: ToolContext) -> ToolResult:
+    """Where a result is there already: a refusal, or the end of background work."""
+    assert ctx.outcome is not None
+    return ctx.outcome
 
 
 def _always(_: Any) -> bool:

@@ -20,9 +20,9 @@ class Attachment:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Failure:
-    """Why a call failed and what to try next."""
+    """Why a call failed and what to try next. Treat it as frozen, like the result it belongs to."""
 
     message: str
     kind: ErrorKind = ErrorKind.SYSTEM
@@ -34,9 +34,12 @@ class Failure:
         return f"{self.message}\n{self.suggestion}" if self.suggestion else self.message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, init=False)
 class ToolResult:
-    """The only thing an execution returns."""
+    """The only thing an execution returns. Treat it as frozen: the methods here return changed copies.
+
+    (A frozen dataclass would say so itself, and cost every call a fifth of its time.)
+    """
 
     for_llm: str
     for_user: str = ""  # shown to the person unless `silent`
@@ -47,9 +50,26 @@ class ToolResult:
     failure: Failure | None = None
     pending: bool = False  # work goes on in the background; a `ToolCompleted` event follows
 
-    def __post_init__(self) -> None:
-        if not self.for_llm and self.failure is not None:
-            object.__setattr__(self, "for_llm", self.failure.text())
+    def __init__(
+        self,
+        *,
+        for_llm: str,
+        for_user: str = "",
+        silent: bool = False,
+        title: str = "",
+        data: Mapping[str, Any] | None = None,
+        attachments: tuple[Attachment, ...] = (),
+        failure: Failure | None = None,
+        pending: bool = False,
+    ) -> None:
+        self.for_llm = for_llm if for_llm or failure is None else failure.text()
+        self.for_user = for_user
+        self.silent = silent
+        self.title = title
+        self.data = {} if data is None else data
+        self.attachments = attachments
+        self.failure = failure
+        self.pending = pending
 
     @property
     def is_error(self) -> bool:
@@ -118,7 +138,8 @@ class ToolResult:
         With a `log_id` the words of an unexpected exception are withheld and found in the log under that id.
         """
         if isinstance(error, ToolError):
-            failure = Failure(error.message, error.kind, error.suggestion, error.passing, error)
+            expected = error.with_traceback(None)  # it explains itself; a result must not keep whole frames alive
+            failure = Failure(error.message, error.kind, error.suggestion, error.passing, expected)
         elif isinstance(error, TimeoutError):
             failure = Failure(text_of(error), ErrorKind.TIMEOUT, cause=error)
         elif log_id:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
-from forge.core.arguments import Mended, Problem, explain, read, repair
+from forge.core.arguments import Mended, Problem, example, explain, hopeless, read, repair
 from forge.core.errors import DefinitionError
 from forge.core.spec import ToolSpec
 
@@ -40,6 +41,7 @@ def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, An
     forbids_more = schema.get("additionalProperties") is False
     validator = _validator(jsonschema_rs, dict(schema))
     folded = {name.casefold() for name in properties}
+    right = cache(lambda: example(spec.name, schema))
 
     def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
         unknown = [] if takes_more or forbids_more else [key for key in data if key not in properties]
@@ -54,9 +56,9 @@ def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, An
         data = read(arguments)
         checked = check(data)
         if isinstance(checked, list):
-            checked = checked if spec.strict else repair(data, checked, check, schema, spec.argument_aliases)
+            checked = checked if spec.strict or hopeless(checked) else repair(data, checked, check, schema, spec.argument_aliases)
         if isinstance(checked, list):
-            raise explain(spec.name, checked, schema, spec.argument_aliases)
+            raise explain(checked, schema, spec.argument_aliases, right())
         ignored = [key for key in data if key not in checked]
         return Mended(checked, getattr(checked, "mended", []), ignored) if ignored else checked
 

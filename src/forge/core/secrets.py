@@ -31,7 +31,7 @@ class Secrets:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: tuple[str, ...] = ()
-        self._pattern: re.Pattern[str] | None = None
+        self.pattern: re.Pattern[str] | None = None  # None: there are none
         self.add(*values)
 
     def add(self, *values: str) -> None:
@@ -41,14 +41,11 @@ class Secrets:
                 raise ValueError(f"a secret of {len(value)} characters cannot be masked: {SHORTEST} are the least")
         spellings = {spelling for value in values for spelling in (value, _escaped(value))}
         self._values = tuple(sorted({*self._values, *spellings}, key=len, reverse=True))
-        self._pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
-
-    def __bool__(self) -> bool:
-        return self._pattern is not None
+        self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
 
     def mask(self, text: str) -> str:
         """Replace every registered secret."""
-        return self._pattern.sub(MASK, text) if self._pattern is not None else text
+        return self.pattern.sub(MASK, text) if self.pattern is not None else text
 
     def mask_all(self, text: str) -> str:
         """Replace registered secrets and whatever looks like one: for events and logs."""

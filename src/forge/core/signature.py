@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, NotRequired, get_args, get_origin, get_type_hints
 
-from forge.core.arguments import Mended, Path, Problem, explain, read, repair
+from forge.core.arguments import Mended, Path, Problem, example, explain, hopeless, read, repair
 from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 
-_TYPES = {  # pydantic's name of a type error -> the JSON type that was expected
-    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "integer"),
-    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), "number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "boolean"),
-    "string_type": "string",
-    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "array"),
-    **dict.fromkeys(
-        ("dict_type", "model_type", "model_attributes_type", "dataclass_type", "typed_dict_type"), "object"
-    ),
-    "none_required": "null",
+_KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was expected
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", "integer")),
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", "number")),
+    **dict.fromkeys(("bool_type", "bool_parsing"), ("type", "boolean")),
+    "string_type": ("type", "string"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), ("type", "array")),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), ("type", "object")),
+    "none_required": ("type", "null"),
+    **dict.fromkeys(("missing", "missing_argument"), ("missing", "")),
+    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), ("unknown", "")),
+    **dict.fromkeys(("literal_error", "enum"), ("choice", "")),
 }
-_ABSENT = {
-    "missing",
-    "missing_argument",
-    "extra_forbidden",
-    "unexpected_keyword_argument",
-}  # the last part is not in the data
 _REFUSED = {
     "VAR_POSITIONAL": "declare each argument, or one `list[...]` parameter",
     "VAR_KEYWORD": "declare each argument, or one `dict[str, ...]` parameter",
@@ -129,54 +124,48 @@ class Signature:
 
         validate = self._adapter.validator.validate_json
         defaults = self.defaults
+        right = cache(lambda: example(spec.name, spec.parameters))
 
         def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
             try:
                 return {**defaults, **validate(to_json(data), strict=True)}
             except ValidationError as error:
-                return _problems(error, data)
+                return _problems(error, lambda: data)
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             if type(arguments) is str and "NaN" not in arguments and "Infinity" not in arguments:
                 try:
                     values: dict[str, Any] = validate(arguments, strict=True)
+                    return {**defaults, **values} if defaults else values
                 except ValidationError as error:
-                    return _mended_or_explained(error, read(arguments))
-                return {**defaults, **values} if defaults else values
-            data = read(arguments)
-            checked = check(data)
-            return checked if isinstance(checked, dict) else _decide(checked, data)
-
-        def _mended_or_explained(error: ValidationError, data: dict[str, Any]) -> dict[str, Any]:
-            return _decide(_problems(error, data), data)
-
-        def _decide(problems: list[Problem], data: dict[str, Any]) -> dict[str, Any]:
-            aliases = spec.argument_aliases
-            left = problems if spec.strict else repair(data, problems, check, spec.parameters, aliases)
-            if isinstance(left, Mended):
-                return left
-            raise explain(spec.name, left, spec.parameters, aliases)
+                    found: dict[str, Any] | list[Problem] = _problems(error, lambda: read(arguments))
+            else:
+                found = check(read(arguments))
+            if isinstance(found, dict):
+                return found
+            schema, aliases = spec.parameters, spec.argument_aliases
+            if not spec.strict and not hopeless(found):
+                found = repair(read(arguments), found, check, schema, aliases)
+            if isinstance(found, Mended):
+                return found
+            raise explain(found, schema, aliases, right())
 
         return parse
 
 
-def _problems(error: Any, data: dict[str, Any]) -> list[Problem]:
-    """Pydantic's errors, in our terms."""
+def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
+    """Pydantic's errors, in our terms. The data is only read where a path is ambiguous."""
     problems = []
-    for one in error.errors(include_url=False, include_context=True):
-        kind = one["type"]
-        path = _real_path(one["loc"], data, absent=kind in _ABSENT)
-        if expected := _TYPES.get(kind):
-            problems.append(Problem(path, "type", expected, one["input"]))
-        elif kind in ("missing", "missing_argument"):
-            problems.append(Problem(path, "missing"))
-        elif kind in _ABSENT:
-            problems.append(Problem(path, "unknown"))
-        elif kind in ("literal_error", "enum"):
-            problems.append(Problem(path, "choice", one["ctx"]["expected"].replace(" or ", ", ")[:120], one["input"]))
-        else:
-            message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)
-            problems.append(Problem(path, "", message=message[:120], value=one["input"]))
+    for one in error.errors(include_url=False):
+        kind, expected = _KINDS.get(one["type"], ("", ""))
+        path, message = one["loc"], ""
+        if len(path) != 1:  # the last part of an absent argument is not in the data
+            path = _real_path(path, data(), absent=kind in ("missing", "unknown"))
+        if kind == "choice":
+            expected = one["ctx"]["expected"].replace(" or ", ", ")[:120]
+        elif not kind:
+            message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
+        problems.append(Problem(path, kind, expected, one["input"], message))
     return problems
 
 

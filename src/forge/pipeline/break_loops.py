@@ -27,14 +27,22 @@ Ask = Callable[[ToolContext, str], Awaitable[bool]]
 class _Trail:
     """The latest calls of one agent. `runs[p]` counts how many calls in a row equal the one `p` calls before."""
 
-    calls: deque[tuple[str, Any, str, str]] = field(default_factory=lambda: deque(maxlen=LONGEST_ROUND + 1))
+    calls: deque[tuple[str, Any, str, str]] = field(default_factory=lambda: deque(maxlen=LONGEST_ROUND))
+    answers: deque[str] = field(default_factory=lambda: deque(maxlen=LONGEST_ROUND))
     runs: list[int] = field(default_factory=lambda: [0] * (LONGEST_ROUND + 1))
+    running: bool = False  # whether any of the runs is above 0
     error: tuple[str, str] = ("", "")
     errors: int = 0
 
     def rounds(self, name: str, arguments: Any, answer: str, turn: str) -> int:
         """How often the round that this call ends was made; calls of one turn count once."""
         calls, runs = self.calls, self.runs
+        if answer not in self.answers:  # something new: no round ends here
+            if self.running:
+                self.runs, self.running = [0] * (LONGEST_ROUND + 1), False
+            calls.append((name, arguments, answer, turn))
+            self.answers.append(answer)
+            return 1
         if calls and turn and calls[-1][3] == turn and calls[-1][:3] == (name, arguments, answer):
             return 1
         known = len(calls)
@@ -48,6 +56,8 @@ class _Trail:
                     continue
             runs[period] = 0
         calls.append((name, arguments, answer, turn))
+        self.answers.append(answer)
+        self.running = True
         return most + 1
 
     def failed(self, name: str, failure: Failure | None) -> int:

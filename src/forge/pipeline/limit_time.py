@@ -21,8 +21,13 @@ def limit_time() -> Step:
         asked: Any = ctx.arguments.get("timeout")
         if asked is not None and seconds is not None and isinstance(asked, int | float):
             seconds = max(seconds, asked + SPARE)  # such a tool keeps its own deadline; this one only catches its fall
+        coroutine = proceed(ctx)
         try:
-            return await Until(proceed(ctx), seconds)  # type: ignore[arg-type]
+            waited = coroutine.send(None)
+        except StopIteration as stop:  # it never had to wait, so neither do we
+            return stop.value  # type: ignore[no-any-return]
+        try:
+            return await Until(coroutine, seconds, waited=waited)
         except DeadlinePassed:
             ctx.cancelled = True
             late = ToolError(

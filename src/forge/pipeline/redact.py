@@ -14,6 +14,6 @@ def redact(secrets: Secrets) -> Step:
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         result = await proceed(ctx)
-        return result.masked(secrets.mask_value) if secrets else result
+        return result if secrets.pattern is None else result.masked(secrets.mask_value)
 
     return having(step, screens=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -43,4 +43,5 @@ def _tools_of(module: ModuleType, registry: ToolRegistry) -> Iterator[Tool]:
         if isinstance(item, Tool):
             yield item
         elif isinstance(item, type) and issubclass(item, Tool) and item.__module__ == module.__name__:
-            yield item(registry) if "registry" in item.__init__.__annotations__ else item()
+            make: Callable[..., Tool] = item
+            yield make(registry) if "registry" in item.__init__.__annotations__ else make()

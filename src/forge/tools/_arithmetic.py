@@ -111,7 +111,7 @@ class Arithmetic:
             return self._whole_power(a, b)
         if a < 0 and b != math.floor(b):
             raise ArithmeticRefused("a negative number has no real power with a fraction")
-        return float(a) ** float(b)
+        return float(float(a) ** float(b))
 
     def square_root(self, a: Number) -> Number:
         if a < 0:

@@ -7,13 +7,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from annotated_types import MaxLen
-
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool, tool
+from forge.tools._limits import Limits
 
 Deliver = Callable[[str, str, str], Awaitable[None]]
 """Brings a text to a channel and a chat: `await deliver(content, channel, chat_id)`."""
@@ -33,13 +32,13 @@ async def task_completion(
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
 async def ask_question(
     question: Annotated[str, "One clear question."],
-    suggestions: Annotated[tuple[str, ...], MaxLen(4), "Up to 4 likely answers to choose from."] = (),
+    suggestions: Annotated[tuple[str, ...], Limits(max_length=4), "Up to 4 likely answers to choose from."] = (),
 ) -> ToolResult:
     """Ask the person a question and wait for the answer. Use it only when you cannot go on without knowing."""
+    _check_text(question, "question")
     for index, suggestion in enumerate(suggestions):
         _check_text(suggestion, f"suggestions[{index}]")
     choices = [f"{number}. {suggestion}" for number, suggestion in enumerate(suggestions, 1)]
-    _check_text(question, "question")
     text = "\n".join([question, "", *choices]) if choices else question
     return ToolResult(for_llm=text, for_user=text, data={"question": question, "suggestions": list(suggestions)})
 
@@ -78,7 +77,7 @@ class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), paralle
         )
 
     def already_sent(self, scope: Scope, text: str) -> bool:
-        """Whether this very text went to the scope's conversation since `forget`: then the loop need not send it again."""
+        """Whether this very text went to the scope's conversation since `forget`: then it need not be sent again."""
         with self._lock:
             return _digest(text) in self._sent.get(_conversation(scope), ())
 

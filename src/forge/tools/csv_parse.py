@@ -8,16 +8,16 @@ import json
 from collections.abc import Iterator
 from typing import Annotated
 
-from annotated_types import Ge
-
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
+from forge.tools._limits import Limits
 from forge.workspace.open import read_inside
 
 MAX_BYTES = 16 * 1024 * 1024  # of a file
+MAX_FIELDS = 500_000  # returned at once: every one of them is an object in memory
 
 Row = list[str]
 Record = dict[str, str] | Row
@@ -34,14 +34,16 @@ _ENCODINGS = (
 class CsvParse(
     Tool,
     category=Category.BUILTIN,
+    argument_aliases={"file_path": "path"},
     optional_permissions={"read"},
     idempotent=True,
     timeout=10.0,
 ):
-    """Parse CSV text, or a CSV file in the workspace, into JSON records keyed by the header row. All values are strings."""
+    """Parse CSV text, or a CSV file of the workspace, into JSON records keyed by the header row. Values are strings."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, max_fields: int = MAX_FIELDS) -> None:
         self.max_bytes = max_bytes
+        self.max_fields = max_fields
 
     async def run(
         self,
@@ -50,7 +52,7 @@ class CsvParse(
         path: Annotated[str, "A CSV file in the workspace; or give data instead."] = "",
         delimiter: Annotated[str, "One character, such as , or ; or \\t."] = ",",
         headers: Annotated[bool, "Whether the first row names the columns; otherwise rows come back as lists."] = True,
-        max_rows: Annotated[int, Ge(0), "Stop after this many rows; 0 for all."] = 0,
+        max_rows: Annotated[int, Limits(ge=0), "Stop after this many rows; 0 for all."] = 0,
     ) -> ToolResult:
         if bool(data) == bool(path):
             problem = "give data or path, not both" if data else "there is nothing to parse"
@@ -61,37 +63,35 @@ class CsvParse(
 
         def parse() -> ToolResult:
             text = decoded(read_inside(ctx.scope.workspace, path, self.max_bytes)) if path else data
-            return answer(text, delimiter, headers, max_rows)
+            return _answer(*parse_csv(text, delimiter, headers, max_rows, self.max_fields))
 
         result: ToolResult = await in_thread(parse)
         return result
 
 
-def answer(text: str, delimiter: str, headers: bool, max_rows: int) -> ToolResult:
+def _answer(records: list[Record], total: int) -> ToolResult:
     """The records as JSON, with a note when there were more."""
-    records, total = parse_csv(text, delimiter, headers, max_rows)
     shown = "[]" if not records else "[\n" + ",\n".join(json.dumps(r, ensure_ascii=False) for r in records) + "\n]"
     truncated = total > len(records)
     if truncated:
-        shown += f"\n[{len(records)} of {total} rows; ask for more with max_rows={total}, or 0 for all]"
+        shown += f"\n[{len(records)} of {total} rows; ask for more with a larger max_rows, or parse a part of the text]"
     return ToolResult(for_llm=shown, data={"records": records, "rows": total, "truncated": truncated})
 
 
-def parse_csv(text: str, delimiter: str = ",", headers: bool = True, max_rows: int = 0) -> tuple[list[Record], int]:
-    """The records, and how many rows there are in all; rows past `max_rows` are only counted."""
+def parse_csv(
+    text: str, delimiter: str = ",", headers: bool = True, max_rows: int = 0, max_fields: int = MAX_FIELDS
+) -> tuple[list[Record], int]:
+    """The records, and how many rows there are in all; rows past a limit are only counted."""
     rows = _rows(text.removeprefix("\ufeff"), _checked(delimiter))
-    names: Row = []
-    if headers:
-        _, first = next(rows, (0, []))
-        names = _unique(first)
+    names = _unique(_header(rows, max_fields)) if headers else []
     records: list[Record] = []
     total = 0
     width = len(names)
     for line, row in rows:
         total += 1
-        if max_rows and total > max_rows:
-            continue
         width = width or len(row)
+        if (max_rows and total > max_rows) or total * width > max_fields:
+            continue
         if len(row) != width:
             raise _ragged(total, line, len(row), width, "header" if headers else "first row")
         records.append(dict(zip(names, row, strict=True)) if headers else row)
@@ -126,9 +126,18 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, Row]]:
         ) from None
 
 
+def _header(rows: Iterator[tuple[int, Row]], max_fields: int) -> Row:
+    _, first = next(rows, (0, []))
+    if len(first) > max_fields:
+        raise ToolError(
+            f"the header has {len(first):,} fields, the limit is {max_fields:,}", ErrorKind.USER, "Check the delimiter."
+        )
+    return first
+
+
 def _checked(delimiter: str) -> str:
     character = _DELIMITERS.get(delimiter.lower(), delimiter)
-    if len(character) != 1 or character in '\r\n"\0' or not character.isprintable() and character != "\t":
+    if len(character) != 1 or character in '\r\n"\0' or (not character.isprintable() and character != "\t"):
         raise ToolError(
             f"delimiter {delimiter[:20]!r} is not one character that can separate fields",
             ErrorKind.VALIDATION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -23,7 +24,7 @@ _NOT_A_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+"|(-?Infinity|NaN)', re.DOTALL)
 
 
 class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
-    """Parse JSON text and return it indented, or only the part that a query names. Finds syntax errors with line and column."""
+    """Parse JSON text; return it indented, or only the part a query names. Syntax errors come with line and column."""
 
     def __init__(self, max_depth: int = MAX_DEPTH) -> None:
         self.max_depth = max_depth
@@ -93,7 +94,7 @@ class _Writer:
         self.max_depth = max_depth
         self.indent = indent
         self.left = MAX_TEXT if indent else math.inf
-        self.pieces: list[str] = []
+        self.out = io.StringIO()
         self.quote: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
         self.plain: dict[type, Callable[[Any], str]] = {
             str: self.quote,
@@ -106,7 +107,7 @@ class _Writer:
 
     def text(self, value: Any) -> str:
         self._write("", value, 0)
-        return "".join(self.pieces)
+        return self.out.getvalue()
 
     def _write(self, before: str, value: Any, depth: int) -> None:
         plain = self.plain.get(type(value))
@@ -139,7 +140,7 @@ class _Writer:
         self.left -= len(piece)
         if self.left < 0:
             raise _TooLong
-        self.pieces.append(piece)
+        self.out.write(piece)
 
 
 def _repeated_keys(pairs: list[tuple[str, Any]]) -> list[str]:

@@ -8,14 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Annotated
 
-from annotated_types import Ge, Le
-
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
+from forge.tools._limits import Limits
 
 REVEALED_TURNS = 5  # for which a found tool stays visible
 MAX_QUERY = 1_000  # characters
@@ -27,7 +26,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 
 
 class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
-    """Find tools by what they do. More tools exist than you are shown: search before you say that something is impossible."""
+    """Find tools by what they do. There are more than you are shown: search before you call something impossible."""
 
     def __init__(self, registry: ToolRegistry) -> None:
         self._registry = registry
@@ -38,7 +37,7 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
         ctx: ToolContext,
         query: Annotated[str, "A few words such as create pull request, or a pattern."],
         regex: Annotated[bool, "Read the query as a regular expression, in any case."] = False,
-        max_results: Annotated[int, Ge(1), Le(50)] = 5,
+        max_results: Annotated[int, Limits(ge=1, le=50)] = 5,
     ) -> ToolResult:
         if not query.strip():
             raise ToolError("the query is empty", ErrorKind.VALIDATION, "Say in a few words what the tool should do.")
@@ -98,7 +97,7 @@ class _Index:
         from pydantic_core import SchemaError, SchemaValidator, core_schema  # its regular expressions take linear time
 
         try:
-            found = SchemaValidator(core_schema.str_schema(pattern=f"(?i:{pattern})")).isinstance_python
+            found = SchemaValidator(core_schema.str_schema(pattern=f"(?i){pattern}")).isinstance_python
         except SchemaError as error:
             raise ToolError(
                 f"the pattern cannot be used: {_reason(error)}",

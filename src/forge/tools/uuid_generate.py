@@ -7,16 +7,15 @@ import threading
 import time
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Le
-
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import tool
+from forge.tools._limits import Limits
 
 
 @tool(category=Category.BUILTIN, timeout=10.0)
 def uuid_generate(
-    count: Annotated[int, Ge(1), Le(100), "How many."] = 1,
+    count: Annotated[int, Limits(ge=1, le=100), "How many."] = 1,
     version: Annotated[Literal[4, 7], "4 is random; 7 begins with the time and sorts by it."] = 4,
 ) -> ToolResult:
     """Generate unique identifiers (UUIDs), one per line. Never make them up yourself."""

@@ -113,8 +113,11 @@ def _syscall() -> Any:
 def _kernel_can() -> bool:
     if sys.platform != "linux":
         return False
-    with _opened("/", _DIRECTORY) as top:
-        descriptor, problem = _openat2(top, ".")
+    try:
+        with _opened("/", _DIRECTORY) as top:
+            descriptor, problem = _openat2(top, ".")
+    except ImportError:  # a Python built without ctypes
+        return False
     if problem == 0:
         os.close(descriptor)
     return problem not in (errno.ENOSYS, errno.EPERM)  # EPERM: a seccomp filter that does not know the call
@@ -251,6 +254,7 @@ _MEANING = {
     errno.EACCES: ("may not be read by this user", ErrorKind.PERMISSION, ""),
     errno.EPERM: ("may not be read by this user", ErrorKind.PERMISSION, ""),
     errno.ELOOP: ("is a link that goes in a circle", ErrorKind.USER, "Name the file itself."),
+    errno.EOPNOTSUPP: ("is a socket or a device and cannot be read", ErrorKind.SECURITY, "Name a regular file."),
     errno.ENXIO: ("is a socket or a device and cannot be read", ErrorKind.SECURITY, "Name a regular file."),
     errno.ENAMETOOLONG: ("is too long", ErrorKind.VALIDATION, "Shorten it."),
 }
