@@ -13,6 +13,7 @@ from forge.core.spec import JsonSchema
 
 MOST_PROBLEMS = 10
 LONGEST_PROBLEM = 160
+_VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
 LONGEST_ERROR = 1_500  # characters, so that an error with its example stays under 2 kB
 
 Path = tuple[str | int, ...]
@@ -75,13 +76,13 @@ def hopeless(problems: list[Problem]) -> bool:
     for problem in problems:
         if problem.kind == "type":
             value = problem.value
-            if value is not None and _converted(value, problem.expected) is None and not _is_union(problem, problems):
+            if value is not None and _repaired(problem) is None and not _is_union(problem, problems):
                 return True
         elif problem.kind == "unknown":
             unknown = True
         elif problem.kind == "missing":
             missing = True
-        else:
+        elif problem.kind != "choice" or _repaired(problem) is None:
             return True
     return missing and not unknown
 
@@ -112,7 +113,7 @@ def explain(problems: list[Problem], schema: JsonSchema, aliases: Mapping[str, s
     shown = [_line(problem, schema, aliases)[:LONGEST_PROBLEM] for problem in wrong[:MOST_PROBLEMS]]
     if len(wrong) > len(shown):
         shown.append(f"and {len(wrong) - len(shown)} more")
-    return ToolError("; ".join(shown)[:LONGEST_ERROR], ErrorKind.VALIDATION, f"Example: {shown_example}")
+    return ToolError("; ".join(shown)[:LONGEST_ERROR], _VALIDATION, f"Example: {shown_example}")
 
 
 def example(name: str, schema: JsonSchema) -> str:
@@ -182,7 +183,7 @@ def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: M
     """Repair one problem in place; what was done, or nothing."""
     if problem.kind == "unknown":
         return _rename(data, problem, schema, aliases)
-    if problem.kind != "type" or not problem.path:
+    if problem.kind not in ("type", "choice") or not problem.path:
         return ""
     holder: Any = data
     key = problem.path[-1]
@@ -196,7 +197,7 @@ def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: M
     if value is None and len(problem.path) == 1 and key not in (schema.get("required") or ()):
         del holder[key]
         return f"{where}: null → the default"
-    new = _converted(value, problem.expected)
+    new = _repaired(problem._replace(value=value))
     if new is None:
         return ""
     holder[key] = new
@@ -215,8 +216,11 @@ def _rename(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases:
     return f"{key} → {right}"
 
 
-def _converted(value: Any, expected: str) -> Any:
-    """The same value as the expected type, or None where something would be lost."""
+def _repaired(problem: Problem) -> Any:
+    """The same value as it was expected, or None where something would be lost."""
+    value, expected = problem.value, problem.expected
+    if problem.kind == "choice":  # "7" for one of 4, 7
+        return int(value) if isinstance(value, str) and value.isdecimal() and value in expected.split(", ") else None
     if isinstance(value, str):
         return _from_text(value, expected)
     if expected == "integer" and isinstance(value, float) and value.is_integer():

@@ -39,11 +39,13 @@ class ToolError(Exception):
         *,
         passing: bool = False,
     ) -> None:
-        self.args = (message,)
         self.message = message
         self.kind = kind if type(kind) is ErrorKind else ErrorKind(kind)
         self.suggestion = suggestion
         self.passing = passing
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class DefinitionError(TypeError):

@@ -15,7 +15,7 @@ from forge.core.arguments import Mended
 from forge.core.background import BackgroundWork
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.events import Event, ToolCompleted, ToolFailed, ToolFinished, ToolStarted
+from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult, text_of
@@ -67,9 +67,23 @@ class ToolExecutor:
         if entry is None or self._version != self.registry.version:
             entry = self._entry(call.name)
         ctx = ToolContext(call, entry[0], scope, self.activity, self.background)
-        if self.activity.listening or log.isEnabledFor(logging.INFO):
-            return await self._watched(ctx, entry)
-        return await self._run(ctx, entry)
+        watched = self.activity.listening or log.isEnabledFor(logging.INFO)
+        started = self._started(ctx) if watched else 0.0
+        try:
+            arguments = ctx.arguments = entry[0].parse(call.arguments)
+            result = await entry[1](ctx)
+            if type(arguments) is Mended:
+                result = _noted(result, arguments)
+        except Exception as error:
+            ctx.outcome = _failed(ctx, error)
+            result = await self._screened(ctx, entry)
+        except BaseException as error:
+            if watched:
+                self._ended(ctx, _stopped(ctx, error), started)
+            raise
+        if watched:
+            self._ended(ctx, result, started)
+        return result
 
     async def execute_all(self, calls: Sequence[ToolCall], scope: Scope) -> list[ToolResult]:
         """One turn's calls, side by side where allowed; order kept; one result a call, always.
@@ -97,33 +111,13 @@ class ToolExecutor:
         for step in self.steps:
             getattr(step, "clear_state", _nothing)(session_id)
 
-    async def _run(self, ctx: ToolContext, entry: _Entry) -> ToolResult:
-        try:
-            arguments = ctx.arguments = entry[0].parse(ctx.call.arguments)
-            result = await entry[1](ctx)
-        except Exception as error:
-            return await self._refused(ctx, error, entry.screen)
-        if type(arguments) is Mended:
-            noted = {"mended": arguments.mended, "ignored_arguments": arguments.ignored}
-            return result.with_data(**{key: value for key, value in noted.items() if value})
-        return result
-
-    async def _watched(self, ctx: ToolContext, entry: _Entry) -> ToolResult:
-        """The same, with events and a log."""
+    def _started(self, ctx: ToolContext) -> float:
         if self._loop is not asyncio.get_running_loop():
             self.activity.attach()
             self._loop = asyncio.get_running_loop()
-        started = time.perf_counter()
         ctx.emit(ToolStarted(ctx.call))
         log.debug("%s started", ctx.call.name)
-        try:
-            result = await self._run(ctx, entry)
-        except BaseException as error:
-            cancelled = ToolError("it was cancelled before it ended", ErrorKind.CANCELLED)
-            self._ended(ctx, ToolResult.failed(cancelled, during=readable(ctx.call)).with_error(error), started)
-            raise
-        self._ended(ctx, result, started)
-        return result
+        return time.perf_counter()
 
     def _ended(self, ctx: ToolContext, result: ToolResult, started: float) -> None:
         seconds = time.perf_counter() - started
@@ -135,28 +129,25 @@ class ToolExecutor:
             log.info("%s finished in %.3f s", ctx.call.name, seconds)
         ctx.emit(ToolFinished(ctx.call, result.success, result, seconds))
 
-    async def _refused(self, ctx: ToolContext, error: Exception, screen: Next) -> ToolResult:
-        """An exception on the way becomes a result that the screening steps see like any other."""
+    async def _screened(self, ctx: ToolContext, entry: _Entry) -> ToolResult:
+        """A result that did not come from running the tool, seen by the screening steps like any other."""
+        outcome = ctx.outcome
+        assert outcome is not None
         try:
-            ctx.outcome = _failed(ctx, error)
-            result = await screen(ctx)
-            ctx.outcome = None
-            return result
+            return await entry.screen(ctx)
         except Exception as broken:
-            log.exception("a step failed while screening the failure of %s", ctx.call.name)
-            return ToolResult.error(
-                f"{ctx.call.name}: {type(error).__name__}, then {type(broken).__name__}", ErrorKind.SYSTEM
-            )
+            log.exception("a step failed while it screened a result of %s", ctx.call.name)
+            kind = outcome.failure.kind if outcome.failure else ErrorKind.SYSTEM
+            return ToolResult.error(f"{ctx.call.name}: its result is withheld, a step failed: {text_of(broken)}", kind)
+        finally:
+            ctx.outcome = None
 
     async def _completed(self, ctx: ToolContext, result: ToolResult) -> None:
         """Background work is over: its result passes the same screens, then is told."""
-        try:
-            result = await self._entry(ctx.call.name).screen(ctx.replace(outcome=result))
-        except Exception as error:
-            result = ToolResult.failed(error, during=ctx.call.name)
+        late = ctx.replace(outcome=result)
+        result = await self._screened(late, self._entry(ctx.call.name))
         log.info("%s completed in the background", ctx.call.name)
-        event: Event = ToolCompleted(ctx.call, result)
-        ctx.emit(event)
+        ctx.emit(ToolCompleted(ctx.call, result))
 
     def _entry(self, name: str) -> _Entry:
         """The chain of a tool, composed once from the steps that apply to its spec."""
@@ -230,11 +221,21 @@ def _terminal(tool: Tool) -> Next:
     return invoke
 
 
+def _noted(result: ToolResult, arguments: Mended) -> ToolResult:
+    notes = {"mended": arguments.mended, "ignored_arguments": arguments.ignored}
+    return result.with_data(**{key: value for key, value in notes.items() if value})
+
+
+def _stopped(ctx: ToolContext, error: BaseException) -> ToolResult:
+    cancelled = ToolError("it was cancelled before it ended", ErrorKind.CANCELLED)
+    return ToolResult.failed(cancelled, during=readable(ctx.call)).with_error(error)
+
+
 def _failed(ctx: ToolContext, error: BaseException) -> ToolResult:
-    log_id = ""
-    if not ctx.spec.expose_errors and not isinstance(error, ToolError):
-        log_id = uuid4().hex[:8]
-        log.error("error %s in %s: %s", log_id, ctx.call.name, text_of(error), exc_info=error)
+    if isinstance(error, ToolError) or ctx.spec.expose_errors:
+        return ToolResult.failed(error, during=readable(ctx.call))
+    log_id = uuid4().hex[:8]
+    log.error("error %s in %s: %s", log_id, ctx.call.name, text_of(error), exc_info=error)
     return ToolResult.failed(error, during=readable(ctx.call), log_id=log_id)
 
 

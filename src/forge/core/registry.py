@@ -69,7 +69,7 @@ class ToolRegistry(Mapping[str, Tool]):
     def select(self, keep: Callable[[ToolSpec], bool]) -> ToolRegistry:
         """A new registry with the tools whose spec passes: read-only, production, one skill's."""
         chosen = ToolRegistry()
-        chosen._tools = {name: one for name, one in self._tools.items() if keep(one.spec)}
+        chosen._tools = {name: one.inside(chosen) for name, one in self._tools.items() if keep(one.spec)}
         chosen._names = {alias: name for alias, name in self._names.items() if name in chosen._tools}
         return chosen
 

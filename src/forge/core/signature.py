@@ -12,6 +12,7 @@ from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 
+_problem = Problem._make  # half the price of calling the class
 _KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was expected
     **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", "integer")),
     **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", "number")),
@@ -165,7 +166,7 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
             expected = one["ctx"]["expected"].replace(" or ", ", ")[:120]
         elif not kind:
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
-        problems.append(Problem(path, kind, expected, one["input"], message))
+        problems.append(_problem((path, kind, expected, one["input"], message)))
     return problems
 
 

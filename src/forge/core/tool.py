@@ -78,6 +78,10 @@ class Tool:
     def reset(self) -> None:
         """Forget what was initialised: called when the tool is registered again."""
 
+    def inside(self, registry: Any) -> Tool:
+        """The tool as another registry holds it: the same, unless it works on the registry itself."""
+        return self
+
     def preview(self, result: ToolResult, max_lines: int = 3) -> list[str]:
         """A few lines of the result for a UI; override for something better than its first lines."""
         return result.preview(max_lines)

@@ -32,6 +32,9 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
         self._registry = registry
         self._index: _Index | None = None
 
+    def inside(self, registry: ToolRegistry) -> ToolSearch:
+        return ToolSearch(registry)
+
     def run(
         self,
         ctx: ToolContext,

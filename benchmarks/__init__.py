@@ -1,0 +1,1 @@
+"""Speed, as ratios against the floor of the same process: `python -m benchmarks`."""

@@ -1,0 +1,92 @@
+"""Measures two things side by side, in turns, so that a noisy machine disturbs both alike."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+ROUNDS = 15
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One row of the table: ours against its floor, both in the same unit."""
+
+    name: str
+    floor_name: str
+    floor: float
+    ours: float
+    unit: str
+    must: float  # the largest ratio allowed, or with `absolute` the largest figure
+    absolute: bool = False
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.floor if self.floor else float("inf")
+
+    @property
+    def holds(self) -> bool:
+        return (self.ours if self.absolute else self.ratio) <= self.must
+
+
+def per_call(function: Callable[[], object], calls: int) -> float:
+    """Microseconds of CPU a call."""
+    gc.collect()
+    started = time.process_time()
+    for _ in range(calls):
+        function()
+    return (time.process_time() - started) / calls * 1e6
+
+
+async def per_await(function: Callable[[], Awaitable[object]], calls: int) -> float:
+    gc.collect()
+    started = time.process_time()
+    for _ in range(calls):
+        await function()
+    return (time.process_time() - started) / calls * 1e6
+
+
+def side_by_side(floor: Callable[[], float], ours: Callable[[], float]) -> tuple[float, float]:
+    """Both measured in turns; the medians."""
+    floor(), ours()
+    pairs = [(floor(), ours()) for _ in range(ROUNDS)]
+    return statistics.median(one for one, _ in pairs), statistics.median(other for _, other in pairs)
+
+
+async def side_by_side_async(
+    floor: Callable[[], Awaitable[float]], ours: Callable[[], Awaitable[float]]
+) -> tuple[float, float]:
+    await floor(), await ours()
+    pairs = [(await floor(), await ours()) for _ in range(ROUNDS)]
+    return statistics.median(one for one, _ in pairs), statistics.median(other for _, other in pairs)
+
+
+async def wall(function: Callable[[], Awaitable[object]]) -> float:
+    """Milliseconds on the clock, the least of a few: a nap cannot be shorter than it is."""
+    gc.collect()
+    started = time.perf_counter()
+    await function()
+    return (time.perf_counter() - started) * 1e3
+
+
+def process(*command: str) -> float:
+    """Milliseconds of CPU of a whole process of this Python."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    before = os.times()
+    subprocess.run([sys.executable, *command], check=True, capture_output=True, env=environment)
+    after = os.times()
+    return (after.children_user - before.children_user + after.children_system - before.children_system) * 1e3
+
+
+def run(work: Callable[[], Awaitable[list[Measure]]]) -> list[Measure]:
+    async def main() -> list[Measure]:
+        return await work()
+
+    return asyncio.run(main())

@@ -1,0 +1,111 @@
+"""Which tools a project has: the built-in ones, or those its configuration names, with the settings it gives them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+from forge.app.config import Configuration, ToolEntry
+from forge.core.arguments import near
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.spec import Category, Rate, ToolSpec
+from forge.core.tool import Tool
+from forge.tools import GROUPS, built_ins
+
+TRAITS = ("timeout", "rate", "confirm", "permissions")  # what can be set for any tool, wherever it comes from
+
+
+def choose_tools(configuration: Configuration, *, dev: bool = False) -> ToolRegistry:
+    """Every built-in tool but the development ones; or exactly those configured, and the conversation tools."""
+    registry = ToolRegistry()
+    known = [tool for tool in built_ins(registry) if dev or tool.spec.category is not Category.DEV]
+    if configuration.tools is None:
+        registry.add(*known)
+        return registry
+    for entry in configuration.tools:
+        _check(entry, known, configuration)
+    for tool in known:
+        matching = [entry for entry in configuration.tools if _names(entry, tool.spec)]
+        if matching or tool.spec.name in CONVERSATION:
+            registry.add(_configured(tool, matching, registry, configuration))
+    return registry
+
+
+def _names(entry: ToolEntry, spec: ToolSpec) -> bool:
+    if entry.group:
+        return entry.group in spec.groups
+    return any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases))
+
+
+def _check(entry: ToolEntry, known: list[Tool], configuration: Configuration) -> None:
+    """A name that nothing has is a mistake; a pattern may wait for tools that come later."""
+    if entry.group:
+        if entry.group not in GROUPS:
+            raise configuration.error(f"{entry.place}.group", f"there is no group {entry.group!r}", entry.group, GROUPS)
+    elif not set(entry.name) & set("*?[") and not any(_names(entry, tool.spec) for tool in known):
+        names = [name for tool in known for name in (tool.spec.name, *tool.spec.aliases)]
+        raise configuration.error(f"{entry.place}.name", f"there is no tool {entry.name!r}", entry.name, names)
+
+
+def _configured(
+    tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, configuration: Configuration
+) -> Tool:
+    traits: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    for entry in entries:
+        for key, value in entry.config.items():
+            if key in TRAITS:
+                traits[key] = Rate(**value) if key == "rate" and value is not None else value
+            else:
+                _check_setting(tool, f"{entry.place}.config.{key}", key, value, configuration)
+                settings[key] = value
+    if settings:
+        tool = _made_anew(tool, settings, registry)
+    if not traits:
+        return tool
+    own = copy.copy(tool)
+    for bound in ("parse", "invoke"):  # they remember the tool they were made for
+        own.__dict__.pop(bound, None)
+    own.spec = tool.spec.changed(**traits)
+    return own
+
+
+def _settings(tool: Tool) -> dict[str, inspect.Parameter]:
+    """What a tool's class lets one set: the parameters of its constructor that have a default."""
+    if type(tool).__module__ == Tool.__module__:  # a decorated function
+        return {}
+    parameters = inspect.signature(type(tool)).parameters
+    return {name: one for name, one in parameters.items() if one.default is not one.empty}
+
+
+def _check_setting(tool: Tool, place: str, key: str, value: Any, configuration: Configuration) -> None:
+    settings = _settings(tool)
+    if key not in settings:
+        problem = f"{tool.spec.name} has no setting {key!r}"
+        raise configuration.error(place, problem, key, [*TRAITS, *settings])
+    default = settings[key].default
+    fits = isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)
+    if default is not None and not fits and not (type(default) is float and type(value) is int):
+        raise ToolError(
+            f"{configuration.name}: {place}: expected {type(default).__name__} such as {default!r}, got {value!r:.60}",
+            ErrorKind.CONFIG,
+            "Mend the value.",
+        )
+
+
+def _made_anew(tool: Tool, settings: dict[str, Any], registry: ToolRegistry) -> Tool:
+    make: Any = type(tool)
+    return make(registry, **settings) if "registry" in make.__init__.__annotations__ else make(**settings)
+
+
+def near_names(name: str, registry: ToolRegistry) -> list[str]:
+    """Names and aliases that someone who wrote `name` may have meant."""
+    return near(name, [known for spec in _specs(registry) for known in (spec.name, *spec.aliases)])
+
+
+def _specs(registry: ToolRegistry) -> Iterator[ToolSpec]:
+    return (tool.spec for tool in registry.values())

@@ -1,0 +1,96 @@
+"""The command `forge`: what a person types, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from forge.cli.group import LazyGroup
+
+ENDS = """
+Exit codes: 0 fine; 1 the call ended in an error (its result is printed all the same); 2 usage, unknown name, bad
+configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
+"""
+
+
+@click.group(
+    cls=LazyGroup,
+    modules={
+        "completion": "forge.cli.completion",
+        "doctor": "forge.cli.doctor",
+        "policy": "forge.cli.policy",
+        "tool": "forge.cli.tool",
+    },
+    epilog=ENDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, help="Say which version this is.",
+    callback=lambda ctx, _, wanted: _say_version(ctx) if wanted else None,
+)  # fmt: skip
+def forge() -> None:
+    """Tools for language-model agents: list them, look at one, call it as an agent would."""
+
+
+def main() -> NoReturn:
+    """The entry point."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command to its exit code. Whatever happens, a person reads a sentence and not a traceback."""
+    _speak_utf8()
+    try:
+        code = forge.main(list(arguments), prog_name="forge", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except SystemExit as stop:  # click's own way out, also when nobody reads the output any more
+        return stop.code if isinstance(stop.code, int) else 1
+    except BrokenPipeError:
+        _leave_quietly()
+        return 1
+    except Exception as error:
+        _apologise(error, in_detail="--debug" in arguments)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _say_version(ctx: click.Context) -> None:
+    from forge.app.version import version  # reads the installed metadata: only where it is asked for
+
+    click.echo(f"forge {version()}")
+    ctx.exit()
+
+
+def _speak_utf8() -> None:
+    """What programs read is UTF-8 whatever the locale says; a terminal keeps its own encoding, without failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
+
+
+def _leave_quietly() -> None:
+    """Nobody reads any more: let the interpreter's last flush go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+def _apologise(error: Exception, *, in_detail: bool) -> None:
+    if in_detail:
+        import traceback
+
+        traceback.print_exception(error)
+        return
+    words = " ".join(str(error).split())[:500]
+    click.echo(f"forge: this should not happen: {type(error).__name__}: {words}", err=True)
+    click.echo("Run it again with --debug to see where, and report it.", err=True)

@@ -1,0 +1,53 @@
+"""The flags that every command understands."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the person asked for, beside the command itself."""
+
+    workspace: str | None
+    config: str | None
+    policy: str | None
+    yes: bool
+    session: str
+    dev: bool
+    json: bool
+    debug: bool
+
+
+_FLAGS = (
+    click.option("--workspace", metavar="DIR", help="The directory that tools work in; the current one by default."),
+    click.option("--config", metavar="FILE", help="The project's forge.yaml; never loaded unless it is named here."),
+    click.option("--policy", metavar="FILE", help="Rules for this call, one a line or as YAML, on top of the project's."),
+    click.option("--yes", is_flag=True, help="Answer yes to what would ask; what is denied stays denied."),
+    click.option("--session", metavar="NAME", default="cli", show_default=True, help="The session the call belongs to."),
+    click.option("--dev", is_flag=True, help="Offer the development tools too."),
+    click.option("--json", is_flag=True, help="JSON on one line, also on a terminal."),
+    click.option("--debug", is_flag=True, help="Log what happens, and show tracebacks of internal errors."),
+)
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the common flags, as its first argument `options`."""
+
+    @functools.wraps(function)
+    def collected(**given: Any) -> Any:
+        options = Options(**{field.name: given.pop(field.name) for field in fields(Options)})
+        if options.debug:
+            import logging  # only where it is asked for
+
+            logging.basicConfig(level=logging.DEBUG, format="%(relativeCreated)6d ms %(name)s: %(message)s")
+        return function(options, **given)
+
+    for flag in reversed(_FLAGS):
+        collected = flag(collected)
+    return collected

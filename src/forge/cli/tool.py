@@ -1,0 +1,20 @@
+"""`forge tool`: the group of the commands about tools."""
+
+from __future__ import annotations
+
+import click
+
+from forge.cli.group import LazyGroup
+
+
+@click.group(
+    "tool",
+    cls=LazyGroup,
+    modules={
+        "call": "forge.cli.tool_call",
+        "describe": "forge.cli.tool_describe",
+        "list": "forge.cli.tool_list",
+    },
+)
+def command() -> None:
+    """List tools, look at one, call one."""

@@ -1,0 +1,161 @@
+"""Paths as rules see them: every place a spelling leads to, and the patterns that cover it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from fnmatch import translate
+from functools import lru_cache
+
+LONGEST = 4_096  # characters: no system opens a longer path
+
+Part = str | re.Pattern[str] | None
+"""One component of a pattern: a name, a name with wildcards, or None for `**`."""
+
+_WILD = re.compile(r"[*?\[]")
+
+
+def spellings(target: str, workspace: str) -> tuple[str, ...]:
+    """The absolute paths a target may mean: as it is written, and where links lead, before and after `..` is resolved."""
+    raw = os.path.join(workspace, target)
+    lexical = normal(raw)
+    found = dict.fromkeys((lexical, _real(raw), _real(lexical)))
+    if target.startswith("~") and (expanded := os.path.expanduser(target)) != target:
+        found |= dict.fromkeys(spellings(expanded, workspace))
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _absolute(workspace: str) -> str:
+    return normal(os.path.abspath(workspace))
+
+
+def roots(workspace: str) -> tuple[str, ...]:
+    """The spellings of the workspace itself."""
+    start = _absolute(workspace) if os.path.isabs(workspace) else normal(os.path.abspath(workspace))
+    return tuple(dict.fromkeys((start, _real(start))))
+
+
+def covers(pattern: str, path: str, around: tuple[str, ...], *, generous: bool) -> bool:
+    """Whether the pattern, taken relative to the roots `around`, covers an absolute path.
+
+    A generous answer is for rules that forbid: upper and lower case, composed and decomposed letters and invisible
+    characters make no difference, a directory stands for what is in it, and so does a link for what it leads to.
+    """
+    parts = _names(path)
+    if any(_fit(found, parts) for found in _anchored(pattern, around, folded=False)):
+        return True
+    if not generous:
+        return False
+    loose = _names(fold(path))
+    starts = (*around, "/") if pattern.startswith("**") else around
+    for found in _anchored(pattern, starts, folded=True):
+        whole = found if not found or not isinstance(found[-1], str) else (*found, None)
+        if _fit(whole, loose):
+            return True
+    return any(_fit((*found, None), loose) for found in _through_links(pattern, around))
+
+
+def problem_with(pattern: str) -> str:
+    """What is wrong with a path pattern, if something is."""
+    names = pattern.split("/")
+    wild = next((index for index, name in enumerate(names) if _WILD.search(name)), len(names))
+    if ".." in names[wild:]:
+        return "`..` after a wildcard has no fixed meaning; write the path without it"
+    return "a path cannot hold a NUL character; remove it" if "\0" in pattern else ""
+
+
+def normal(path: str) -> str:
+    """Without `.`, `..`, and repeated or trailing slashes."""
+    return "/" + os.path.normpath(path).lstrip("/") if path.startswith("/") else os.path.normpath(path)
+
+
+def fold(text: str) -> str:
+    """The form in which two names are equal that some file system, or some eye, takes for equal."""
+    if text.isascii():
+        return text.lower()
+    import unicodedata  # only for names beyond ASCII
+
+    visible = "".join(char for char in text if unicodedata.category(char) != "Cf")
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", visible).casefold())
+
+
+def _real(path: str) -> str:
+    try:
+        return normal(os.path.realpath(path))
+    except (OSError, ValueError):  # NUL or lone surrogates: nothing can be opened under such a name
+        return normal(path)
+
+
+def _names(path: str) -> tuple[str, ...]:
+    return tuple(name for name in path.split("/") if name)
+
+
+def _anchored(pattern: str, around: tuple[str, ...], *, folded: bool) -> Iterator[tuple[Part, ...]]:
+    """The pattern's components from the file system's root on."""
+    own = _compiled(_from_home(pattern), folded)
+    if pattern.startswith(("/", "~")):
+        yield own
+        return
+    for root in around:
+        start: list[Part] = list(_names(fold(root) if folded else root))
+        rest = list(own)
+        while rest and rest[0] == "..":
+            rest.pop(0)
+            del start[-1:]
+        yield (*start, *rest)
+
+
+def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[Part, ...]]:
+    """The pattern with the fixed names at its start resolved, where links are among them."""
+    for found in _anchored(pattern, around, folded=False):
+        fixed = next((index for index, part in enumerate(found) if not isinstance(part, str)), len(found))
+        named = "/" + "/".join(str(part) for part in found[:fixed])
+        real = _real(named)
+        if real != named:
+            wild = _compiled("/".join(_names(_from_home(pattern))[len(found) - fixed and -(len(found) - fixed) :]), True)
+            yield (*_names(fold(real)), *(wild if len(found) > fixed else ()))
+
+
+def _from_home(pattern: str) -> str:
+    return os.path.expanduser(pattern) if pattern.startswith("~") else pattern
+
+
+@lru_cache(maxsize=4_096)
+def _compiled(pattern: str, folded: bool) -> tuple[Part, ...]:
+    text = f"{pattern}**" if pattern.endswith("/") else pattern
+    return tuple(_part(fold(name) if folded else name) for name in _names(os.path.normpath(text)) if name != ".")
+
+
+def _part(name: str) -> Part:
+    if name == "**":
+        return None
+    return re.compile(translate(name)) if _WILD.search(name) else name
+
+
+def _fit(pattern: tuple[Part, ...], names: tuple[str, ...]) -> bool:
+    """Whether the names fit the components, `**` standing for any number of them; never more than names × components steps."""
+    places = _and_after(pattern, {0})
+    for name in names:
+        reached = set()
+        for place in places:
+            part = pattern[place] if place < len(pattern) else ""
+            if part is None:
+                reached.add(place)
+            elif part == name if isinstance(part, str) else part.match(name):
+                reached.add(place + 1)
+        places = _and_after(pattern, reached)
+        if not places:
+            return False
+    return len(pattern) in places
+
+
+def _and_after(pattern: tuple[Part, ...], places: set[int]) -> set[int]:
+    """With the places behind every `**`, which may stand for nothing."""
+    found = set(places)
+    for place in places:
+        while place < len(pattern) and pattern[place] is None:
+            place += 1
+            found.add(place)
+    return found

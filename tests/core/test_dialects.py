@@ -1,0 +1,243 @@
+"""One spec, every provider's spelling."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from forge.core.registry import ToolRegistry
+from forge.core.tool import Tool, tool
+from tests.core.calling import call
+
+
+class Item(BaseModel):
+    name: str
+    price: float = 0.0
+    parts: list[Item] = []
+
+
+def order(
+    item: Annotated[Item, "what to order"],
+    amount: int = 1,
+    size: Literal["small", "big"] = "small",
+    where: tuple[int, int] = (0, 0),
+    note: str | None = None,
+) -> str:
+    """Order something.
+
+    Args:
+        amount: how many
+    """
+    return item.name
+
+
+def nothing() -> str:
+    """Do nothing."""
+    return ""
+
+
+def simple(text: str, times: int = 1, labels: list[str] | None = None) -> str:
+    """Be simple."""
+    return text
+
+
+DIALECTS = ("openai", "openai-strict", "anthropic", "gemini", "mcp")
+
+
+def spelled(made: Any, dialect: str) -> dict[str, Any]:
+    (definition,) = ToolRegistry([made]).definitions(dialect)
+    return definition
+
+
+def raw(**properties: Any) -> Tool:
+    return Tool.from_schema("raw", "Raw.", {"type": "object", "properties": properties}, lambda **_: "")
+
+
+def within(schema: Any):
+    """Every schema inside a schema, itself included."""
+    yield schema
+    for key in ("properties", "$defs", "definitions"):
+        for inner in schema.get(key, {}).values():
+            yield from within(inner)
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        for inner in schema.get(key, ()):
+            yield from within(inner)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from within(schema[key])
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("made", [order, nothing, simple, raw(a={}, b={"type": "integer"})])
+def test_every_dialect_is_plain_json_with_name_and_description(made, dialect):
+    definition = spelled(made, dialect)
+    shown = definition["function"] if "function" in definition else definition
+    assert shown["name"] in ("order", "nothing", "simple", "raw")
+    assert shown["description"]
+    assert json.loads(json.dumps(definition, allow_nan=False)) == definition
+
+
+def test_an_unknown_dialect_names_the_known_ones():
+    with pytest.raises(ValueError, match="'cohere'; known are openai, openai-strict, anthropic, gemini, mcp"):
+        ToolRegistry([simple]).definitions("cohere")
+
+
+def test_openai_gets_a_function():
+    assert spelled(simple, "openai") == {
+        "type": "function",
+        "function": {"name": "simple", "description": "Be simple.", "parameters": tool(simple).spec.parameters},
+    }
+
+
+@pytest.mark.parametrize("dialect", ["openai", "openai-strict"])
+def test_properties_are_there_even_when_empty(dialect):
+    parameters = spelled(Tool.from_schema("raw", "Raw.", {}, lambda: ""), dialect)["function"]["parameters"]
+    assert parameters["type"] == "object"
+    assert parameters["properties"] == {}
+
+
+def test_anthropic_gets_an_input_schema():
+    assert spelled(simple, "anthropic") == {
+        "name": "simple",
+        "description": "Be simple.",
+        "input_schema": tool(simple).spec.parameters,
+    }
+
+
+def test_mcp_gets_an_input_schema_and_hints():
+    @tool(permissions={"network"}, idempotent=True)
+    def fetch(url: str) -> str:
+        """Fetch."""
+        return url
+
+    reads = spelled(tool(permissions={"read"})(simple), "mcp")
+    assert reads["inputSchema"]["required"] == ["text"]
+    assert reads["annotations"]["readOnlyHint"] is True
+    assert reads["annotations"]["openWorldHint"] is False
+    hints = spelled(fetch, "mcp")["annotations"]
+    assert hints["readOnlyHint"] is False
+    assert hints["idempotentHint"] is True
+    assert hints["openWorldHint"] is True
+
+
+def test_strict_makes_every_property_required_and_optional_ones_nullable():
+    function = spelled(simple, "openai-strict")["function"]
+    assert function["strict"] is True
+    parameters = function["parameters"]
+    assert parameters["required"] == ["text", "times", "labels"]
+    assert parameters["additionalProperties"] is False
+    assert parameters["properties"]["text"] == {"type": "string"}
+    assert parameters["properties"]["times"]["anyOf"] == [{"type": "integer"}, {"type": "null"}]
+    assert parameters["properties"]["labels"]["anyOf"].count({"type": "null"}) == 1
+
+
+def test_what_strict_sends_for_an_optional_argument_is_understood():
+    def shows(text: str, times: int = 2, size: Literal["small", "big"] = "big") -> str:
+        """Show."""
+        return f"{text} {times} {size}"
+
+    assert call(shows, {"text": "a", "times": None, "size": None}).for_llm == "a 2 big"
+
+
+STRICT: dict[str, Any] = {
+    "a nested model": order,
+    "older definitions": Tool.from_schema(
+        "raw",
+        "Raw.",
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/definitions/A"}},
+            "definitions": {"A": {"type": "object", "properties": {"b": {"type": "string"}}}},
+        },
+        lambda a: "",
+    ),
+    "an object or nothing": raw(a={"type": ["object", "null"], "properties": {"b": {"type": "string"}}}),
+    "a list of objects": raw(a={"type": "array", "items": {"type": "object", "properties": {"b": {"type": "string"}}}}),
+}
+
+
+@pytest.mark.parametrize("made", STRICT.values(), ids=STRICT)
+def test_whatever_is_marked_strict_follows_the_rules_of_strict(made):
+    function = spelled(made, "openai-strict")["function"]
+    if not function.get("strict"):
+        return
+    for schema in within(function["parameters"]):
+        if "$ref" in schema:
+            assert schema == {"$ref": schema["$ref"]}, "a reference stands alone"
+            continue
+        assert not schema.keys() & {"default", "oneOf", "allOf", "not", "minLength", "maxLength", "format"}
+        if "object" in schema.get("type", ()):
+            assert schema["additionalProperties"] is False
+            assert schema["required"] == list(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    "property",
+    [
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+        {"type": "object", "additionalProperties": True},
+        {"type": "object"},
+        {},
+        {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+        {"allOf": [{"type": "string"}]},
+    ],
+    ids=["map", "open object", "any object", "anything", "oneOf", "allOf"],
+)
+def test_what_does_not_fit_strict_is_sent_plain(property):
+    function = spelled(raw(a=property), "openai-strict")["function"]
+    assert "strict" not in function
+    assert function["parameters"]["properties"]["a"] == property
+
+
+def test_gemini_gets_no_references_and_no_words_it_does_not_know():
+    parameters = spelled(order, "gemini")["parameters"]
+    text = json.dumps(parameters)
+    for word in ("$ref", "$defs", "additionalProperties", "const", "prefixItems", "default"):
+        assert f'"{word}"' not in text
+    item = parameters["properties"]["item"]
+    assert item["type"] == "object"
+    assert item["description"] == "what to order"
+    assert item["properties"]["name"] == {"type": "string"}
+    assert parameters["required"] == ["item"]
+    assert len(text) < 2_000
+
+
+def test_gemini_says_nullable_instead_of_null():
+    note = spelled(order, "gemini")["parameters"]["properties"]["note"]
+    assert note["type"] == "string"
+    assert note["nullable"] is True
+    note = spelled(raw(a={"type": ["string", "null"]}), "gemini")["parameters"]["properties"]["a"]
+    assert note == {"type": "string", "nullable": True}
+
+
+def test_gemini_keeps_the_type_of_a_tuples_items():
+    where = spelled(order, "gemini")["parameters"]["properties"]["where"]
+    assert where["type"] == "array"
+    assert where["items"]["type"] == "integer"
+
+
+def test_gemini_has_enums_of_text_only():
+    parameters = spelled(raw(a={"enum": [1, 2]}, b={"const": "x"}), "gemini")["parameters"]
+    assert parameters["properties"]["a"] == {"type": "string", "enum": ["1", "2"]}
+    assert parameters["properties"]["b"] == {"type": "string", "enum": ["x"]}
+
+
+def test_what_gemini_sends_for_an_enum_of_numbers_is_understood():
+    def level(number: Literal[1, 2]) -> int:
+        """Set a level."""
+        return number
+
+    assert call(level, {"number": "2"}).for_llm == "2"
+    assert call(level, {"number": "3"}).is_error
+
+
+def test_gemini_inlines_older_definitions_too():
+    made = STRICT["older definitions"]
+    assert spelled(made, "gemini")["parameters"]["properties"]["a"]["properties"] == {"b": {"type": "string"}}
+
+
+def test_gemini_gets_no_parameters_where_there_are_none():
+    assert spelled(nothing, "gemini") == {"name": "nothing", "description": "Do nothing."}

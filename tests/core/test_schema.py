@@ -1,0 +1,147 @@
+"""Raw JSON Schemas: which are refused, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forge.core.errors import DefinitionError
+from forge.core.registry import ToolRegistry
+from forge.core.spec import ToolSpec
+from forge.core.tool import Tool
+from tests.core.calling import at_most, call
+
+
+def made_of(schema: Any) -> Tool:
+    return Tool.from_schema("picky", "Is picky.", schema, lambda **arguments: sorted(arguments))
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return {"type": "object", "properties": {"a": schema}}
+
+
+def wide(properties: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(properties)}}
+
+
+def cyclic() -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    schema["properties"] = {"again": schema}
+    return schema
+
+
+def shared() -> dict[str, Any]:
+    """Few objects, but two to the thirtieth paths."""
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(30):
+        schema = {"anyOf": [schema, schema]}
+    return {"type": "object", "properties": {"a": schema}}
+
+
+REFUSED = {
+    "a boolean": (True, "not a JSON Schema object"),
+    "a list": ([], "not a JSON Schema object"),
+    "nothing": (None, "not a JSON Schema object"),
+    "an array's": ({"type": "array"}, "always an object"),
+    "one of two types": ({"type": ["object", "null"]}, "always an object"),
+    "no such type": ({"type": "object", "properties": {"a": {"type": "text"}}}, "invalid schema"),
+    "properties as a list": ({"type": "object", "properties": ["a"]}, "invalid schema"),
+    "required as a text": ({"type": "object", "required": "a"}, "invalid schema"),
+    "a broken pattern": ({"type": "object", "properties": {"a": {"pattern": "("}}}, "invalid schema"),
+    "a bad $ref": ({"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}}}, "invalid schema"),
+    "a remote $ref": ({"properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}}, "is remote"),
+    "a file's $ref": ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "is remote"),
+    "a relative $ref": ({"properties": {"a": {"$ref": "other.json#/a"}}}, "is remote"),
+    "too many levels": (nested(101), "100 levels"),
+    "very many levels": (nested(100_000), "100 levels"),
+    "too many nodes": (wide(10_001), "10000 nodes"),
+    "itself": (cyclic(), "100 levels|10000 nodes"),
+    "a maze": (shared(), "100 levels|10000 nodes"),
+    "what JSON cannot hold": ({"type": "object", "properties": {"a": {"enum": [{1, 2}]}}}, "invalid schema"),
+}
+
+
+@pytest.mark.parametrize(("schema", "why"), REFUSED.values(), ids=REFUSED)
+def test_these_schemas_are_refused_and_the_tool_is_named(schema, why):
+    with at_most(2.0), pytest.raises(DefinitionError, match=f"tool 'picky'.*({why})"):
+        made_of(schema)
+
+
+FINE: dict[str, Any] = {
+    "an empty one": {},
+    "one without type": {"properties": {"a": {}}},
+    "one with definitions": {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {}}},
+    "one of an older draft": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"a": {"$ref": "#/definitions/A"}},
+        "definitions": {"A": {"type": "string"}},
+    },
+    "one with unknown words": {"type": "object", "properties": {"a": {"type": "string", "x-shown": "big"}}},
+    "a recursive one": {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/tree"}},
+        "$defs": {"tree": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/tree"}}]}},
+    },
+    "a deep one": nested(40),
+    "a wide one": wide(1_000),
+    "a property called $ref": {"type": "object", "properties": {"$ref": {"type": "string"}, "a": {}}},
+    "a look-ahead": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?!b)"}}},
+}
+
+
+@pytest.mark.parametrize("schema", FINE.values(), ids=FINE)
+def test_these_schemas_are_fine(schema):
+    value: Any = [] if schema == FINE["a deep one"] else "a"
+    arguments = {} if schema in (FINE["an empty one"], FINE["a wide one"]) else {"a": value}
+    result = call(made_of(schema), arguments)
+    assert result.success, result.for_llm
+
+
+def test_registration_refuses_a_tool_that_brings_a_bad_schema_of_its_own():
+    class Brings(Tool):
+        def __init__(self, parameters: Any) -> None:
+            self.spec = ToolSpec(name="brings", description="Bring.", parameters=parameters)
+
+        def parse(self, arguments: Any) -> dict[str, Any]:
+            return {}
+
+    registry = ToolRegistry()
+    registry.add(Brings({"type": "object", "properties": {}}))
+    for parameters in ({"type": "array"}, {"properties": {"a": {"$ref": "http://127.0.0.1:9/"}}}):
+        with pytest.raises(DefinitionError, match="brings"):
+            ToolRegistry([Brings(parameters)])
+
+
+def test_what_a_schema_does_not_know_is_dropped_and_said():
+    result = call(made_of({"type": "object", "properties": {"a": {}}}), {"a": 1, "b": 2, "c": 3})
+    assert result.for_llm == '["a"]'
+    assert result.data["ignored_arguments"] == ["b", "c"]
+
+
+def test_what_a_schema_forbids_is_refused():
+    schema = {"type": "object", "properties": {"alpha": {}}, "additionalProperties": False}
+    result = call(made_of(schema), {"alpha": 1, "alpah": 2})
+    assert 'alpah: unknown argument; did you mean "alpha"?' in result.for_llm
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"additionalProperties": True}, {"additionalProperties": {"type": "integer"}}, {"patternProperties": {"^x": {}}}],
+)
+def test_what_a_schema_allows_is_passed_on(more):
+    schema = {"type": "object", "properties": {"a": {}}, **more}
+    result = call(made_of(schema), {"a": 1, "x": 2})
+    assert result.for_llm == '["a","x"]'
+    assert "ignored_arguments" not in result.data
+
+
+@pytest.mark.parametrize("more", [{}, {"additionalProperties": False}, {"additionalProperties": True}])
+def test_argument_aliases_work_whatever_else_the_schema_allows(more):
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], **more}
+    made = Tool.from_schema("reads", "Read.", schema, lambda path: path, argument_aliases={"file_path": "path"})
+    assert call(made, {"file_path": "a.txt"}).for_llm == "a.txt"

@@ -1,0 +1,61 @@
+"""Imports only point down, and listing tools loads nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import forge
+
+ROOT = Path(__file__).parents[1]
+CONTRACTS = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True, no_logo=True))"
+LISTING = """
+from forge.core.registry import ToolRegistry
+from forge.tools import register_all
+registry = ToolRegistry()
+register_all(registry)
+assert "math_calculate" in registry
+assert all(spec.name and spec.description and spec.origin for spec in registry.specs())
+assert len(registry.summaries()) == registry.count
+assert registry.enabled({"read"}).count
+"""
+
+
+def test_the_import_contracts_hold():
+    found = _python("-c", CONTRACTS)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "0 broken" in found.stdout
+
+
+@pytest.mark.parametrize("program", ["import forge", LISTING], ids=["import forge", "list tools"])
+@pytest.mark.parametrize("heavy", ["asyncio", "pydantic", "pydantic_core", "jsonschema_rs", "docstring_parser"])
+def test_nothing_heavy_is_loaded_before_it_is_used(program, heavy):
+    found = _python("-c", f"{program}\nimport sys\nassert {heavy!r} not in sys.modules")
+    assert found.returncode == 0, found.stderr
+
+
+def test_defining_and_registering_a_tool_builds_no_schema():
+    found = _python(
+        "-c",
+        "import sys\n"
+        "from forge import tool, ToolRegistry\n"
+        "def greet(name: str, times: int = 1) -> str:\n    'Greet.'\n    return name * times\n"
+        "ToolRegistry([tool(greet)])\n"
+        "assert 'pydantic' not in sys.modules",
+    )
+    assert found.returncode == 0, found.stderr
+
+
+def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )

@@ -1,0 +1,43 @@
+"""The public names are a promise: a change here needs a changelog entry."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import forge
+
+PUBLIC = """
+    ActivityStream Answer Approver Attachment Category Decision DefinitionError DuplicateToolError ErrorKind Event
+    Failure Message ModelRequest Next Permission PermissionAnswered PermissionAsked PermissionRequest Policy PolicyGate
+    Provider Rate Ruling Scope Secrets Step TextDelta Tool ToolCall ToolCompleted ToolContext ToolError ToolExecutor
+    ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource ToolSpec ToolStarted TurnFinished
+    audit_log layered load_rules nobody register_all rules standard_executor standard_steps tool toolset
+    unanswered_calls
+""".split()
+
+
+def test_the_public_names_are_these():
+    assert forge.__all__ == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_can_be_imported(name):
+    assert getattr(forge, name) is not None
+    assert name in dir(forge)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nonsense"):
+        forge.nonsense  # noqa: B018
+
+
+def test_every_public_class_and_function_says_what_it_is_for():
+    silent = [
+        name
+        for name in PUBLIC
+        if (inspect.isclass(getattr(forge, name)) or inspect.isfunction(getattr(forge, name)))
+        and not getattr(forge, name).__doc__
+    ]
+    assert not silent

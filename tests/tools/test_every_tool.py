@@ -1,0 +1,181 @@
+"""The contract every built-in tool keeps, whatever it does."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import jsonschema_rs
+import pytest
+
+from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.tools import GROUPS, register_all
+
+EXAMPLES = {
+    "ask_question": {"question": "Which colour?"},
+    "converse": {"message": "Hello."},
+    "csv_parse": {"data": "a,b\n1,2"},
+    "datetime_now": {},
+    "json_parse": {"data": "{}"},
+    "math_calculate": {"expression": "1 + 1"},
+    "send_message": {"content": "Hello."},
+    "task_completion": {"result": "Done."},
+    "tool_search": {"query": "clock"},
+    "uuid_generate": {},
+}
+PERMISSIONS: dict[str, set[str]] = {}  # of the tools that need any
+
+NAMES = list(EXAMPLES)
+UNREADABLE = ["", "{", "nope", "[]", "null", "5", '"text"', '{"a": NaN}', '{"a": 1,}', "[" * 100_000, '{"a":' * 100_000]
+STRANGE = {
+    "blank": " ",
+    "a NUL byte": "a\0b",
+    "half a surrogate pair": "\ud800",
+    "right to left": "\u202egnp.exe",
+    "an emoji of many parts": "👩‍👩‍👧‍👦",
+    "a combining pile": "e" + "\u0301" * 1_000,
+    "a megabyte": "x" * 1_000_000,
+    "a megabyte of brackets": "[" * 1_000_000,
+    "a megabyte of lines": "\n" * 1_000_000,
+    "a parent path": "../../etc/passwd",
+    "a format": "%s%n{0}{__class__}",
+    "a script": "<script>alert(1)</script>",
+    "a number": "9" * 5_000,
+}
+
+
+@pytest.fixture(params=NAMES)
+def name(request):
+    return request.param
+
+
+def test_every_built_in_has_an_example_here():
+    registry = ToolRegistry()
+    register_all(registry)
+    assert sorted(registry) == sorted(EXAMPLES)
+
+
+def test_its_example_works(bench, name):
+    result = bench.call(name, **EXAMPLES[name])
+    assert result.success, result.for_llm
+    assert result.for_llm
+
+
+def test_it_is_described_in_a_few_words(shared_bench, name):
+    spec = shared_bench.registry[name].spec
+    assert 8 <= len(re.findall(r"\w+", spec.description)) <= 40
+    assert spec.description[0].isupper()
+    assert spec.description.endswith(".")
+    assert "\n" not in spec.description
+
+
+def test_its_schema_is_valid_and_closed(shared_bench, name):
+    schema = shared_bench.registry[name].spec.parameters
+    jsonschema_rs.meta.validate(schema)
+    assert schema["type"] == "object"
+    assert schema["additionalProperties"] is False
+    assert jsonschema_rs.is_valid(schema, EXAMPLES[name])
+    json.dumps(schema)
+
+
+def test_its_category_permissions_and_limits_are_declared(shared_bench, name):
+    spec = shared_bench.registry[name].spec
+    assert spec.category is Category.BUILTIN
+    assert spec.permissions == {Permission(one) for one in PERMISSIONS.get(name, ())}
+    assert spec.groups <= set(GROUPS)
+    assert spec.timeout
+    assert spec.origin.startswith("forge.tools.")
+    assert spec.ends_turn == (name in CONVERSATION)
+
+
+def test_its_target_exists(shared_bench, name):
+    spec = shared_bench.registry[name].spec
+    assert set(spec.targets) <= set(spec.parameters["properties"])
+
+
+def test_an_unknown_argument_is_explained(shared_bench, name):
+    result = shared_bench.call(name, **EXAMPLES[name], no_such_argument=1)
+    assert result.failure is not None
+    assert result.failure.kind == "validation_error"
+    assert "no_such_argument" in result.for_llm
+
+
+def test_a_missing_argument_is_named(shared_bench, name):
+    for required in shared_bench.registry[name].spec.parameters.get("required", ()):
+        result = shared_bench.call(name, **{key: value for key, value in EXAMPLES[name].items() if key != required})
+        assert result.failure is not None
+        assert result.failure.kind == "validation_error"
+        assert required in result.failure.message
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"x": {"y": 1}}, [[1]], [{"x": 1}]], ids=["object", "nested list", "list of objects"]
+)
+def test_a_value_of_the_wrong_type_is_named(shared_bench, name, wrong):
+    for key in shared_bench.registry[name].spec.parameters["properties"]:
+        result = shared_bench.call(name, **{**EXAMPLES[name], key: wrong})
+        assert result.failure is not None, key
+        assert result.failure.kind == "validation_error"
+        assert key in result.failure.message
+
+
+@pytest.mark.parametrize("text", UNREADABLE, ids=lambda text: repr(text[:12]))
+def test_arguments_that_cannot_be_read_are_an_error(shared_bench, name, text):
+    result = shared_bench.send(name, text)
+    if text == "" and "required" not in shared_bench.registry[name].spec.parameters:
+        return  # no text at all is a call without arguments
+    assert result.failure is not None
+    assert result.failure.kind == "validation_error"
+
+
+@pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE.keys())
+def test_strange_text_is_answered_and_harms_nobody(shared_bench, name, text):
+    for key, schema in shared_bench.registry[name].spec.parameters["properties"].items():
+        if schema["type"] == "string":
+            assert_told(shared_bench.call(name, **{**EXAMPLES[name], key: text}))
+
+
+@pytest.mark.parametrize("number", [-1, 0, 2**63, 10**400, -(10**4_000), 1e308, 0.5])
+def test_strange_numbers_are_answered_and_harm_nobody(shared_bench, name, number):
+    for key, schema in shared_bench.registry[name].spec.parameters["properties"].items():
+        if schema["type"] == "integer":
+            assert_told(shared_bench.call(name, **{**EXAMPLES[name], key: number}))
+
+
+def test_listing_the_tools_imports_nothing_heavy():
+    heavy = ["asyncio", "pydantic", "pydantic_core", "jsonschema_rs", "docstring_parser", "ctypes", "zoneinfo", "uuid"]
+    code = (
+        "import sys; from forge.core.registry import ToolRegistry; from forge.tools import register_all\n"
+        "registry = ToolRegistry(); register_all(registry); registry.summaries()\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_the_groups_contain_each_other():
+    assert GROUPS["search"] > GROUPS["read"] > GROUPS["code-agent"]
+    assert GROUPS["write"] > GROUPS["code-agent"]
+    assert "write" not in GROUPS["read"]
+
+
+def test_registries_do_not_share_what_tools_remember():
+    one, two = ToolRegistry(), ToolRegistry()
+    register_all(one)
+    register_all(two)
+    assert one["send_message"] is not two["send_message"]
+    assert one["tool_search"] is not two["tool_search"]
+
+
+def assert_told(result: ToolResult) -> None:
+    """One result, with words for the model, that survives the way to a file and to a provider."""
+    assert isinstance(result, ToolResult)
+    assert result.for_llm
+    if result.failure is not None:
+        assert result.failure.kind != "system_error", result.for_llm[:300]
+        assert len(result.for_llm) < 3_000
+    json.dumps(result.to_dict()).encode()

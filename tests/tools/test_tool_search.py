@@ -1,0 +1,175 @@
+"""Finding tools among a thousand."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from forge.core.tool import Tool
+from forge.tools import tool_search as module
+
+
+@pytest.fixture
+def many(bench):
+    """The built-ins and a thousand hidden tools, three of which mean something."""
+    bench.registry.add(
+        raw("github_create_pull_request", "Open a pull request from a branch.", "base_branch", "title"),
+        raw("github_list_issues", "List the open issues of a repository.", "label"),
+        raw("weather_forecast", "Tell tomorrow's weather for a city.", "city"),
+        *(raw(f"filler_{n}", f"Do the thing with the number {n}.", "value") for n in range(997)),
+    )
+    return bench
+
+
+def raw(name, description, *parameters, hidden=True):
+    schema = {"type": "object", "properties": {key: {"type": "string"} for key in parameters}}
+    return Tool.from_schema(name, description, schema, lambda **_: "ran", hidden=hidden)
+
+
+def names(result):
+    return [found["name"] for found in result.data["tools"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("create pull request", "github_create_pull_request"),
+        ("pull requests", "github_create_pull_request"),
+        ("issue", "github_list_issues"),
+        ("weather", "weather_forecast"),
+        ("city", "weather_forecast"),
+        ("baseBranch", "github_create_pull_request"),
+        ("generate a uuid", "uuid_generate"),
+        ("arithmetic expression", "math_calculate"),
+        ("weather_forecast", "weather_forecast"),
+        ("Filler_500", "filler_500"),
+        ("message", "send_message"),
+    ],
+)
+def test_words_find_the_tool_that_is_meant(many, query, best):
+    assert names(many.call("tool_search", query=query))[0] == best
+
+
+def test_the_answer_is_a_line_for_each_tool(many):
+    result = many.call("tool_search", query="weather tomorrow")
+    assert result.for_llm == "- `weather_forecast` - Tell tomorrow's weather for a city."
+
+
+def test_a_hidden_tool_is_shown_for_a_few_turns_after_it_was_found(many):
+    assert "weather_forecast" not in shown(many)
+    many.call("tool_search", query="weather")
+    assert "weather_forecast" in shown(many)
+    assert "github_list_issues" not in shown(many)
+    for _ in range(module.REVEALED_TURNS):
+        many.registry.next_turn("bench")
+    assert "weather_forecast" not in shown(many)
+
+
+def test_another_session_does_not_see_it(many):
+    many.call("tool_search", query="weather")
+    assert "weather_forecast" not in {spec.name for spec in many.registry.specs("other")}
+
+
+def test_a_thousand_hidden_tools_cost_the_model_nothing(many):
+    assert len(many.registry) > 1_000
+    assert len(many.registry.definitions(session_id="bench")) < 50
+
+
+def test_no_more_than_asked_for_come_back_and_the_rest_is_counted(many):
+    result = many.call("tool_search", query="thing", max_results=3)
+    assert len(names(result)) == 3
+    assert result.data["truncated"] is True
+    assert f"3 of {result.data['total']}" in result.for_llm
+    assert len(shown(many) & set(names(result))) == 3
+
+
+def test_nothing_found_is_said_and_is_no_error(many):
+    result = many.call("tool_search", query="zzzzqqq")
+    assert result.success
+    assert result.data["tools"] == []
+    assert "No tool matches" in result.for_llm
+
+
+def test_it_does_not_find_itself(many):
+    assert "tool_search" not in names(many.call("tool_search", query="find tools by what they do", max_results=50))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("^github_", ["github_create_pull_request", "github_list_issues"]),
+        ("WEATHER", ["weather_forecast"]),
+        ("weather|issues of", ["weather_forecast", "github_list_issues"]),
+        (r"filler_99[78]?\b", ["filler_99"]),
+        ("base_branch", ["github_create_pull_request"]),
+    ],
+)
+def test_a_pattern_finds_every_match_with_hits_in_the_name_first(many, pattern, found):
+    assert names(many.call("tool_search", query=pattern, regex=True)) == found
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a-", "*", r"(?=x)", r"(a)\1", "a{99999999999}", "(?P<x", "\\", "a)(b"])
+def test_a_pattern_that_cannot_be_used_is_refused(refusal, pattern):
+    failure = refusal("tool_search", query=pattern, regex=True)
+    assert failure.kind == "validation_error"
+    assert "pattern" in failure.message
+    assert "\n" not in failure.message
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(.*)*x$", "(a|aa)+$", "(x+x+)+y", "((a{100}){100}){100}", "(.|a)*" * 50]
+)
+def test_a_hostile_pattern_is_answered_at_once(many, pattern):
+    many.registry.add(raw("long", "a" * 50_000 + "!", hidden=False))
+    started = time.process_time()
+    many.call("tool_search", query=pattern, regex=True)
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("query", ["", "  ", "x" * 1_001])
+def test_an_empty_or_endless_query_is_refused(refusal, query):
+    assert refusal("tool_search", query=query).kind == "validation_error"
+
+
+@pytest.mark.parametrize("count", [0, -1, 51])
+def test_a_number_of_results_out_of_range_is_refused(refusal, count):
+    assert refusal("tool_search", query="x", max_results=count).kind == "validation_error"
+
+
+def test_a_tool_added_later_is_found_and_a_removed_one_is_not(many):
+    assert names(many.call("tool_search", query="submarine")) == []
+    many.registry.add(raw("dive", "Steer the submarine."))
+    assert names(many.call("tool_search", query="submarine")) == ["dive"]
+    many.registry.remove("dive")
+    assert names(many.call("tool_search", query="submarine")) == []
+
+
+def test_the_index_is_built_once_for_a_version(many, monkeypatch):
+    built = []
+    original = module._Index.__init__
+
+    def counting(self, *args):
+        built.append(1)
+        original(self, *args)
+
+    monkeypatch.setattr(module._Index, "__init__", counting)
+    for query in ("weather", "issue", "pull"):
+        many.call("tool_search", query=query)
+    assert len(built) == 1
+
+
+def test_words_of_any_script_are_found(bench):
+    bench.registry.add(raw("translate", "Übersetzt Texte, переводит тексты, 翻訳.", hidden=False))
+    for query in ("übersetzt", "ПЕРЕВОДИТ", "翻訳"):
+        assert names(bench.call("tool_search", query=query)) == ["translate"]
+
+
+def test_an_empty_registry_has_nothing_to_find(bench):
+    index = module._Index(0, [])
+    assert index.best("anything") == []
+    assert index.matching(".*") == []
+
+
+def shown(bench):
+    return {spec.name for spec in bench.registry.specs("bench")}
