@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import statistics
@@ -83,10 +82,3 @@ def process(*command: str) -> float:
     subprocess.run([sys.executable, *command], check=True, capture_output=True, env=environment)
     after = os.times()
     return (after.children_user - before.children_user + after.children_system - before.children_system) * 1e3
-
-
-def run(work: Callable[[], Awaitable[list[Measure]]]) -> list[Measure]:
-    async def main() -> list[Measure]:
-        return await work()
-
-    return asyncio.run(main())

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
+import typing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, TypedDict, Union
+from typing import Annotated, Any, Literal, Optional, Union
 from uuid import UUID
 
 import jsonschema_rs
 import pytest
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel, Field
-from typing_extensions import NotRequired
+from typing_extensions import NotRequired, TypedDict
 
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError
@@ -61,6 +63,10 @@ class Point:
 class Size(TypedDict):
     width: int
     height: NotRequired[int]
+
+
+class OldSize(typing.TypedDict):
+    width: int
 
 
 def taking(annotation: Any, **defaults: Any) -> tuple[Tool, list[Any]]:
@@ -125,6 +131,7 @@ TYPES = [
             "type": "object",
             "properties": {"x": {"type": "integer"}, "y": {"type": "integer", "default": 0}},
             "required": ["x"],
+            "additionalProperties": False,
         },
         {"x": 1},
         Point(1, 0),
@@ -135,6 +142,7 @@ TYPES = [
             "type": "object",
             "properties": {"width": {"type": "integer"}, "height": {"type": "integer"}},
             "required": ["width"],
+            "additionalProperties": False,
         },
         {"width": 3},
         {"width": 3},
@@ -372,6 +380,13 @@ def test_a_class_is_refused_for_the_same_reasons():
 def test_a_type_without_json_form_names_the_tool():
     made, _ = taking(threading.Event)
     with pytest.raises(DefinitionError, match="tool 'made'"):
+        ToolRegistry([made]).definitions()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on both are the same to pydantic")
+def test_a_typed_dict_of_the_standard_library_says_what_to_write_instead():
+    made, _ = taking(OldSize)
+    with pytest.raises(DefinitionError, match="^tool 'made': [^']*`typing_extensions.TypedDict`"):
         ToolRegistry([made]).definitions()
 
 

@@ -252,7 +252,7 @@ def test_a_tool_without_docstring_is_refused():
 
 def test_an_unknown_option_is_refused_with_the_near_one():
     with pytest.raises(DefinitionError, match="'permission'; did you mean 'permissions'"):
-        tool(permission={"read"})(lambda: None)  # type: ignore[call-overload]
+        tool(permission={"read"})(shout.run)  # type: ignore[call-overload]
 
 
 def test_a_target_must_be_a_parameter():

@@ -51,16 +51,27 @@ Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
 """Validated arguments, or what is wrong with them."""
 
 
-def read(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-    """The arguments as plain JSON data. Broken JSON is reported with its position, never run as `{}`."""
+def as_text(arguments: Mapping[str, Any] | str) -> str:
+    """The arguments as JSON text, which is what validators read fastest and judge alike."""
+    if isinstance(arguments, str):
+        return arguments
     import pydantic_core  # heavy: paid at the first call, not at import
 
     try:
-        is_text = isinstance(arguments, str | bytes)
-        text = arguments if is_text else pydantic_core.to_json(arguments, inf_nan_mode="constants")
+        return pydantic_core.to_json(arguments, inf_nan_mode="constants").decode()
+    except (ValueError, TypeError, RecursionError) as error:
+        words = f"the arguments cannot be written as JSON: {str(error)[:200]}"
+        raise ToolError(words, ErrorKind.VALIDATION, "Send plain JSON values only.") from None
+
+
+def read(text: str) -> dict[str, Any]:
+    """The arguments as plain JSON data. Broken JSON is reported with its position, never run as `{}`."""
+    import pydantic_core
+
+    try:
         data = pydantic_core.from_json(text, allow_inf_nan=False) if text else {}
     except (ValueError, TypeError, RecursionError) as error:
-        raise _unreadable(arguments, error) from None
+        raise _unreadable(text, str(error)[:200]) from None
     if not isinstance(data, dict):
         raise ToolError(
             f"the arguments are {article(json_type(data))}, not an object",
@@ -161,21 +172,17 @@ def shown_path(path: Path) -> str:
     return text[:80] or "arguments"
 
 
-def _unreadable(arguments: Mapping[str, Any] | str, error: Exception) -> ToolError:
-    words = str(error)[:200]
-    if isinstance(arguments, str):
-        place = re.search(r"column (\d+)", words)
-        at = int(place.group(1)) if place else 0
-        line = arguments.splitlines()[0] if "\n" not in arguments[:200] else arguments
-        excerpt = line[max(0, at - 30) : at + 10] if "line 1 " in words else ""
-        near_it = f", near {json.dumps(excerpt)}" if excerpt else ""
-        return ToolError(
-            f"the arguments are not valid JSON: {words}{near_it}",
-            ErrorKind.VALIDATION,
-            "Send one complete JSON object with the parameters by name.",
-        )
+def _unreadable(text: str, words: str) -> ToolError:
+    place = re.search(r"line (\d+) column (\d+)", words)
+    excerpt = ""
+    if place:
+        line = text.split("\n", int(place[1]))[int(place[1]) - 1]
+        excerpt = line[max(0, int(place[2]) - 30) : int(place[2]) + 10]
+    near_it = f", near {json.dumps(excerpt, ensure_ascii=False)}" if excerpt else ""
     return ToolError(
-        f"the arguments cannot be written as JSON: {words}", ErrorKind.VALIDATION, "Send plain JSON values only."
+        f"the arguments are not valid JSON: {words}{near_it}",
+        ErrorKind.VALIDATION,
+        "Send one complete JSON object with the parameters by name.",
     )
 
 

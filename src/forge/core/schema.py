@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from forge.core.arguments import Mended, Problem, example, explain, hopeless, read, repair
+from forge.core.arguments import Mended, Problem, as_text, example, explain, hopeless, read, repair
 from forge.core.errors import DefinitionError
 from forge.core.spec import ToolSpec
 
@@ -53,7 +53,7 @@ def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, An
         return renamed + [problem for error in validator.iter_errors(data) for problem in _problems(error)]
 
     def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        data = read(arguments)
+        data = read(as_text(arguments))
         checked = check(data)
         if isinstance(checked, list):
             checked = checked if spec.strict or hopeless(checked) else repair(data, checked, check, schema, spec.argument_aliases)

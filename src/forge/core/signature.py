@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
-from typing import Annotated, Any, NotRequired, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from forge.core.arguments import Mended, Path, Problem, example, explain, hopeless, read, repair
+from forge.core.arguments import Mended, Path, Problem, as_text, example, explain, hopeless, read, repair
 from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
@@ -66,35 +66,19 @@ class Signature:
         from pydantic.errors import PydanticUserError
         from typing_extensions import TypedDict
 
-        documented = documented_parameters(inspect.getdoc(self.function) or "")
-        fields = {
-            key: self._field(key, parameter, documented.get(key, ""))
-            for key, parameter in self.parameters.items()
-            if key != self.context_parameter
-        }
+        fields = {key: self._type(key) for key in self.parameters if key != self.context_parameter}
         shape: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
-        config = ConfigDict(extra="forbid", allow_inf_nan=False)
-        setattr(shape, "__pydantic_config__", config)  # noqa: B010 - where pydantic looks for it
+        shape.__required_keys__ = frozenset(fields) - self.defaults.keys()
+        shape.__optional_keys__ = frozenset(fields) & self.defaults.keys()
+        setattr(shape, "__pydantic_config__", ConfigDict(extra="forbid", allow_inf_nan=False))  # noqa: B010
         try:
             return TypeAdapter(shape)
         except PydanticUserError as error:
             raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
 
-    def _field(self, key: str, parameter: inspect.Parameter, documented: str) -> Any:
-        from pydantic import Field
-        from pydantic.fields import FieldInfo
-
-        hint = self.hints[key]
-        extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        described = next((extra for extra in extras if isinstance(extra, str)), "") or documented
-        default = parameter.default
-        if isinstance(default, FieldInfo):
-            hint, default = Annotated[hint, default], default.get_default(call_default_factory=True)
-            default = parameter.empty if repr(default) == "PydanticUndefined" else default
-        shown: dict[str, Any] = {} if default is parameter.empty or not _is_plain(default) else {"default": default}
-        if described or shown:
-            hint = Annotated[hint, Field(description=described or None, json_schema_extra=shown or None)]
-        return hint if default is parameter.empty else NotRequired[hint]
+    def _type(self, key: str) -> Any:
+        hint, default = self.hints[key], self.parameters[key].default
+        return Annotated[hint, default] if hasattr(default, "get_default") else hint  # pydantic's Field(...) as a default
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -117,7 +101,15 @@ class Signature:
             schema: dict[str, Any] = self._adapter.json_schema()
         except Exception as error:  # pydantic has no common class for "this type has no JSON form"
             raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
-        return {"type": "object", "properties": {}, **_untitled(schema)}
+        schema = {"type": "object", "properties": {}, **_untitled(schema)}
+        documented = documented_parameters(inspect.getdoc(self.function) or "")
+        for key, shown in schema["properties"].items():
+            text = _annotated_text(self.hints[key]) or documented.get(key)
+            if text:
+                shown.setdefault("description", text)
+            if key in self.defaults and _is_plain(self.defaults[key]):
+                shown.setdefault("default", self.defaults[key])
+        return schema
 
     def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
         """The `parse` of a typed tool: one pass when the arguments are right, words when they are not."""
@@ -134,19 +126,17 @@ class Signature:
                 return _problems(error, lambda: data)
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-            if type(arguments) is str and "NaN" not in arguments and "Infinity" not in arguments:
-                try:
-                    values: dict[str, Any] = validate(arguments, strict=True)
-                    return {**defaults, **values} if defaults else values
-                except ValidationError as error:
-                    found: dict[str, Any] | list[Problem] = _problems(error, lambda: read(arguments))
-            else:
-                found = check(read(arguments))
-            if isinstance(found, dict):
-                return found
+            text = arguments if type(arguments) is str else as_text(arguments)
+            if "NaN" in text or "Infinity" in text:
+                read(text)  # refuses them as numbers; inside a string they are fine
+            try:
+                values: dict[str, Any] = validate(text, strict=True)
+                return {**defaults, **values} if defaults else values
+            except ValidationError as error:
+                found: Any = _problems(error, lambda: read(text))
             schema, aliases = spec.parameters, spec.argument_aliases
             if not spec.strict and not hopeless(found):
-                found = repair(read(arguments), found, check, schema, aliases)
+                found = repair(read(text), found, check, schema, aliases)
             if isinstance(found, Mended):
                 return found
             raise explain(found, schema, aliases, right())
@@ -182,6 +172,12 @@ def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> P
             data = data[part]
             path.append(part)
     return tuple(path)
+
+
+def _annotated_text(hint: Any) -> str:
+    """The text in `Annotated[str, "the text"]`."""
+    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((extra for extra in extras if isinstance(extra, str)), "")
 
 
 def _is_plain(value: Any) -> bool:

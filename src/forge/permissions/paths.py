@@ -26,14 +26,9 @@ def spellings(target: str, workspace: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=256)
-def _absolute(workspace: str) -> str:
-    return normal(os.path.abspath(workspace))
-
-
 def roots(workspace: str) -> tuple[str, ...]:
     """The spellings of the workspace itself."""
-    start = _absolute(workspace) if os.path.isabs(workspace) else normal(os.path.abspath(workspace))
+    start = normal(os.path.abspath(workspace))
     return tuple(dict.fromkeys((start, _real(start))))
 
 
@@ -49,12 +44,10 @@ def covers(pattern: str, path: str, around: tuple[str, ...], *, generous: bool) 
     if not generous:
         return False
     loose = _names(fold(path))
-    starts = (*around, "/") if pattern.startswith("**") else around
-    for found in _anchored(pattern, starts, folded=True):
-        whole = found if not found or not isinstance(found[-1], str) else (*found, None)
-        if _fit(whole, loose):
-            return True
-    return any(_fit((*found, None), loose) for found in _through_links(pattern, around))
+    anywhere = (*around, "/") if pattern.startswith("**") else around
+    if any(_fit(_with_content(found), loose) for found in _anchored(pattern, anywhere, folded=True)):
+        return True
+    return any(_fit(_with_content(found), loose) for found in _through_links(pattern, around))
 
 
 def problem_with(pattern: str) -> str:
@@ -94,32 +87,30 @@ def _names(path: str) -> tuple[str, ...]:
 
 def _anchored(pattern: str, around: tuple[str, ...], *, folded: bool) -> Iterator[tuple[Part, ...]]:
     """The pattern's components from the file system's root on."""
-    own = _compiled(_from_home(pattern), folded)
-    if pattern.startswith(("/", "~")):
+    text = os.path.expanduser(pattern) if pattern.startswith("~") else pattern
+    own = _compiled(text, folded)
+    if text.startswith("/"):
         yield own
         return
+    up = next((index for index, part in enumerate(own) if part != ".."), len(own))
     for root in around:
-        start: list[Part] = list(_names(fold(root) if folded else root))
-        rest = list(own)
-        while rest and rest[0] == "..":
-            rest.pop(0)
-            del start[-1:]
-        yield (*start, *rest)
+        start = _names(fold(root) if folded else root)
+        yield (*start[: len(start) - up], *own[up:])
 
 
 def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[Part, ...]]:
     """The pattern with the fixed names at its start resolved, where links are among them."""
-    for found in _anchored(pattern, around, folded=False):
-        fixed = next((index for index, part in enumerate(found) if not isinstance(part, str)), len(found))
-        named = "/" + "/".join(str(part) for part in found[:fixed])
+    both = zip(_anchored(pattern, around, folded=False), _anchored(pattern, around, folded=True), strict=True)
+    for exact, loose in both:
+        fixed = next((index for index, part in enumerate(exact) if not isinstance(part, str)), len(exact))
+        named = "/" + "/".join(str(part) for part in exact[:fixed])
         real = _real(named)
         if real != named:
-            wild = _compiled("/".join(_names(_from_home(pattern))[len(found) - fixed and -(len(found) - fixed) :]), True)
-            yield (*_names(fold(real)), *(wild if len(found) > fixed else ()))
+            yield (*_names(fold(real)), *loose[fixed:])
 
 
-def _from_home(pattern: str) -> str:
-    return os.path.expanduser(pattern) if pattern.startswith("~") else pattern
+def _with_content(pattern: tuple[Part, ...]) -> tuple[Part, ...]:
+    return (*pattern, None) if pattern and isinstance(pattern[-1], str) else pattern
 
 
 @lru_cache(maxsize=4_096)

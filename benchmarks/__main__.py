@@ -1,0 +1,43 @@
+"""Prints the table: `python -m benchmarks [--json] [calls|definitions|parallel|startup …]`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from importlib import import_module
+
+from benchmarks.timing import Measure
+
+PARTS = ("calls", "definitions", "parallel", "startup")
+
+
+def main() -> int:
+    wanted = [argument for argument in sys.argv[1:] if not argument.startswith("-")] or PARTS
+    unknown = set(wanted) - set(PARTS)
+    if unknown:
+        print(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    found = [measure for part in wanted for measure in asyncio.run(import_module(f"benchmarks.{part}").measures())]
+    if "--json" in sys.argv:
+        print(json.dumps([{**asdict(one), "ratio": one.ratio, "holds": one.holds} for one in found]))
+    else:
+        print("| measure | floor | floor's | ours | ratio | must | |\n|---|---|---|---|---|---|---|")
+        for one in found:
+            print(row(one))
+    return 0 if all(one.holds for one in found) else 1
+
+
+def row(one: Measure) -> str:
+    verdict = "ok" if one.holds else "MISSED"
+    if one.absolute:
+        return f"| {one.name} | | | {one.ours:.1f} {one.unit} | | ≤ {one.must:g} {one.unit} | {verdict} |"
+    return (
+        f"| {one.name} | {one.floor_name} | {one.floor:.1f} {one.unit} | {one.ours:.1f} {one.unit} "
+        f"| {one.ratio:.2f} | ≤ {one.must:g} | {verdict} |"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

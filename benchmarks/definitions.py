@@ -1,0 +1,84 @@
+"""Defining tools, registering many, and handing a thousand definitions to a model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Literal, Optional
+
+from benchmarks.timing import Measure, per_call, side_by_side
+from pydantic import TypeAdapter, create_model
+
+from forge import Tool, ToolRegistry, tool
+
+
+def search_files(
+    pattern: str,
+    path: str,
+    limit: int = 100,
+    mode: Literal["content", "files", "count"] = "content",
+    globs: Optional[list[str]] = None,  # noqa: UP045 - as many people write it
+) -> str:
+    """Search files for a pattern.
+
+    Args:
+        pattern: the regular expression to search for
+        path: the directory to search in
+        limit: the largest number of results
+        mode: what to return
+        globs: only search files matching these globs
+    """
+    return "ok"
+
+
+search_files.__annotations__ = {  # evaluated, as in a module without the future import
+    "pattern": str,
+    "path": str,
+    "limit": int,
+    "mode": Literal["content", "files", "count"],
+    "globs": Optional[list[str]],  # noqa: UP045
+    "return": str,
+}
+
+
+def bare_definition() -> object:
+    model = create_model(
+        "Five",
+        pattern=(str, ...),
+        path=(str, ...),
+        limit=(int, 100),
+        mode=(Literal["content", "files", "count"], "content"),
+        globs=(Optional[list[str]], None),  # noqa: UP045
+    )
+    return TypeAdapter(model).json_schema()
+
+
+def our_definition() -> object:
+    made = tool(search_files)
+    made.parse('{"pattern": "a", "path": "b"}')
+    return made.spec.to_function()
+
+
+def named(number: int) -> Tool:
+    return tool(name=f"search_{number}")(search_files)
+
+
+def registered(number: int) -> float:
+    """Milliseconds to define and register so many tools, before any is used."""
+    started = time.perf_counter()
+    ToolRegistry([named(index) for index in range(number)])
+    return (time.perf_counter() - started) * 1e3
+
+
+async def measures() -> list[Measure]:
+    define = side_by_side(lambda: per_call(bare_definition, 20), lambda: per_call(our_definition, 20))
+    registry = ToolRegistry([named(index) for index in range(1_000)])
+    built: list[dict[str, Any]] = registry.definitions()
+    copy: Callable[[], object] = lambda: list(built)  # noqa: E731
+    again = side_by_side(lambda: per_call(copy, 2_000), lambda: per_call(registry.definitions, 2_000))
+    many = sorted(registered(500) for _ in range(5))[2]
+    return [
+        Measure("define a tool with 5 parameters", "pydantic model and schema", *define, "µs", 1.3),
+        Measure("register 500 tools, unused", "", 0.0, many, "ms", 50.0, absolute=True),
+        Measure("1,000 definitions, second time", "copy of the list", *again, "µs", 2.0),
+    ]

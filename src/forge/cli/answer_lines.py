@@ -1,0 +1,170 @@
+"""A call a line in, a result a line out: in order, each its own turn, side by side where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from pydantic_core import from_json
+
+from forge.cli.show import as_line
+from forge.core.arguments import article, json_type, near
+from forge.core.context import Scope
+from forge.core.errors import ErrorKind
+from forge.core.executor import ToolExecutor
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult, text_of
+from forge.core.spec import Permission
+from forge.core.threads import in_thread
+
+MAX_LINE = 8 * 1024 * 1024  # bytes
+MOST_AT_ONCE = 64  # lines read and not answered yet, a line of more than a MiB counting as several
+KEYS = ("name", "arguments", "id")
+
+Read = Callable[[], bytes]  # the next piece of input, empty at its end; may block
+Write = Callable[[bytes], None]  # may block
+
+
+class Line(NamedTuple):
+    """What one line asks for, or why it cannot be understood."""
+
+    call: ToolCall | None
+    id: Any  # echoed as it came
+    name: str
+    problem: ToolResult | None
+
+
+class Answers:
+    """Runs the calls of one stream. A call that may change something runs alone; the others side by side."""
+
+    def __init__(self, executor: ToolExecutor, scope: Scope) -> None:
+        self.executor = executor
+        self.scope = scope
+        self.stream = uuid4().hex[:12]
+        self._running: set[asyncio.Task[bytes]] = set()
+        self._alone: asyncio.Task[bytes] | None = None
+
+    def start(self, number: int, content: bytes | None) -> asyncio.Task[bytes]:
+        line = understood(number, content)
+        reads = line.call is None or _only_reads(self.executor, line.call.name)
+        before = tuple(self._running) if not reads else (self._alone,) if self._alone is not None else ()
+        task = asyncio.create_task(self._answer(line, number, before))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        if not reads:
+            self._alone = task
+        return task
+
+    async def _answer(self, line: Line, number: int, before: Iterable[asyncio.Task[bytes]]) -> bytes:
+        if before:
+            await asyncio.wait(before)
+        if line.call is None:
+            assert line.problem is not None
+            return as_line(line.problem, line.id, line.name)
+        try:
+            turn = replace(self.scope, message_id=f"{self.stream}-{number}")
+            return as_line(await self.executor.execute(line.call, turn), line.id, line.name)
+        except Exception as error:  # a result that cannot be written down must not end the stream
+            return as_line(ToolResult.error(text_of(error), ErrorKind.SYSTEM), line.id, line.name)
+
+
+async def answer_lines(executor: ToolExecutor, scope: Scope, read: Read, write: Write) -> None:
+    """Answer until the input ends. Reads no further ahead than it can answer; raises what `write` raises."""
+    answers = Answers(executor, scope)
+    room = asyncio.Semaphore(MOST_AT_ONCE)
+    started: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
+
+    async def write_in_order() -> None:
+        while (entry := await started.get()) is not None:
+            task, weight = entry
+            answer = await task
+            await in_thread(lambda answer=answer: write(answer))  # type: ignore[misc]
+            for _ in range(weight):
+                room.release()
+
+    async def start_all() -> None:
+        number = 0
+        async for content in lines(read):
+            number += 1
+            if content is not None and not content.strip():
+                continue
+            weight = 1 + len(content or b"") // (1024 * 1024)
+            for _ in range(weight):
+                await room.acquire()
+            started.put_nowait((answers.start(number, content), weight))
+        started.put_nowait(None)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(write_in_order())
+            group.create_task(start_all())
+    except BaseExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None
+
+
+async def lines(read: Read) -> AsyncIterator[bytes | None]:
+    """The lines of the input, without their ends; None for one that is too long to be kept."""
+    parts: list[bytes] = []
+    size = 0
+    while piece := await in_thread(read):
+        for index, part in enumerate(piece.split(b"\n")):
+            if index:
+                yield b"".join(parts) if size <= MAX_LINE else None
+                parts, size = [], 0
+            size += len(part)
+            parts = [*parts, part] if size <= MAX_LINE else []
+    if size:
+        yield b"".join(parts) if size <= MAX_LINE else None
+
+
+def understood(number: int, content: bytes | None) -> Line:
+    """The call of a line, or an error result in its place."""
+    if content is None:
+        return _refused(number, f"the line is longer than {MAX_LINE // (1024 * 1024)} MiB", "Send less at once.")
+    try:
+        entry = from_json(content.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
+    except (ValueError, RecursionError) as error:
+        return _refused(number, f"the line is not valid JSON: {str(error)[:200]}", _SHAPE)
+    if not isinstance(entry, dict):
+        return _refused(number, f"the line is {article(json_type(entry))}, not an object", _SHAPE)
+    return _call_of(number, entry)
+
+
+_SHAPE = 'Write one call a line: {"name": "math_calculate", "arguments": {"expression": "1 + 1"}, "id": "1"}'
+
+
+def _call_of(number: int, entry: dict[str, Any]) -> Line:
+    given, name, arguments = entry.get("id", ""), entry.get("name"), entry.get("arguments")
+    id_, shown = given if _is_id(given) else "", name if isinstance(name, str) else ""
+    problem = ""
+    for key in entry:
+        if key not in KEYS:
+            hint = near(key, KEYS, 1)
+            problem = f"unknown key {key[:60]!r}" + (f"; did you mean {hint[0]!r}?" if hint else "")
+    if not _is_id(given):
+        problem = f"id: expected string or integer, got {json_type(given)}"
+    if not isinstance(arguments, dict | str | None):
+        problem = f"arguments: expected object, got {json_type(arguments)}"
+    if not shown:
+        problem = "name: required, but missing" if not name else f"name: expected string, got {json_type(name)}"
+    if problem:
+        return _refused(number, problem, _SHAPE, id_, shown)
+    call = ToolCall(shown, arguments or {}, str(id_)) if id_ != "" else ToolCall(shown, arguments or {})
+    return Line(call, id_ if id_ != "" else call.id, shown, None)
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _refused(number: int, problem: str, advice: str, id_: Any = "", name: str = "") -> Line:
+    result = ToolResult.error(f"line {number}: {problem}", ErrorKind.VALIDATION, advice).with_data(line=number)
+    return Line(None, id_, name, result)
+
+
+def _only_reads(executor: ToolExecutor, name: str) -> bool:
+    spec = executor.registry.find(name).spec
+    return spec.parallel and spec.permissions | spec.optional_permissions <= {Permission.READ}
