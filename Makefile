@@ -11,7 +11,7 @@ CANDIDATES := $(if $(PYTHON),$(PYTHON),$(BIN)/python python3.14 python3.13 pytho
 step = @printf '\n== %s\n' '$(1)'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format format-check lint types contracts tests quick-tests setup clean
+.PHONY: help demo test check bench format readme format-check lint types contracts tests quick-tests setup clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -30,6 +30,9 @@ format: $(READY) ## format the code and mend what the linter can
 	$(call step,format)
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+
+readme: $(READY) ## write the table of built-in tools into the README
+	@$(BIN)/python scripts/readme.py
 
 format-check: $(READY) ## step: is the code formatted?
 	$(call step,format: ruff format --check)

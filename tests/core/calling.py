@@ -29,6 +29,8 @@ SCOPE = Scope(session_id="test", workspace=Path())
 
 Made = Tool | Callable[..., Any]
 
+_NOTHING: dict[str, Any] = {}
+
 
 class Heard(list[Event]):
     """A plain subscriber that keeps what it gets."""
@@ -66,7 +68,7 @@ def executor(*tools: Made, steps: Iterable[Step] = (), heard: Heard | None = Non
 
 async def execute(
     made: Made,
-    arguments: Any = None,
+    arguments: Any = _NOTHING,
     *,
     steps: Iterable[Step] = (),
     heard: Heard | None = None,
@@ -74,10 +76,10 @@ async def execute(
 ) -> ToolResult:
     runs = executor(made, steps=steps, heard=heard)
     (name,) = runs.registry
-    return await runs.execute(ToolCall(name, {} if arguments is None else arguments), scope)
+    return await runs.execute(ToolCall(name, arguments), scope)
 
 
-def call(made: Made, arguments: Any = None, **options: Any) -> ToolResult:
+def call(made: Made, arguments: Any = _NOTHING, **options: Any) -> ToolResult:
     return asyncio.run(execute(made, arguments, **options))
 
 

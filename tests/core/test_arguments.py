@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import ChainMap
 from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -13,7 +15,7 @@ import pytest
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import BaseModel
 
-from forge.core.arguments import example_arguments
+from forge.core.example import example_arguments
 from forge.core.errors import ErrorKind
 from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
@@ -371,6 +373,12 @@ def test_json_that_is_no_object_is_refused(text):
 def test_arguments_that_are_no_object_at_all_are_refused_like_any_others(arguments):
     for made in (file_read, Tool.from_schema("file_read", "Read.", {}, lambda **_: "ran")):
         assert "object" in refusal(made, arguments).for_llm
+
+
+def test_any_mapping_will_do():
+    assert call(file_read, MappingProxyType({"path": "a"})).for_llm == "a:10"
+    assert call(file_read, ChainMap({"path": "a"}, {"limit": 3})).for_llm == "a:3"
+    assert "limit: expected integer" in refusal(file_read, MappingProxyType({"path": "a", "limit": "x"})).for_llm
 
 
 def test_unusual_text_arrives_unchanged():

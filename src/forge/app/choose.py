@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
 from forge.app.config import Configuration, ToolEntry
-from forge.core.arguments import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.spec import Category, Rate, ToolSpec
@@ -51,9 +50,7 @@ def _check(entry: ToolEntry, known: list[Tool], configuration: Configuration) ->
         raise configuration.error(f"{entry.place}.name", f"there is no tool {entry.name!r}", entry.name, names)
 
 
-def _configured(
-    tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, configuration: Configuration
-) -> Tool:
+def _configured(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, configuration: Configuration) -> Tool:
     traits: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     for entry in entries:
@@ -98,14 +95,6 @@ def _check_setting(tool: Tool, place: str, key: str, value: Any, configuration: 
 
 
 def _made_anew(tool: Tool, settings: dict[str, Any], registry: ToolRegistry) -> Tool:
-    make: Any = type(tool)
-    return make(registry, **settings) if "registry" in make.__init__.__annotations__ else make(**settings)
-
-
-def near_names(name: str, registry: ToolRegistry) -> list[str]:
-    """Names and aliases that someone who wrote `name` may have meant."""
-    return near(name, [known for spec in _specs(registry) for known in (spec.name, *spec.aliases)])
-
-
-def _specs(registry: ToolRegistry) -> Iterator[ToolSpec]:
-    return (tool.spec for tool in registry.values())
+    make: Callable[..., Tool] = type(tool)
+    needs_registry = "registry" in inspect.signature(make).parameters
+    return make(registry, **settings) if needs_registry else make(**settings)

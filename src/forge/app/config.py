@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forge.core.arguments import near
+from forge.app.read_yaml import read_yaml
+from forge.core.arguments import article, json_type, near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
 
 NAME = "forge.yaml"
-KEYS = ("tools", "permissions", "workspace", "secrets")
+KEYS = ("permissions", "secrets", "tools", "workspace")
 LATER = tuple(
     "agent agents channels egress guardrails limits mcpServers memory openapi sandbox schedules skills webhooks".split()
 )
@@ -36,24 +37,132 @@ class Configuration:
 
     name: str = NAME
     tools: tuple[ToolEntry, ...] | None = None
-    rules: tuple[Any, ...] = ()
+    rules: tuple[Any, ...] = ()  # as they were written; `forge.permissions` reads them
     secrets: tuple[str, ...] = ()  # names of environment variables
     root: Path | None = None
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
-        """What is wrong, where, and what was probably meant."""
-        names = list(known)
-        hint = near(written, names, 1) if written else []
-        advice = f"Did you mean {hint[0]!r}?" if hint else f"Known are {', '.join(sorted(names))}." if names else ""
-        return ToolError(f"{self.name}: {place}: {problem}", ErrorKind.CONFIG, advice or "Mend the file.")
+        return _error(self.name, place, problem, written, known)
 
 
-def load_configuration(path: str | os.PathLike[str] | None) -> Configuration:
+def load_configuration(path: str | None) -> Configuration:
     """Read a file that a person named. Raises `ToolError` of kind `config_error`."""
     if path is None:
         return Configuration()
-    from forge.permissions.load import load_yaml  # PyYAML, which most commands do without
+    return _Reader(path).configuration(read_yaml(path))
 
-    reading = _Reading(Configuration(name=os.fspath(path)))
-    document = load_yaml(path)
-    return reading.configuration({} if document is None else document, Path(path).parent)
+
+class _Reader:
+    """Checks one document, and names the file and the place of whatever it refuses."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def configuration(self, document: Any) -> Configuration:
+        top = self.mapping(document if document is not None else {}, "", KEYS, LATER)
+        tools = self.sequence(top["tools"], "tools") if "tools" in top else None
+        workspace = self.mapping(top.get("workspace", {}), "workspace", ("root",), ("roots", "writes"))
+        permissions = self.mapping(top.get("permissions", {}), "permissions", ("rules",))
+        root = self.text(workspace["root"], "workspace.root") if "root" in workspace else None
+        return Configuration(
+            name=self.name,
+            tools=None if tools is None else tuple(self.entry(one, f"tools[{i}]") for i, one in enumerate(tools)),
+            rules=tuple(self.sequence(permissions.get("rules", []), "permissions.rules")),
+            secrets=tuple(
+                self.variable(one, f"secrets[{i}]")
+                for i, one in enumerate(self.sequence(top.get("secrets", []), "secrets"))
+            ),
+            root=None if root is None else Path(self.name).parent / root,
+        )
+
+    def entry(self, value: Any, place: str) -> ToolEntry:
+        if isinstance(value, str):
+            return ToolEntry(place=place, name=self.text(value, place))
+        entry = self.mapping(value, place, ("config", "group", "name"))
+        if ("name" in entry) == ("group" in entry):
+            raise self.error(place, "expected either a name or a group")
+        config = self.mapping(entry.get("config", {}), f"{place}.config")
+        return ToolEntry(
+            place=place,
+            name=self.text(entry["name"], f"{place}.name") if "name" in entry else "",
+            group=self.text(entry["group"], f"{place}.group") if "group" in entry else "",
+            config={key: self.setting(key, one, f"{place}.config.{key}") for key, one in config.items()},
+        )
+
+    def setting(self, key: str, value: Any, place: str) -> Any:
+        """The settings any tool has; the others are for the tool itself to judge."""
+        if key == "timeout":
+            return None if value is None else self.number(value, place, above=0)
+        if key == "confirm" and not isinstance(value, bool):
+            raise self.error(place, f"expected true or false, got {article(json_type(value))}")
+        if key == "permissions":
+            return [self.permission(one, f"{place}[{i}]") for i, one in enumerate(self.sequence(value, place))]
+        if key == "rate":
+            rate = self.mapping(value, place, ("calls", "max_calls", "seconds"))
+            return {name: self.amount(name, one, f"{place}.{name}") for name, one in rate.items()}
+        return value
+
+    def amount(self, name: str, value: Any, place: str) -> Any:
+        if name == "seconds":
+            return self.number(value, place, above=0)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self.error(place, f"expected a whole number from 0, got {value!r:.60}")
+        return value
+
+    def permission(self, value: Any, place: str) -> str:
+        if value not in list(Permission):
+            raise self.error(place, f"there is no permission {value!r:.60}", str(value), Permission)
+        return str(value)
+
+    def variable(self, value: Any, place: str) -> str:
+        name = self.text(value, place)
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            # the value is not repeated: someone may have written the secret itself
+            raise self.error(place, "expected the name of an environment variable, such as GITHUB_TOKEN")
+        return name
+
+    def mapping(self, value: Any, place: str, keys: Iterable[str] = (), later: Iterable[str] = ()) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.error(place or "the document", f"expected a mapping, got {article(json_type(value))}")
+        for key in value:
+            at = f"{place}.{key}" if place else f"{key}"
+            if not isinstance(key, str):
+                raise self.error(at, "expected a text as key")
+            if key in later:
+                raise _error(self.name, at, "not supported by this version yet", advice="Leave it out for now.")
+            if keys and key not in keys:
+                raise self.error(at, "unknown key", key, keys)
+        return value
+
+    def sequence(self, value: Any, place: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise self.error(place, f"expected a list, got {article(json_type(value))}")
+        return value
+
+    def text(self, value: Any, place: str) -> str:
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            got = "an empty text" if isinstance(value, str) else article(json_type(value))
+            raise self.error(place, f"expected a text, got {got}")
+        return value
+
+    def number(self, value: Any, place: str, above: float) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not above < value < float("inf"):
+            raise self.error(place, f"expected a number above {above:g}, got {value!r:.60}")
+        return value
+
+    def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
+        return _error(self.name, place, problem, written, known)
+
+
+def _error(
+    name: str, place: str, problem: str, written: str = "", known: Iterable[str] = (), advice: str = ""
+) -> ToolError:
+    """What is wrong, where, and what was probably meant."""
+    names = [str(one) for one in known]
+    hint = near(written, names, 1) if written else []
+    known_ones = f"Known are {', '.join(sorted(names))}." if names else "Mend the file."
+    return ToolError(
+        f"{name}: {place}: {problem}",
+        ErrorKind.CONFIG,
+        advice or (f"Did you mean {hint[0]!r}?" if hint else known_ones),
+    )

@@ -19,6 +19,7 @@ from forge.app.secrets import KEYS
 from forge.app.version import version
 from forge.app.workspace import workspace_root
 from forge.core.errors import DefinitionError, ToolError
+from forge.permissions.rule import PolicyError
 from forge.workspace.state import NAME as STATE
 
 PROGRAMS = ("rg", "git", "node", "deno")
@@ -44,8 +45,13 @@ def examine(workspace: str | None, config: str | None, policy: str | None, *, de
         loaded = _broken("configuration", error)
     findings += _workspace(workspace, configuration, loaded)
     findings += [_policy(configuration, policy), _tools(configuration, dev=dev), _sandbox()]
-    findings += [Finding(name, "ok" if (path := shutil.which(name)) else "note", path or "not found") for name in PROGRAMS]
-    findings += [Finding(key, "ok" if os.environ.get(key) else "note", "set" if os.environ.get(key) else "not set") for key in KEYS]
+    findings += [
+        Finding(name, "ok" if (path := shutil.which(name)) else "note", path or "not found") for name in PROGRAMS
+    ]
+    findings += [
+        Finding(key, "ok" if os.environ.get(key) else "note", "set" if os.environ.get(key) else "not set")
+        for key in KEYS
+    ]
     return [*findings, *_extras()]
 
 
@@ -65,7 +71,9 @@ def _workspace(asked: str | None, configuration: Configuration, loaded: Finding 
     if os.access(state if state.exists() else root, os.W_OK | os.X_OK):
         yield Finding("state", "ok", str(state))
     else:
-        yield Finding("state", "warning", f"{state} cannot be written: no audit log; long results go to a temporary file")
+        yield Finding(
+            "state", "warning", f"{state} cannot be written: no audit log; long results go to a temporary file"
+        )
     yield loaded or _unnamed(root)
 
 
@@ -78,10 +86,12 @@ def _unnamed(root: Path) -> Finding:
 def _policy(configuration: Configuration, policy: str | None) -> Finding:
     try:
         project_policy(configuration, policy)
-    except (ToolError, DefinitionError) as error:
+    except PolicyError as error:
         return _broken("policy", error)
     given = [name for name, there in ((configuration.name, configuration.rules), (policy, policy)) if there]
-    return Finding("policy", "ok", f"{' and '.join(map(str, given)) or 'the default'}; reading is allowed, the rest asks")
+    return Finding(
+        "policy", "ok", f"{' and '.join(map(str, given)) or 'the default'}; reading is allowed, the rest asks"
+    )
 
 
 def _tools(configuration: Configuration, *, dev: bool) -> Finding:

@@ -38,6 +38,7 @@ def forge() -> None:
 
 def main() -> NoReturn:
     """The entry point."""
+    _occupy_standard_streams()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -46,8 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     _speak_utf8()
     try:
         code = forge.main(list(arguments), prog_name="forge", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -62,6 +62,17 @@ def run(arguments: Sequence[str]) -> int:
         _apologise(error, in_detail="--debug" in arguments)
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _occupy_standard_streams() -> None:
+    """Where one is closed, the next file that is opened would take its place and receive what is meant for a person."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _say_version(ctx: click.Context) -> None:
@@ -92,5 +103,8 @@ def _apologise(error: Exception, *, in_detail: bool) -> None:
         traceback.print_exception(error)
         return
     words = " ".join(str(error).split())[:500]
+    if isinstance(error, OSError):  # a full disk, say
+        click.echo(f"forge: {words}", err=True)
+        return
     click.echo(f"forge: this should not happen: {type(error).__name__}: {words}", err=True)
     click.echo("Run it again with --debug to see where, and report it.", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -16,16 +16,16 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.result import ToolResult, text_of
+from forge.core.plain import text_of
+from forge.core.result import ToolResult
 from forge.core.spec import Permission
-from forge.core.threads import in_thread
 
 MAX_LINE = 8 * 1024 * 1024  # bytes
 MOST_AT_ONCE = 64  # lines read and not answered yet, a line of more than a MiB counting as several
 KEYS = ("name", "arguments", "id")
 
-Read = Callable[[], bytes]  # the next piece of input, empty at its end; may block
-Write = Callable[[bytes], None]  # may block
+Read = Callable[[], Awaitable[bytes]]  # the next piece of the input, empty at its end
+Write = Callable[[bytes], Awaitable[None]]
 
 
 class Line(NamedTuple):
@@ -80,8 +80,7 @@ async def answer_lines(executor: ToolExecutor, scope: Scope, read: Read, write: 
     async def write_in_order() -> None:
         while (entry := await started.get()) is not None:
             task, weight = entry
-            answer = await task
-            await in_thread(lambda answer=answer: write(answer))  # type: ignore[misc]
+            await write(await task)
             for _ in range(weight):
                 room.release()
 
@@ -109,13 +108,16 @@ async def lines(read: Read) -> AsyncIterator[bytes | None]:
     """The lines of the input, without their ends; None for one that is too long to be kept."""
     parts: list[bytes] = []
     size = 0
-    while piece := await in_thread(read):
+    while piece := await read():
         for index, part in enumerate(piece.split(b"\n")):
             if index:
                 yield b"".join(parts) if size <= MAX_LINE else None
                 parts, size = [], 0
             size += len(part)
-            parts = [*parts, part] if size <= MAX_LINE else []
+            if size <= MAX_LINE:
+                parts.append(part)
+            else:
+                parts.clear()
     if size:
         yield b"".join(parts) if size <= MAX_LINE else None
 

@@ -16,7 +16,10 @@ HOW = {
 @click.argument("shell", type=click.Choice(list(HOW)))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell; have it read at start like this:"""  # noqa: D400
+    """Print the completion script of a shell.
+
+    Have the shell read it when it starts:
+    """
     complete = get_completion_class(shell)
     assert complete is not None  # click has these three
     click.echo(complete(ctx.find_root().command, {}, "forge", "_FORGE_COMPLETE").source())

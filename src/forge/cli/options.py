@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from forge.cli.log import listen
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -24,12 +26,27 @@ class Options:
     debug: bool
 
 
+def _session(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
+    if not 0 < len(name) <= 200 or not name.isprintable():
+        raise click.BadParameter("a session's name is 1 to 200 printable characters")
+    return name
+
+
 _FLAGS = (
     click.option("--workspace", metavar="DIR", help="The directory that tools work in; the current one by default."),
     click.option("--config", metavar="FILE", help="The project's forge.yaml; never loaded unless it is named here."),
-    click.option("--policy", metavar="FILE", help="Rules for this call, one a line or as YAML, on top of the project's."),
+    click.option(
+        "--policy", metavar="FILE", help="Rules for this call, one a line or as YAML, on top of the project's."
+    ),
     click.option("--yes", is_flag=True, help="Answer yes to what would ask; what is denied stays denied."),
-    click.option("--session", metavar="NAME", default="cli", show_default=True, help="The session the call belongs to."),
+    click.option(
+        "--session",
+        metavar="NAME",
+        default="cli",
+        show_default=True,
+        callback=_session,
+        help="The session the call belongs to.",
+    ),
     click.option("--dev", is_flag=True, help="Offer the development tools too."),
     click.option("--json", is_flag=True, help="JSON on one line, also on a terminal."),
     click.option("--debug", is_flag=True, help="Log what happens, and show tracebacks of internal errors."),
@@ -42,10 +59,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def collected(**given: Any) -> Any:
         options = Options(**{field.name: given.pop(field.name) for field in fields(Options)})
-        if options.debug:
-            import logging  # only where it is asked for
-
-            logging.basicConfig(level=logging.DEBUG, format="%(relativeCreated)6d ms %(name)s: %(message)s")
+        listen(debug=options.debug)
         return function(options, **given)
 
     for flag in reversed(_FLAGS):

@@ -23,3 +23,9 @@ def refusals() -> Iterator[None]:
         raise Refusal("\n".join(filter(None, (error.message, error.suggestion)))) from error
     except DefinitionError as error:
         raise Refusal(str(error)) from error
+    except ValueError as error:
+        from forge.permissions.rule import PolicyError  # listing tools does without
+
+        if not isinstance(error, PolicyError):
+            raise
+        raise Refusal(str(error)) from error

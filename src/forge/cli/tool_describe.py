@@ -10,7 +10,7 @@ import click
 from forge.cli.names import complete_name, project_tools, tool_named
 from forge.cli.options import Options, with_options
 from forge.cli.tool_list import facts, needs
-from forge.core.arguments import example_arguments
+from forge.core.example import example_arguments
 from forge.core.spec import ToolSpec
 
 

@@ -9,9 +9,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain import brief
 from forge.core.spec import JsonSchema
 
-MOST_PROBLEMS = 10
+MOST_PROBLEMS = 10  # listed in an error
+MOST_MENDED = 200  # places in one call
 LONGEST_PROBLEM = 160
 _VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
 LONGEST_ERROR = 1_500  # characters, so that an error with its example stays under 2 kB
@@ -58,10 +60,16 @@ def as_text(arguments: Mapping[str, Any] | str) -> str:
     import pydantic_core  # heavy: paid at the first call, not at import
 
     try:
-        return pydantic_core.to_json(arguments, inf_nan_mode="constants").decode()
+        return pydantic_core.to_json(arguments, inf_nan_mode="constants", fallback=_mapping).decode()
     except (ValueError, TypeError, RecursionError) as error:
         words = f"the arguments cannot be written as JSON: {str(error)[:200]}"
         raise ToolError(words, ErrorKind.VALIDATION, "Send plain JSON values only.") from None
+
+
+def _mapping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 def read(text: str) -> dict[str, Any]:
@@ -83,18 +91,16 @@ def read(text: str) -> dict[str, Any]:
 
 def hopeless(problems: list[Problem]) -> bool:
     """Whether some problem is beyond repair: then nothing will be run, and nothing need be mended."""
+    if len(problems) > MOST_MENDED:
+        return True
     unknown = missing = False
     for problem in problems:
-        if problem.kind == "type":
-            value = problem.value
-            if value is not None and _repaired(problem) is None and not _is_union(problem, problems):
-                return True
-        elif problem.kind == "unknown":
+        if problem.kind == "unknown":
             unknown = True
         elif problem.kind == "missing":
             missing = True
-        elif problem.kind != "choice" or _repaired(problem) is None:
-            return True
+        elif problem.value is not None and _repaired(problem) is None and not _is_union(problem, problems):
+            return True  # null may stand for a default
     return missing and not unknown
 
 
@@ -107,10 +113,13 @@ def repair(
     for _ in range(3):  # a mended value may show what is wrong inside it
         if hopeless(left):
             return left
-        notes = [note for problem in left if (note := _mend(data, problem, schema, aliases))]
+        notes: dict[Path, str] = {}
+        for problem in left:
+            if problem.path not in notes and (note := _mend(data, problem, schema, aliases)):
+                notes[problem.path] = note  # once a place: of two branches that would fit, the first counts
         if not notes:
             return left
-        mended += notes
+        mended += notes.values()
         checked = check(data)
         if not isinstance(checked, list):
             return Mended(checked, mended, [])
@@ -127,17 +136,6 @@ def explain(problems: list[Problem], schema: JsonSchema, aliases: Mapping[str, s
     return ToolError("; ".join(shown)[:LONGEST_ERROR], _VALIDATION, f"Example: {shown_example}")
 
 
-def example(name: str, schema: JsonSchema) -> str:
-    """A call that holds every required parameter, the way a model would write it."""
-    return f"{name}({', '.join(f'{key}={json.dumps(value)}' for key, value in example_arguments(schema).items())})"
-
-
-def example_arguments(schema: JsonSchema) -> dict[str, Any]:
-    properties = schema.get("properties") or {}
-    required = schema.get("required") or list(properties)[:1]
-    return {key: _example_value(properties.get(key, {}), schema, 0) for key in required}
-
-
 def json_type(value: Any) -> str:
     return _JSON_TYPES.get(type(value), "object")
 
@@ -148,12 +146,12 @@ def article(noun: str) -> str:
 
 def near(name: str, names: Iterable[str], most: int = 3) -> list[str]:
     """The names that someone who wrote `name` may have meant."""
-    return _near(name, tuple(names), most)
+    return _near(name[:100], tuple(names), most)
 
 
 @lru_cache(maxsize=1_000)  # models repeat their mistakes
 def _near(name: str, names: tuple[str, ...], most: int) -> list[str]:
-    wanted = name.casefold()[:100]
+    wanted = name.casefold()
     letters = set(wanted)
     folded = {known.casefold(): known for known in names}
     likely = [known for known in folded if 2 * len(letters & set(known)) > len(letters)]
@@ -190,7 +188,7 @@ def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: M
     """Repair one problem in place; what was done, or nothing."""
     if problem.kind == "unknown":
         return _rename(data, problem, schema, aliases)
-    if problem.kind not in ("type", "choice") or not problem.path:
+    if problem.kind == "missing" or not problem.path:
         return ""
     holder: Any = data
     key = problem.path[-1]
@@ -208,7 +206,7 @@ def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: M
     if new is None:
         return ""
     holder[key] = new
-    return f"{where}: {_brief(value)} → {_brief(new)}"
+    return f"{where}: {brief(value)} → {brief(new)}"
 
 
 def _rename(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
@@ -228,6 +226,8 @@ def _repaired(problem: Problem) -> Any:
     value, expected = problem.value, problem.expected
     if problem.kind == "choice":  # "7" for one of 4, 7
         return int(value) if isinstance(value, str) and value.isdecimal() and value in expected.split(", ") else None
+    if problem.kind != "type":
+        return None
     if isinstance(value, str):
         return _from_text(value, expected)
     if expected == "integer" and isinstance(value, float) and value.is_integer():
@@ -290,62 +290,21 @@ def _line(problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> s
     path, kind, _, value, _ = problem
     where = str(path[0])[:80] if len(path) == 1 else shown_path(path)
     if kind == "type":
-        return f"{where}: expected {problem.expected}, got {json_type(value)} {_brief(value)}"
+        return f"{where}: expected {problem.expected}, got {json_type(value)} {brief(value)}"
     if kind == "missing":
         return f"{where}: required, but missing"
     if kind == "choice":
         hint = near(value, re.findall(r"'([^']*)'", problem.expected), 1) if isinstance(value, str) else []
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
-        return f"{where}: {_brief(value)} is not one of {problem.expected}{meant}"
+        return f"{where}: {brief(value)} is not one of {problem.expected}{meant}"
     if kind == "unknown":
         return f"{where}: unknown argument{_meant(problem, schema, aliases)}"
-    return f"{where}: {problem.message}" if value is None else f"{where}: {problem.message}, got {_brief(value)}"
+    return f"{where}: {problem.message}" if value is None else f"{where}: {problem.message}, got {brief(value)}"
 
 
 def _meant(problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
     if len(problem.path) != 1:
         return ""
     known = tuple(schema.get("properties") or ())
-    hint = _near(str(problem.path[0]), (*known, *aliases) if aliases else known, 1)
+    hint = _near(str(problem.path[0])[:100], (*known, *aliases) if aliases else known, 1)
     return f'; did you mean "{aliases.get(hint[0], hint[0])}"?' if hint else f"; known are {', '.join(known) or 'none'}"
-
-
-def _brief(value: Any) -> str:
-    if type(value) is str:
-        short = value if len(value) <= 40 else f"{value[:40]}…"
-        if short.isprintable() and '"' not in short and "\\" not in short:
-            return f'"{short}"'
-        return json.dumps(short, ensure_ascii=False)
-    if isinstance(value, list | dict) and len(value) > 3:
-        return f"of {len(value)} entries"
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
-        return f"of {value.bit_length()} bits"
-    return json.dumps(value, default=str, ensure_ascii=False)[:60]
-
-
-def _example_value(schema: Any, root: JsonSchema, depth: int) -> Any:
-    if not isinstance(schema, Mapping) or depth > 4:
-        return "…"
-    if isinstance(ref := schema.get("$ref"), str):
-        return _example_value((root.get("$defs") or {}).get(ref.rpartition("/")[2], {}), root, depth + 1)
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    for key in ("enum", "examples"):
-        if schema.get(key):
-            return schema[key][0]
-    for key in ("anyOf", "oneOf"):
-        if schema.get(key):
-            return _example_value(schema[key][0], root, depth + 1)
-    kind = schema.get("type", "string")
-    kind = kind[0] if isinstance(kind, list) else kind
-    if kind == "object":
-        return {
-            key: _example_value((schema.get("properties") or {}).get(key), root, depth + 1)
-            for key in schema.get("required", ())
-        }
-    if kind == "array":
-        return [_example_value(schema.get("items", {}), root, depth + 1)]
-    if kind in ("integer", "number"):
-        return schema.get("minimum", 1)
-    return {"boolean": True, "null": None}.get(kind, "…")

@@ -81,6 +81,7 @@ class ToolContext:
         self,
         call: ToolCall,
         tool: Runnable,
+        arguments: Mapping[str, Any] = _NO_ARGUMENTS,
         scope: Scope = _NOWHERE,
         activity: ActivityStream = _NOBODY,
         background: Background | None = None,
@@ -88,7 +89,7 @@ class ToolContext:
         self.call = call
         self.tool = tool
         self.spec = tool.spec
-        self.arguments = _NO_ARGUMENTS
+        self.arguments = arguments
         self.scope = scope
         self.activity = activity
         self.gate: Gate = _CLOSED
@@ -98,8 +99,8 @@ class ToolContext:
 
     def replace(self, **fields: Any) -> ToolContext:
         """A changed copy, for a step to pass on."""
-        copy = ToolContext(self.call, self.tool, self.scope, self.activity, self._background)
-        for name, value in {"arguments": self.arguments, "gate": self.gate, **fields}.items():
+        copy = ToolContext(self.call, self.tool, self.arguments, self.scope, self.activity, self._background)
+        for name, value in {"gate": self.gate, **fields}.items():
             setattr(copy, name, value)
         return copy
 

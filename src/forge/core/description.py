@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from string import Template
 from typing import Any, cast
 
 _SECTION = re.compile(
@@ -56,4 +55,4 @@ def description_from(file: str, embedded: str | Callable[[], str], made_of: Any)
     text = text or (embedded() if callable(embedded) else embedded)
     here = os.getcwd()
     variables = {"workspace": os.environ.get("AGENT_WORKSPACE_ROOT") or here, "directory": here, "cwd": here}
-    return Template(text).safe_substitute(variables)
+    return re.sub(r"\$\{(workspace|directory|cwd)\}", lambda match: variables[match[1]], text)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from forge.core.messages import ToolCall
-from forge.core.result import ToolResult, plain, sendable
+from forge.core.plain import plain, sendable
+from forge.core.result import ToolResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -18,11 +18,14 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
-from forge.core.result import ToolResult, text_of
+from forge.core.plain import brief, text_of
+from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 
 log = logging.getLogger("forge.tools")
+
+_NOT_YET: Mapping[str, Any] = {}  # the arguments before they are parsed
 
 Next = Callable[[ToolContext], Coroutine[Any, Any, ToolResult]]
 Step = Callable[[ToolContext, Next], Coroutine[Any, Any, ToolResult]]
@@ -66,7 +69,7 @@ class ToolExecutor:
         entry = self._entries.get(call.name)
         if entry is None or self._version != self.registry.version:
             entry = self._entry(call.name)
-        ctx = ToolContext(call, entry[0], scope, self.activity, self.background)
+        ctx = ToolContext(call, entry[0], _NOT_YET, scope, self.activity, self.background)
         watched = self.activity.listening or log.isEnabledFor(logging.INFO)
         started = self._started(ctx) if watched else 0.0
         try:
@@ -184,17 +187,14 @@ class ToolExecutor:
 
 def readable(call: ToolCall) -> str:
     """`file_read(path="a.txt")`, the way the model would write it."""
-    if isinstance(call.arguments, str):
-        text = call.arguments.strip()
-        return f"{call.name}({text})" if len(text) <= 80 else f"{call.name}({text[:80]}…)"
-    shown = []
-    for name, value in list(call.arguments.items())[:8]:
-        try:
-            text = json.dumps(value, ensure_ascii=False, default=str)
-        except (ValueError, TypeError, RecursionError):
-            text = type(value).__name__
-        shown.append(f"{name}={text[:80]}{'…' if len(text) > 80 else ''}")
-    return f"{call.name}({', '.join(shown)})"
+    name, arguments = call.name[:80], call.arguments
+    if isinstance(arguments, str):
+        text = arguments[:200].strip()
+        return f"{name}({text})" if len(text) <= 80 else f"{name}({text[:80]}…)"
+    if not isinstance(arguments, Mapping):
+        return f"{name}({brief(arguments)})"
+    shown = [f"{str(key)[:40]}={brief(value)}" for key, value in islice(arguments.items(), 8)]
+    return f"{name}({', '.join(shown)[:300]})"
 
 
 def _terminal(tool: Tool) -> Next:
@@ -211,9 +211,7 @@ def _terminal(tool: Tool) -> Next:
                 ctx.cancelled = True
                 raise
             return _failed(ctx, ToolError("it cancelled itself", ErrorKind.CANCELLED))
-        except GeneratorExit as error:
-            return _failed(ctx, error)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and not _raised_by_code(error):
                 raise  # a person pressed Ctrl-C
             return _failed(ctx, error)

@@ -95,14 +95,15 @@ class ToolRegistry(Mapping[str, Tool]):
     def definitions(self, dialect: str = "openai", session_id: str = "") -> list[dict[str, Any]]:
         """The specs in a provider's spelling, in order of registration; built once a version."""
         key = (dialect, frozenset(self._revealed.get(session_id, ())))
-        built = self._definitions.get(key)
+        cache = self._definitions  # a change puts another in its place: what is built now must not end up there
+        built = cache.get(key)
         if built is None:
             try:
                 spell = DIALECTS[dialect]
             except KeyError:
                 raise ValueError(f"unknown dialect {dialect!r}; known are {', '.join(DIALECTS)}") from None
             built = [spell(spec) for spec in self.specs(session_id)]
-            self._definitions[key] = built
+            cache[key] = built
         return list(built)
 
     def summaries(self) -> list[str]:

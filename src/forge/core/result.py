@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain import number, plain, sendable, text_of
 
-_LONGEST_MESSAGE = 2_000  # characters of an unexpected exception's text
+
+PREVIEW = 500  # characters of a line in a preview
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,9 @@ class ToolResult:
         """Turn whatever a tool function returned into a result. Never raises."""
         kind = type(value)
         if kind is str:
-            return cls(for_llm=value if value.isascii() else sendable(value))  # type: ignore[attr-defined, arg-type]
+            return cls(for_llm=sendable(value))  # type: ignore[arg-type]
         if kind is int:
-            return cls(for_llm=_number(value))  # type: ignore[arg-type]
+            return cls(for_llm=number(value))  # type: ignore[arg-type]
         if value is None:
             return cls(for_llm="Done.")
         if isinstance(value, ToolResult):
@@ -146,7 +149,7 @@ class ToolResult:
             failure = Failure(f"failed unexpectedly; the log explains error {log_id}", cause=error)
         else:
             failure = Failure(text_of(error), cause=error)
-        return cls(for_llm=f"{during}: {failure.text()}", failure=failure)
+        return cls(for_llm=sendable(f"{during}: {failure.text()}"), failure=failure)
 
     def masked(self, mask: Callable[[Any], Any]) -> ToolResult:
         """The same with every text, wherever it stands, passed through `mask`."""
@@ -166,10 +169,11 @@ class ToolResult:
     def preview(self, max_lines: int = 3) -> list[str]:
         """A few lines for a UI."""
         if self.failure is not None:
-            hint = [f"Suggestion: {self.failure.suggestion}"] if self.failure.suggestion else []
-            return [f"Error: {self.failure.message}", *hint]
-        lines = (self.for_user or self.for_llm).splitlines()
-        return lines if len(lines) <= max_lines else [*lines[:max_lines], "…"]
+            said = {"Error": self.failure.message, "Suggestion": self.failure.suggestion}
+            return [f"{what}: {' '.join(text[:PREVIEW].split())}" for what, text in said.items() if text]
+        text = self.for_user or self.for_llm
+        lines = [line[:PREVIEW] for line in text.split("\n", max_lines)[:max_lines]]
+        return [*lines, "…"] if text.rstrip("\n").count("\n") >= max_lines else lines
 
     def to_dict(self, *, id: str = "", name: str = "") -> dict[str, Any]:
         """The wire form, safe to dump as JSON. The cause of a failure stays here."""
@@ -232,58 +236,9 @@ def _masked_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> At
     return attachment if hidden == text else replace(attachment, data=hidden.encode())
 
 
-def text_of(error: BaseException) -> str:
-    """`ValueError: the words`, whatever the exception's own `__str__` does."""
-    try:
-        words = str(error)
-    except BaseException as broken:  # an exception may lie about itself in any way
-        words = f"(its text could not be read: {type(broken).__name__})"
-    kind = type(error).__name__
-    text = f"{kind}: {words}" if words else kind
-    return sendable(text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…")
-
-
-def sendable(text: str) -> str:
-    """The text without lone surrogates, which no provider and no file accepts."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
-
-
-def plain(value: object) -> Any:
-    """Any value as data that JSON can hold; what cannot be held is described."""
-    from pydantic_core import to_jsonable_python  # heavy: only for results that leave the process
-
-    try:
-        return to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
-    except (ValueError, RecursionError, TypeError):
-        from reprlib import Repr
-
-        described = Repr().repr(value)
-        return {"unserialisable": described} if isinstance(value, Mapping) else described
-
-
-def _number(value: int) -> str:
-    try:
-        return str(value)
-    except ValueError:  # past Python's limit of digits
-        return hex(value)
-
-
 def _of_structure(value: object) -> ToolResult:
-    from pydantic_core import to_json  # heavy: plain text and numbers do without
-
-    try:
-        text = to_json(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64").decode()
-        data = plain(value)
-    except BaseException as error:  # cyclic, too deep, or an object whose own serialiser fails
-        from reprlib import Repr
-
-        try:
-            text = Repr().repr(value)
-        except BaseException as broken:
-            text = f"({type(value).__name__} that cannot be shown: {type(broken).__name__})"
-        return ToolResult(for_llm=sendable(text), data={"warning": f"not valid JSON: {text_of(error)}"})
+    data = plain(value)
+    if isinstance(data, str):  # an enum, a date, NaN: its text as it is
+        return ToolResult(for_llm=data)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return ToolResult(for_llm=text, data=data if isinstance(data, dict) else {})

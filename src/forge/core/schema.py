@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any
 
-from forge.core.arguments import Mended, Problem, as_text, example, explain, hopeless, read, repair
+from forge.core.arguments import MOST_MENDED, Mended, Problem, as_text, explain, hopeless, read, repair
 from forge.core.errors import DefinitionError
+from forge.core.example import example
 from forge.core.spec import ToolSpec
 
 DEEPEST = 100
@@ -50,7 +52,8 @@ def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, An
         ]
         if validator.is_valid(data) and not renamed:
             return {key: value for key, value in data.items() if key not in unknown} if unknown else data
-        return renamed + [problem for error in validator.iter_errors(data) for problem in _problems(error)]
+        errors = islice(validator.iter_errors(data), MOST_MENDED + 1)
+        return renamed + [problem for error in errors for problem in _problems(error)]
 
     def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         data = read(as_text(arguments))

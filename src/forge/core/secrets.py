@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 MASK = "[secret]"
+LONGEST = 128 * 1024  # characters of one text in an event; the rest is cut and counted
+DEEPEST = 100  # levels of data that are looked through
 SHORTEST = 8  # a shorter value would mask ordinary words
 
 _LOOKS_SECRET = re.compile(
@@ -55,20 +57,27 @@ class Secrets:
         """Registered secrets and look-alikes, wherever they stand in plain data."""
         return self.mask_value(value, lookalikes=True)
 
-    def mask_value(self, value: Any, *, lookalikes: bool = False) -> Any:
+    def _mask_for_events(self, text: str) -> str:
+        if len(text) <= LONGEST:
+            return self.mask_all(text)
+        return f"{self.mask_all(text[:LONGEST])}[… {len(text) - LONGEST} more characters]"
+
+    def mask_value(self, value: Any, *, lookalikes: bool = False, depth: int = 0) -> Any:
         """The same for every text inside plain data; under a key such as `password`, the whole value."""
-        mask = self.mask_all if lookalikes else self.mask
+        mask = self._mask_for_events if lookalikes else self.mask
         if isinstance(value, str):
             return mask(value)
+        if depth > DEEPEST:
+            return "[nested too deeply to be shown]"
         if isinstance(value, Mapping):
             return {
                 mask(str(key)): MASK
                 if lookalikes and isinstance(item, str) and item and _NAMES_SECRET.search(str(key))
-                else self.mask_value(item, lookalikes=lookalikes)
+                else self.mask_value(item, lookalikes=lookalikes, depth=depth + 1)
                 for key, item in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.mask_value(item, lookalikes=lookalikes) for item in value]
+            return [self.mask_value(item, lookalikes=lookalikes, depth=depth + 1) for item in value]
         return value
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from forge.core.arguments import Mended, Path, Problem, as_text, example, explain, hopeless, read, repair
+from forge.core.arguments import MOST_MENDED, Mended, Path, Problem, as_text, explain, hopeless, read, repair
 from forge.core.description import documented_parameters
+from forge.core.example import example
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 
@@ -147,11 +148,13 @@ class Signature:
 def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
     """Pydantic's errors, in our terms. The data is only read where a path is ambiguous."""
     problems = []
-    for one in error.errors(include_url=False):
+    whole: dict[str, Any] | None = None
+    for one in error.errors(include_url=False)[: MOST_MENDED + 1]:
         kind, expected = _KINDS.get(one["type"], ("", ""))
         path, message = one["loc"], ""
         if len(path) != 1:  # the last part of an absent argument is not in the data
-            path = _real_path(path, data(), absent=kind in ("missing", "unknown"))
+            whole = data() if whole is None else whole
+            path = _real_path(path, whole, absent=kind in ("missing", "unknown"))
         if kind == "choice":
             expected = one["ctx"]["expected"].replace(" or ", ", ")[:120]
         elif not kind:

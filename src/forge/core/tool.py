@@ -87,7 +87,8 @@ class Tool:
         return result.preview(max_lines)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.spec.name}>"
+        spec = getattr(self, "spec", None)
+        return f"<{type(self).__name__} {spec.name if spec else 'without a spec'}>"
 
 
 class FunctionTool(Tool):
@@ -176,13 +177,7 @@ class UnknownTool(Tool):
     """Stands in for a name nobody registered, so that the pipeline needs no special case."""
 
     def __init__(self, name: str, similar: list[str]) -> None:
-        shown = name if isinstance(name, str) else repr(name)
-        safe = re.sub(r"[^a-zA-Z0-9_-]", "_", shown)[:60]
-        self.spec = ToolSpec(
-            name=f"x{safe}".replace("__", "_") if safe[:1] not in _LETTERS else safe.replace("__", "_"),
-            description="",
-            parameters={},
-        )
+        self.spec = ToolSpec(name="unknown_tool", description="", parameters={})
         self.similar = similar
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -224,9 +219,6 @@ def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions])
 
 def unknown(name: str, names: Mapping[str, Any]) -> UnknownTool:
     return UnknownTool(name, near(str(name), names))
-
-
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def _runner(made: Tool) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]:

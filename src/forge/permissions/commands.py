@@ -1,8 +1,8 @@
 """Reads a shell line well enough to judge it: is it one plain command, and which commands could it reach?
 
-Both answers err on the strict side. Only `is_simple` lines can be allowed by a pattern; `reached` is what denies look at.
-What a line hides in data (`echo … | sh`, variables, an interpreter's own code) cannot be seen here: such a line is never
-simple, so it asks.
+Both answers err on the strict side: only a simple line can be allowed by a pattern, and denies look at all it reaches.
+What a line hides in data (`echo … | sh`, a variable) or in another language cannot be seen here; a line with a pipe
+or a variable is never simple, so it asks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator
 
 LONGEST = 50_000  # characters of a line that is read
-MOST = 10_000  # commands that are looked for in one line
+MOST = 50_000  # words of all commands that are found in one line
 _DEEPEST = 8  # wrappers and shells inside each other
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "fish"})
@@ -27,7 +27,7 @@ _POSITIONALS = {"timeout": 1, "flock": 1, "chroot": 1, "su": 1, "ssh": 1}  # wor
 
 _OPAQUE = re.compile(r"[;&|<>$`(){}\\\x00-\x08\x0a-\x1f\x7f]")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
-_UNQUOTED_GLOB_OR_COMMENT = re.compile(r"[*?\[]|(?:^|[ \t])#")
+_UNPLAIN = re.compile(r"[*?\[\"']|(?:^|[ \t])#")  # outside quotes: globs, half a quote, a comment
 _SPACE_OUTSIDE_QUOTES = re.compile(r"(\"[^\"]*\"|'[^']*')|[ \t]+")
 _MISLEADING = re.compile(r"[$`\\#{}\n\r]")  # here quotes do not mean what they seem to
 _EXPANSION = re.compile(r"\$\{[^{}]*\}|\$\([^()]*\)|\$\w+|`[^`]*`")
@@ -45,7 +45,7 @@ class Unreadable(Exception):
 def is_simple(line: str) -> bool:
     """Whether the line is provably one command with literal words."""
     bare = _QUOTED.sub("", line)
-    return not (_OPAQUE.search(line) or "'" in bare or '"' in bare or _UNQUOTED_GLOB_OR_COMMENT.search(bare)) and bool(line.strip())
+    return bool(line.strip()) and not (_OPAQUE.search(line) or _UNPLAIN.search(bare))
 
 
 def collapsed(line: str) -> str:
@@ -58,8 +58,10 @@ def reached(line: str) -> list[str]:
     if len(line) > LONGEST:
         raise Unreadable
     found: dict[str, None] = {}
-    for count, words in enumerate(filter(None, _commands(line, 0))):
-        if count > MOST:
+    total = 0
+    for words in filter(None, _commands(line, 0)):
+        total += len(words)
+        if total > MOST:
             raise Unreadable
         found[" ".join(words)] = None
         found[" ".join([os.path.basename(words[0]) or words[0], *words[1:]])] = None
@@ -109,7 +111,7 @@ def _reached_by(words: list[str], depth: int) -> Iterator[list[str]]:
 
 
 def _wrapped(name: str, words: list[str], depth: int) -> Iterator[list[str]]:
-    """What a wrapper starts: its first word that is no option, and the next one where that could be an option's value."""
+    """What a wrapper starts: its first word that is no option, and the next where that one may be an option's value."""
     skip = _POSITIONALS.get(name, 0)
     after_option = False
     for index, word in enumerate(words):

@@ -12,7 +12,9 @@ _URL = re.compile(r"(?:([a-zA-Z][a-zA-Z0-9+.-]*)://|//)?([^/?#]*)")
 _AUTHORITY = re.compile(r"(?:[^@\[\]\\%\s]*@)?(\[[0-9a-fA-F:.]+\]|[^@:\[\]\\%\s\x00-\x1f\x7f]+)(?::([0-9]{1,5}))?")
 _TOKEN = re.compile(r"[^\s/\\@:?#\[\]%&=,;\x00-\x1f]+")
 _NUMERIC = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
-_PATTERN = re.compile(r"(\*\.)?(\[[0-9a-fA-F:.]+\]|[0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*|[^*/@:\[\]\\%?#\s]+)(?::([0-9]{1,5}))?")
+_PATTERN = re.compile(
+    r"(\*\.)?(\[[0-9a-fA-F:.]+\]|[0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*|[^*/@:\[\]\\%?#\s]+)(?::([0-9]{1,5}))?"
+)
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 
@@ -58,7 +60,9 @@ def covers(pattern: str, host: Host, *, generous: bool) -> bool:
 def problem_with(pattern: str) -> str:
     """What is wrong with a network pattern, if something is."""
     if "/" in pattern or "@" in pattern:
-        return "a network target is a host, not a URL; write it like api.example.com, *.example.org or api.example.com:443"
+        return (
+            "a network target is a host, not a URL; write it like api.example.com, *.example.org or api.example.com:443"
+        )
     if not _PATTERN.fullmatch(pattern):
         return "a * stands for whole labels at the start of a host; write it like *.example.org"
     return ""

@@ -17,10 +17,12 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def spellings(target: str, workspace: str) -> tuple[str, ...]:
-    """The absolute paths a target may mean: as it is written, and where links lead, before and after `..` is resolved."""
+    """The absolute paths a target may mean: as it is written, and where links lead, with `..` taken either way."""
     raw = os.path.join(workspace, target)
     lexical = normal(raw)
-    found = dict.fromkeys((lexical, _real(raw), _real(lexical)))
+    found = dict.fromkeys((lexical, _real(lexical)))
+    if ".." in target:
+        found[_real(raw)] = None
     if target.startswith("~") and (expanded := os.path.expanduser(target)) != target:
         found |= dict.fromkeys(spellings(expanded, workspace))
     return tuple(found)
@@ -126,7 +128,7 @@ def _part(name: str) -> Part:
 
 
 def _fit(pattern: tuple[Part, ...], names: tuple[str, ...]) -> bool:
-    """Whether the names fit the components, `**` standing for any number of them; never more than names × components steps."""
+    """Whether the names fit the components, `**` standing for any number of them, in names × components steps."""
     places = _and_after(pattern, {0})
     for name in names:
         reached = set()

@@ -9,15 +9,19 @@ from typing import Any, NamedTuple
 
 from forge.core.context import Scope
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions import commands, hosts, paths
+from forge.permissions import commands, hosts
 from forge.permissions.targets import PATHS, identity
 
 # Only programs known not to be interpreters are remembered by their first words: any other program may run anything.
-_READERS = frozenset("cat cut date df diff du echo file head ls md5sum pwd sha256sum stat tail uname wc which whoami".split())
-_FAMILIES = frozenset("apt brew cargo docker dotnet gh git go helm kubectl npm pip pnpm podman poetry systemctl uv yarn".split())
+_READERS = frozenset(
+    "cat cut date df diff du echo file head ls md5sum pwd sha256sum stat tail uname wc which whoami".split()
+)
+_FAMILIES = frozenset(
+    "apt brew cargo docker dotnet gh git go helm kubectl npm pip pnpm podman poetry systemctl uv yarn".split()
+)
 _RUNS_CODE = frozenset(
-    "alias bisect build config create debug difftool dlx eval exec explore filter-branch foreach hook i init install mergetool"
-    " rebase run run-script script shell start submodule tool x".split()
+    "alias bisect build config create debug difftool dlx eval exec explore filter-branch foreach hook i init install"
+    " mergetool rebase run run-script script shell start submodule tool x".split()
 )
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
 _RUNS_OR_WRITES = re.compile(  # options that start programs or write files, whatever the subcommand promises
@@ -26,13 +30,10 @@ _RUNS_OR_WRITES = re.compile(  # options that start programs or write files, wha
 
 
 class Memory(NamedTuple):
-    """`key` is equal for the questions one answer settles; `rule` says the same to a person. Empty: nothing to remember."""
+    """`key` is the same for all questions one answer settles, and empty for none; `rule` says it to a person."""
 
     key: Hashable
     rule: str
-
-
-NOTHING = Memory("", "")
 
 
 def memory(
@@ -42,7 +43,9 @@ def memory(
     key: Hashable
     if permission is None or not target or spec.confirm:
         mark = fingerprint(arguments)
-        return Memory(mark and (spec.name, permission, "arguments", mark), f"allow tool:{spec.name} with exactly these arguments")
+        return Memory(
+            mark and (spec.name, permission, "arguments", mark), f"allow tool:{spec.name} with exactly these arguments"
+        )
     if permission in PATHS:
         key, text = identity(permission, target, scope), _literal(target)
     elif permission is Permission.NETWORK:
@@ -53,13 +56,18 @@ def memory(
 
 
 def fingerprint(arguments: Mapping[str, Any]) -> str:
-    """A canonical text of the arguments, hashed; equal only for equal arguments."""
+    """A canonical text of the arguments, hashed; equal only for equal arguments, empty where they have no such text."""
     from hashlib import sha256  # only where somebody is asked
 
     from pydantic_core import to_jsonable_python
 
-    data = to_jsonable_python(dict(arguments), bytes_mode="base64", inf_nan_mode="strings", fallback=_one_of_a_kind)
-    return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    try:
+        data = to_jsonable_python(
+            dict(arguments), bytes_mode="base64", inf_nan_mode="constants", fallback=_one_of_a_kind
+        )
+        return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    except (ValueError, TypeError, RecursionError):  # cyclic, too deep, or a number of thousands of digits
+        return ""
 
 
 def _one_of_a_kind(value: object) -> str:

@@ -58,7 +58,7 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
-            yield item if isinstance(item, str) else "".join(_texts(item)) if isinstance(item, PurePath) else _written(item)
+            yield str(item) if isinstance(item, str | PurePath) else _written(item)
     else:
         yield _written(value)
 

@@ -11,7 +11,8 @@ from typing import Any
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, Step
-from forge.core.result import ToolResult, plain
+from forge.core.plain import plain
+from forge.core.result import ToolResult
 from forge.pipeline._step import having
 
 

@@ -88,7 +88,7 @@ async def _work(work: dict[str, Any], send: Callable[..., None]) -> ToolResult:
     try:
         tool = _found(work)
         scope = Scope(**{**work["scope"], "workspace": _path(work["scope"]["workspace"])})
-        ctx = _ChildContext(call, tool, scope)
+        ctx = _ChildContext(call, tool, {}, scope)
         ctx.send = send
         return await tool.invoke(tool.parse(call.arguments), ctx)
     except BaseException as error:  # the parent gets a result, whatever happens here

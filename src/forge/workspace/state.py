@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from forge.core.result import sendable
+from forge.core.plain import sendable
 
 NAME = ".forge"
 

@@ -1,0 +1,84 @@
+"""From a configuration and a person's wishes to an executor: the same steps and policy that guard an agent's calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from forge.app.choose import choose_tools
+from forge.app.config import load_configuration
+from forge.app.policy import project_policy
+from forge.app.secrets import project_secrets
+from forge.app.workspace import workspace_root
+from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.executor import Step, ToolExecutor
+from forge.core.registry import ToolRegistry
+from forge.permissions.gate import Approver, PolicyGate, nobody
+from forge.pipeline import standard_steps
+from forge.pipeline.authorize import authorize
+from forge.pipeline.dry_run import dry_run
+from forge.pipeline.record import record, replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a person may ask for beside the configuration; paths as they were given."""
+
+    workspace: str | None = None
+    config: str | None = None
+    policy: str | None = None
+    session: str = "cli"
+    dev: bool = False
+    dry_run: bool = False
+    record: str | None = None
+    replay: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    registry: ToolRegistry
+    executor: ToolExecutor
+    scope: Scope
+
+
+def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
+    """Raises `ToolError` or `PolicyError` where a file, a rule or the workspace cannot be used."""
+    configuration = load_configuration(wishes.config)
+    registry = choose_tools(configuration, dev=wishes.dev)
+    secrets = project_secrets(configuration)
+    scope = Scope(session_id=wishes.session, workspace=workspace_root(wishes.workspace, configuration.root))
+    gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
+    steps = _with_wishes(standard_steps(gate, secrets), wishes)
+    return Assembly(registry, ToolExecutor(registry, steps, secrets=secrets), scope)
+
+
+def _with_wishes(steps: list[Step], wishes: Wishes) -> list[Step]:
+    if wishes.dry_run:  # just outside the gate: nobody is asked about what will not happen
+        gate = next(index for index, step in enumerate(steps) if step.__module__ == authorize.__module__)
+        steps.insert(gate, dry_run())
+    outer = [record(_writable(wishes.record))] if wishes.record is not None else []
+    if wishes.replay is not None:
+        outer.append(_replayed(wishes.replay))
+    return [*steps[:1], *outer, *steps[1:]]  # inside trace, outside everything else
+
+
+def _writable(path: str) -> Path:
+    """Found out before the first call runs, not after it."""
+    try:
+        with open(path, "ab"):
+            return Path(path)
+    except (OSError, ValueError) as error:
+        raise _unusable("record to", path, error) from None
+
+
+def _replayed(path: str) -> Step:
+    try:
+        return replay(path)
+    except (OSError, ValueError) as error:
+        raise _unusable("replay", path, error) from None
+
+
+def _unusable(doing: str, path: str, error: Exception) -> ToolError:
+    problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return ToolError(f"cannot {doing} {path!r}: {problem}", ErrorKind.CONFIG, "Name another file.")

@@ -1,0 +1,27 @@
+"""Which values are secret here: those of the variables a project names, and the keys of known providers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from forge.app.config import Configuration
+from forge.core.secrets import SHORTEST, Secrets
+
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "PERPLEXITY_API_KEY", "TAVILY_API_KEY")
+
+
+def project_secrets(configuration: Configuration, environment: Mapping[str, str] = os.environ) -> Secrets:
+    """Registered for masking. A named one too short to be masked is refused: it would be shown."""
+    secrets = Secrets()
+    for key in KEYS:
+        if len(value := environment.get(key, "")) >= SHORTEST:
+            secrets.add(value)
+    for index, name in enumerate(configuration.secrets):
+        value = environment.get(name, "")
+        if 0 < len(value) < SHORTEST:
+            problem = f"the value of {name} has {len(value)} characters and cannot be masked: {SHORTEST} are the least"
+            raise configuration.error(f"secrets[{index}]", problem)
+        if value:
+            secrets.add(value)
+    return secrets

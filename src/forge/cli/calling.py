@@ -1,0 +1,130 @@
+"""How the command line makes calls: assembled, logged, awaited, shown."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+
+from forge.app.assemble import Assembly, Wishes, assemble
+from forge.cli.answer_lines import MAX_LINE, answer_lines
+from forge.cli.approve import ask_on_terminal
+from forge.cli.names import tool_named
+from forge.cli.options import Options
+from forge.cli.pipes import read_all, read_some, write_all, write_soon
+from forge.cli.refusal import Refusal, refusals
+from forge.cli.show import as_line, as_text
+from forge.core.errors import ErrorKind
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+from forge.listeners.audit import audit_log
+from forge.permissions.gate import Approver, approve_all, nobody
+from forge.workspace.state import NAME as STATE
+from forge.workspace.state import state_directory
+
+
+def call_once(options: Options, wishes: dict[str, Any], name: str, arguments: str | None) -> int:
+    """`forge tool call NAME [JSON | -]`."""
+    at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    made = _assembled(options, wishes, ask_on_terminal if at_terminal else nobody)
+    tool_named(name, made.registry)
+    text, problem = _arguments(arguments)
+    call = ToolCall(name, text)
+
+    async def work() -> int:
+        scope = replace(made.scope, message_id=uuid4().hex[:12])
+        result = problem or await made.executor.execute(call, scope)
+        if options.json or not sys.stdout.isatty():
+            write_all(as_line(result, call.id, name))
+        else:
+            click.echo(as_text(result))
+        return 0 if result.success else 1
+
+    with _audited(made, wishes):
+        return asyncio.run(_to_the_end(made, work()))
+
+
+def call_lines(options: Options, wishes: dict[str, Any]) -> int:
+    """`forge tool call -`. Nobody is asked: the standard input carries the calls."""
+    made = _assembled(options, wishes, nobody)
+
+    async def work() -> int:
+        await answer_lines(made.executor, made.scope, read_some, write_soon)
+        return 0
+
+    with _audited(made, wishes):
+        return asyncio.run(_to_the_end(made, work()))
+
+
+async def _to_the_end(made: Assembly, work: Awaitable[int]) -> int:
+    """What goes on in the background would end with the process, and so would what the log has not seen yet."""
+    code = await work
+    await made.executor.background.settled()
+    await made.executor.activity.drain()
+    return code
+
+
+def _assembled(options: Options, wishes: dict[str, Any], approve: Approver) -> Assembly:
+    with refusals():
+        return assemble(
+            Wishes(
+                workspace=options.workspace,
+                config=options.config,
+                policy=options.policy,
+                session=options.session,
+                dev=options.dev,
+                dry_run=wishes["dry_run"],
+                record=wishes["record"],
+                replay=wishes["replay"],
+            ),
+            approve_all if options.yes else approve,
+        )
+
+
+@contextmanager
+def _audited(made: Assembly, wishes: dict[str, Any]) -> Iterator[None]:
+    """Log every event. A log that was asked for by name must be there; the usual one is missed out loud."""
+    if wishes["no_audit"]:
+        yield
+        return
+    path = wishes["audit"]
+    try:
+        stop = audit_log(made.executor.activity, path if path is not None else _usual_log(made.scope.workspace))
+    except (OSError, ValueError) as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if path is not None:
+            raise Refusal(f"cannot write the audit log {path!r}: {problem}") from None
+        click.echo(f"forge: no audit log: {problem}; going on without", err=True)
+        yield
+        return
+    try:
+        yield
+    finally:
+        stop()
+
+
+def _usual_log(workspace: Path) -> Path:
+    folder = state_directory(workspace)
+    if folder != workspace / STATE:
+        raise PermissionError(0, f"{workspace / STATE} cannot be written")
+    return folder / "audit.ndjson"
+
+
+def _arguments(given: str | None) -> tuple[str, ToolResult | None]:
+    """The text of the arguments, or why they cannot be read."""
+    content = read_all(MAX_LINE) if given == "-" else (given or "").encode("utf-8", "surrogateescape")
+    if len(content) > MAX_LINE:
+        problem = f"the arguments are longer than {MAX_LINE // (1024 * 1024)} MiB"
+        return "", ToolResult.error(problem, ErrorKind.VALIDATION, "Send less at once.")
+    try:
+        return content.removeprefix(b"\xef\xbb\xbf").decode().strip() or "{}", None
+    except UnicodeDecodeError as error:
+        problem = f"the arguments are not UTF-8 text: byte {error.start} cannot be decoded"
+        return "", ToolResult.error(problem, ErrorKind.VALIDATION, "Send JSON, encoded as UTF-8.")

@@ -1,0 +1,99 @@
+"""A call that is right, made from a schema alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from forge.core.spec import JsonSchema
+
+DEEPEST = 6
+_FORMATS = {
+    "date-time": "2025-01-31T12:00:00Z",
+    "date": "2025-01-31",
+    "time": "12:00:00Z",
+    "duration": "PT1H",
+    "uuid": "123e4567-e89b-12d3-a456-426614174000",
+    "email": "ada@example.com",
+    "uri": "https://example.com/",
+    "ipv4": "192.0.2.1",
+    "path": "notes.txt",
+}
+
+
+def example(name: str, schema: JsonSchema) -> str:
+    """The call with every required parameter, the way a model would write it."""
+    shown = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in example_arguments(schema).items())
+    return f"{name}({', '.join(shown)})"[:500]
+
+
+def example_arguments(schema: JsonSchema) -> dict[str, Any]:
+    properties = schema.get("properties") or {}
+    required = schema.get("required") or list(properties)[:1]
+    return {key: _value(properties.get(key, {}), schema, 0) for key in required}
+
+
+def _value(schema: Any, root: JsonSchema, depth: int) -> Any:
+    if not isinstance(schema, Mapping) or depth > DEEPEST:
+        return "text"
+    if isinstance(reference := schema.get("$ref"), str):
+        return _value(_referred(reference, root), root, depth + 1)
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    for key in ("examples", "enum"):
+        if schema.get(key):
+            return schema[key][0]
+    for key in ("anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            return _value(schema[key][0], root, depth + 1)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    kind = kind[0] if isinstance(kind, list) else kind
+    return _OF_TYPE.get(kind, _text)(schema, root, depth)
+
+
+def _referred(reference: str, root: JsonSchema) -> Any:
+    found: Any = root
+    for part in reference.removeprefix("#/").split("/"):
+        found = found.get(part, {}) if isinstance(found, Mapping) else {}
+    return found
+
+
+def _object(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
+    properties = schema.get("properties") or {}
+    return {key: _value(properties.get(key, {}), root, depth + 1) for key in schema.get("required", ())}
+
+
+def _array(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
+    first = [_value(item, root, depth + 1) for item in schema.get("prefixItems", ())]
+    least = min(schema.get("minItems", 1), 10)
+    item = _value(schema.get("items", {}), root, depth + 1)
+    return first + [item] * max(0, least - len(first)) if first else [item] * max(1, least)
+
+
+def _number(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
+    step = schema.get("multipleOf", 1)
+    low = schema.get("minimum", schema["exclusiveMinimum"] + step if "exclusiveMinimum" in schema else None)
+    high = schema.get("maximum", schema["exclusiveMaximum"] - step if "exclusiveMaximum" in schema else None)
+    value = step if low is None or low <= step else low
+    if high is not None and value > high:
+        value = high
+    return -(-value // step) * step if "multipleOf" in schema else value
+
+
+def _text(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
+    text = _FORMATS.get(schema.get("format", ""), "text")
+    shortest, longest = min(schema.get("minLength", 0), 200), schema.get("maxLength", 200)
+    return (text + "t" * max(0, shortest - len(text)))[:longest]
+
+
+_OF_TYPE = {
+    "object": _object,
+    "array": _array,
+    "integer": _number,
+    "number": _number,
+    "boolean": lambda *_: True,
+    "null": lambda *_: None,
+    "string": _text,
+}

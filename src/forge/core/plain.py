@@ -1,0 +1,104 @@
+"""Any value as something that can be sent and shown: bounded, encodable, whatever it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from reprlib import Repr
+from typing import Any
+
+LONGEST_MESSAGE = 2_000  # characters of an unexpected exception's text
+DEEPEST = 100  # levels of data that are written out
+
+
+def sendable(text: str) -> str:
+    """The text without lone surrogates, which no provider and no file accepts."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def text_of(error: BaseException) -> str:
+    """`ValueError: the words`, whatever the exception's own `__str__` does."""
+    try:
+        words = str(error)
+    except BaseException as broken:  # an exception may lie about itself in any way
+        words = f"(its text could not be read: {type(broken).__name__})"
+    kind = type(error).__name__
+    text = f"{kind}: {words}" if words else kind
+    return sendable(text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…")
+
+
+def number(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError:  # past Python's limit of digits
+        return hex(value)
+
+
+def plain(value: object) -> Any:
+    """Any value as data that JSON can hold; what cannot be held is described. Never raises."""
+    import pydantic_core  # heavy: only for results that leave the process
+
+    try:
+        text = pydantic_core.to_json(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
+        return pydantic_core.from_json(text)
+    except BaseException:  # cyclic, too deep, lone surrogates, huge numbers, an object whose own serialiser fails
+        return _described(value, 0)
+
+
+def brief(value: Any, depth: int = 0) -> str:
+    """A value as a person would write it, in a few words however large it is."""
+    if type(value) is str:
+        short = value if len(value) <= 40 else f"{value[:40]}…"
+        if short.isprintable() and '"' not in short and "\\" not in short:
+            return f'"{short}"'
+        return json.dumps(sendable(short), ensure_ascii=False)
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{brief(str(key))}: {brief(item, depth + 1)}" for key, item in _first(value.items(), depth))
+        return f"{{{inside}{', …' if len(value) > 3 and depth < 2 else ''}}}"
+    if isinstance(value, list | tuple | set | frozenset):
+        inside = ", ".join(brief(item, depth + 1) for item in _first(value, depth))
+        return f"[{inside}{', …' if len(value) > 3 and depth < 2 else ''}]"
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    if value is None or isinstance(value, bool | int | float):
+        return json.dumps(value)
+    return json.dumps(sendable(_represented(value)[:60]), ensure_ascii=False)
+
+
+def _first(items: Any, depth: int) -> list[Any]:
+    return [item for item, _ in zip(items, range(3), strict=False)] if depth < 2 else []
+
+
+def _described(value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return sendable(str(value))
+    if isinstance(value, int):
+        return int(value) if value.bit_length() < 10_000 else hex(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    if depth > DEEPEST:
+        return "[nested too deeply to be shown]"
+    try:
+        if isinstance(value, Mapping):
+            return {sendable(str(key)): _described(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [_described(item, depth + 1) for item in value]
+    except BaseException as error:  # a container of somebody's own making
+        return f"[{type(value).__name__} that cannot be read: {type(error).__name__}]"
+    return sendable(_represented(value))
+
+
+def _represented(value: object) -> str:
+    try:
+        return Repr().repr(value)
+    except BaseException as error:
+        return f"({type(value).__name__} that cannot be shown: {type(error).__name__})"

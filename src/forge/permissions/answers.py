@@ -1,0 +1,81 @@
+"""What a person may answer, and how they are asked: whatever goes wrong with that means no."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from forge.permissions.request import PermissionRequest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the person says. `Answer.ONCE`, `Answer.ALWAYS`, `Answer.NO`, `Answer.no("why")`, `Answer.edit({…})`."""
+
+    kind: Literal["once", "always", "no"]
+    feedback: str = ""  # reaches the model, with a yes too
+    arguments: Mapping[str, Any] | None = None  # all of them, as they shall be instead
+    review: bool = False  # show the result before the model sees it
+    by: str = ""
+
+    ONCE: ClassVar[Answer]
+    ALWAYS: ClassVar[Answer]
+    NO: ClassVar[Answer]
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("once", "always", "no"):
+            raise ValueError(f"Answer({self.kind!r}): an answer is once, always or no")
+        if self.arguments is not None and not isinstance(self.arguments, Mapping):
+            raise TypeError(f"Answer(arguments={self.arguments!r}): pass the arguments by name")
+
+    @classmethod
+    def no(cls, feedback: str = "", by: str = "") -> Answer:
+        return cls("no", feedback, by=by)
+
+    @classmethod
+    def edit(cls, arguments: Mapping[str, Any], feedback: str = "", by: str = "") -> Answer:
+        """Run it with these arguments instead."""
+        return cls("once", feedback, arguments, by=by)
+
+
+Answer.ONCE = Answer("once")
+Answer.ALWAYS = Answer("always")
+Answer.NO = Answer("no")
+
+Approver = Callable[[PermissionRequest], Awaitable[Answer]]
+
+
+async def nobody(request: PermissionRequest) -> Answer:
+    """The default approver: no one is there, so the answer is no."""
+    return Answer.no(by="nobody")
+
+
+async def approve_all(request: PermissionRequest) -> Answer:
+    """For `--yes`: whatever asks is approved, once. What is denied never gets here."""
+    return Answer("once", by="--yes")
+
+
+async def answer_of(approve: Approver, request: PermissionRequest) -> Answer:
+    """The approver's answer; no, if it fails or gives something else. Raises only to be cancelled."""
+    try:
+        answer: object = approve(request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    except (Exception, SystemExit) as error:
+        log.exception("the approver failed on %s", request.spec.name)
+        return Answer.no(f"the question could not be asked ({type(error).__name__})", by="error")
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return Answer.no("the question was closed without an answer", by="error")  # its own future was cancelled
+    if isinstance(answer, Answer):
+        return answer
+    log.error("the approver answered %r, which is no Answer", answer)
+    return Answer.no("the question got no clear answer", by="error")

@@ -1,0 +1,135 @@
+"""What a person is shown before they answer: everything that will run, and nothing that only looks like it."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+from forge.permissions import paths
+from forge.permissions.request import PermissionRequest
+from forge.permissions.targets import PATHS, identity
+
+LONGEST = 4_000  # characters of one value
+MOST = 50  # arguments or targets of one question
+_SPACES = re.compile(r" {24,}")
+_BLANK_LINES = re.compile(r"\n(?: *\n){2,}")
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
+_INVISIBLE = frozenset(  # of other categories, and yet nothing is seen
+    [*map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0))]
+    + [
+        chr(code)
+        for start, end in ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
+        for code in range(start, end + 1)
+    ]
+)
+_MARKS = re.compile(
+    r"(?<=[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]{3})[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
+)
+
+
+def visible(text: str, limit: int = LONGEST) -> str:
+    """The text with everything invisible made visible and every long gap counted.
+
+    Marks are written in ⟨⟩, which appear nowhere else: where the text has them itself they are escaped too. Of a longer
+    text the beginning and the end are shown, with the number of characters between them that were left out.
+    """
+    if len(text) <= limit:
+        return _marked(text)
+    head, tail = limit * 2 // 3, limit // 3
+    return f"{_marked(text[:head])}⟨{len(text) - head - tail:,} characters left out⟩{_marked(text[len(text) - tail :])}"
+
+
+def request_text(request: PermissionRequest) -> str:
+    """The whole question as plain text."""
+    if request.result is not None:
+        return _review_text(request)
+    if request.question:
+        return "\n".join([f"{_tool(request)}:", *_indented(request.question), *_arguments(request)])
+    lines = [f"{_tool(request)} wants to"]
+    parts = request.parts
+    for part in parts[:MOST]:
+        lines += _indented(f"{part.permission or 'run'} {part.target}".strip())
+        lines += _leads_to(part)
+    lines += [f"  ⟨{len(parts) - MOST:,} more targets⟩"] if len(parts) > MOST else []
+    if request.ruling is not None:
+        lines.append(f"Asked because: {_one_line(request.ruling.reason)}")
+    lines += _arguments(request)
+    if remembered := [part.remember for part in parts[:MOST] if part.remember]:
+        lines += ['"Always" would remember, for this session and this tool:']
+        lines += [line for rule in dict.fromkeys(remembered) for line in _indented(rule)]
+    return "\n".join(lines)
+
+
+def _review_text(request: PermissionRequest) -> str:
+    assert request.result is not None
+    result = request.result
+    lines = [f"{_tool(request)} has run. May the model see this result?", *_indented(result.for_llm)]
+    lines += [
+        f"  with an attachment: {_one_line(item.name)} {_one_line(item.media_type)}, {len(item.data):,} bytes"
+        for item in result.attachments
+    ]
+    return "\n".join([*lines, *_arguments(request)])
+
+
+def _tool(request: PermissionRequest) -> str:
+    known = [request.spec.origin, f"server {request.call.server}" if request.call.server != "local" else ""]
+    origin = ", ".join(_one_line(text) for text in known if text)
+    return f"{request.spec.name} ({origin})" if origin else request.spec.name
+
+
+def _arguments(request: PermissionRequest) -> list[str]:
+    if not request.arguments:
+        return ["It has no arguments."]
+    lines = ["With these arguments:"]
+    for name, value in list(request.arguments.items())[:MOST]:
+        shown = _indented(_written(value))
+        lines += [f"  {_one_line(name)}: {shown[0].strip()}"] if len(shown) == 1 else [f"  {_one_line(name)}:", *shown]
+    more = len(request.arguments) - MOST
+    return [*lines, f"  ⟨{more:,} more arguments⟩"] if more > 0 else lines
+
+
+def _leads_to(request: PermissionRequest) -> list[str]:
+    """Where a path really leads, if its text does not say so."""
+    if request.permission not in PATHS or not request.target or len(request.target) > paths.LONGEST:
+        return []
+    places = identity(request.permission, request.target, request.scope)
+    assert isinstance(places, frozenset)
+    root = paths.roots(str(request.scope.workspace))[0]
+    written = paths.normal(f"{root}/{request.target}" if not request.target.startswith("/") else request.target)
+    elsewhere = sorted(place for place in places if place != written)
+    shown = elsewhere if len(places) > 1 else [p for p in places if p != root and not p.startswith(f"{root}/")]
+    return [f"    which is {_one_line(place)}" for place in shown]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except (ValueError, TypeError, RecursionError):
+        return repr(value)
+
+
+def _indented(text: str) -> list[str]:
+    """Behind a bar, so that no value can pass for a line of the question."""
+    return [f"  │ {line}" for line in visible(text).split("\n")]
+
+
+def _one_line(text: str) -> str:
+    return visible(text, 500).replace("\n", "⟨U+000A⟩")
+
+
+def _marked(text: str) -> str:
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(char if char == "\n" or _is_seen(char) else f"⟨U+{ord(char):04X}⟩" for char in text)
+        text = _MARKS.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", text)
+        text = _BLANK_LINES.sub(lambda gap: f"\n⟨{gap[0].count(chr(10)) - 1:,} blank lines⟩\n", text)
+    return _SPACES.sub(lambda gap: f"⟨{len(gap[0]):,} spaces⟩", text)
+
+
+def _is_seen(char: str) -> bool:
+    if char == " ":
+        return True
+    return char not in "⟨⟩" and char not in _INVISIBLE and unicodedata.category(char) not in _INVISIBLE_CATEGORIES

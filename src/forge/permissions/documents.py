@@ -1,0 +1,185 @@
+"""Policy files: one rule a line, or YAML, read with limits and with the place of every rule."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from forge.core.arguments import near
+from forge.permissions.rule import SYNTAX, PolicyError
+
+LARGEST = 256 * 1024  # bytes of a file
+DEEPEST = 20  # levels of YAML
+MOST_ALIASES = 20
+MOST_NODES = 20_000
+
+LAYERS = ("organisation", "user", "project", "session")
+"""From the strictest, whose denies stay, to the most specific, which decides otherwise."""
+
+_YAML = re.compile(r"[-\[{%\"'&!|>]|[\w-]+[ \t]*:(?:[ \t]|$)")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+
+
+class Entry(NamedTuple):
+    """A rule as it was written, and where."""
+
+    source: Any
+    where: str
+
+
+Document = list[Entry] | dict[str, list[Entry]]
+"""Rules, or rules by layer."""
+
+
+def read_document(source: str | os.PathLike[str]) -> Document:
+    """The rules in a file, or in a text. A text of one word is the name of a file."""
+    if isinstance(source, str) and not _is_file_name(source):
+        return _parsed(source, "the given text", "")
+    path = Path(source)
+    return _parsed(_content(path), str(path), path.suffix.lower())
+
+
+def without_comment(line: str) -> str:
+    return _COMMENT.sub("", line).strip()
+
+
+def _is_file_name(source: str) -> bool:
+    if "\n" in source or len(source) > 4_096 or not source.strip():
+        return False
+    return (len(source.split()) == 1 and not _YAML.match(source)) or Path(source).is_file()
+
+
+def _content(path: Path) -> str:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise PolicyError(f"{path}: cannot read the policy: it is not a regular file. Name a text file with rules.")
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise _too_large(str(path))
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise PolicyError(
+            f"{path}: cannot read the policy: {error.strerror}. Name an existing file with rules."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise PolicyError(
+            f"{path}: cannot read the policy: byte {error.start} is not UTF-8. Save it as UTF-8."
+        ) from None
+
+
+def _parsed(text: str, name: str, suffix: str) -> Document:
+    if len(text) > LARGEST:
+        raise _too_large(name)
+    lines = [(number, without_comment(line)) for number, line in enumerate(text.splitlines(), 1)]
+    written = [(number, line) for number, line in lines if line]
+    if suffix in (".yaml", ".yml", ".json") or (written and _YAML.match(written[0][1])):
+        return _from_yaml(text, name)
+    return [Entry(line, f"{name}, line {number}") for number, line in written]
+
+
+def _too_large(name: str) -> PolicyError:
+    return PolicyError(
+        f"{name}: cannot read the policy: it is larger than {LARGEST // 1024} KiB. Use fewer rules, with globs."
+    )
+
+
+def _from_yaml(text: str, name: str) -> Document:
+    import yaml  # heavy: only where a policy is YAML
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _check_events(yaml.parse(text, Loader=loader), name, yaml)
+        node = yaml.compose(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise PolicyError(
+            f"{name}{line}: cannot read the policy: not valid YAML: {error.problem}. Quote values that begin with *."
+        ) from None
+    except yaml.YAMLError as error:
+        raise PolicyError(
+            f"{name}: cannot read the policy: not valid YAML: {error}. Save it as plain UTF-8 text."
+        ) from None
+    return _Reader(name, yaml).document(node)
+
+
+def _check_events(events: Any, name: str, yaml: Any) -> None:
+    """Before anything is built: an alias or depth bomb is small as text."""
+    depth = aliases = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        if depth > DEEPEST or aliases > MOST_ALIASES:
+            what = f"more than {DEEPEST} levels deep" if depth > DEEPEST else f"more than {MOST_ALIASES} aliases"
+            raise PolicyError(
+                f"{name}, line {event.start_mark.line + 1}: cannot read the policy: {what}. Write plain rules."
+            )
+
+
+class _Reader:
+    """Takes the rules out of a YAML tree."""
+
+    def __init__(self, name: str, yaml: Any) -> None:
+        self.name = name
+        self.yaml = yaml
+        self.nodes = 0
+
+    def document(self, node: Any) -> Document:
+        if node is None or self._is_null(node):
+            return []
+        if not isinstance(node, self.yaml.MappingNode):
+            return self._rules(node)
+        fields = self._fields(node)
+        if "permissions" in fields:  # a whole forge.yaml
+            return self.document(fields["permissions"])
+        known = ("rules", "permissions", *LAYERS)
+        for key, value in fields.items():
+            if key not in known:
+                hint = near(key, known, 1)
+                meant = f"did you mean {hint[0]!r}?" if hint else f"known are {', '.join(known)}."
+                raise self._error(value, f"unknown key {key!r}; {meant} Put the rules in a list under `rules:`.")
+        if not fields.keys() & set(LAYERS):
+            return self._rules(fields["rules"]) if fields else []
+        if "rules" in fields:
+            raise self._error(
+                fields["rules"], "`rules` beside layers: it is not clear which layer they belong to. Name it."
+            )
+        return {layer: self._rules(fields[layer]) for layer in LAYERS if layer in fields}
+
+    def _rules(self, node: Any) -> list[Entry]:
+        if self._is_null(node):
+            return []
+        if not isinstance(node, self.yaml.SequenceNode):
+            raise self._error(node, f"the rules are not a list. {SYNTAX}")
+        return [Entry(self._value(item), self._where(item)) for item in node.value]
+
+    def _value(self, node: Any) -> Any:
+        self.nodes += 1
+        if self.nodes > MOST_NODES:
+            raise self._error(node, f"more than {MOST_NODES:,} values. Use fewer rules, with globs.")
+        if isinstance(node, self.yaml.ScalarNode):
+            return None if self._is_null(node) else str(node.value)
+        if isinstance(node, self.yaml.SequenceNode):
+            return [self._value(item) for item in node.value]
+        return {key: self._value(value) for key, value in self._fields(node).items()}
+
+    def _fields(self, node: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            if name in fields:
+                raise self._error(key, f"the key {name!r} is there twice. Keep one of them.")
+            fields[name] = value
+        return fields
+
+    def _is_null(self, node: Any) -> bool:
+        return isinstance(node, self.yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+    def _where(self, node: Any) -> str:
+        return f"{self.name}, line {node.start_mark.line + 1}"
+
+    def _error(self, node: Any, problem: str) -> PolicyError:
+        return PolicyError(f"{self._where(node)}: cannot read the policy: {problem}")

@@ -1,0 +1,183 @@
+"""Policies: functions from a request to a decision, most of them a list of rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from forge.core.context import Scope
+from forge.core.registry import CONVERSATION
+from forge.core.spec import Permission, ToolSpec
+from forge.permissions.documents import LAYERS, Entry, read_document, without_comment
+from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling
+from forge.permissions.rule import PolicyError, Rule, read_rule
+from forge.permissions.targets import Subject, subjects
+
+__all__ = [
+    "Decision",
+    "PermissionRequest",
+    "Policy",
+    "PolicyError",
+    "Rule",
+    "Rules",
+    "Ruling",
+    "layered",
+    "load_rules",
+    "rules",
+]
+
+RuleSource = str | Mapping[str, Any]
+
+MOST_PARTS = 10_000  # tools and permissions whose rules are kept apart
+
+_STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A policy of rules, or of layers of them.
+
+    In a list the last rule that matches decides. Of layers, a deny stays whatever a more specific layer says; otherwise
+    the most specific layer in which a rule matches decides. Where nothing matches, `otherwise`; by default reading is
+    allowed and everything else asks. A tool without permissions is allowed, and touched only by rules that name it.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    layers: tuple[tuple[str, Rules], ...] = ()  # the strictest first
+    otherwise: Decision | None = None
+    _parts: dict[Hashable, Rules] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __call__(self, request: PermissionRequest) -> Decision:
+        return self.explain(request).decision
+
+    def explain(self, request: PermissionRequest) -> Ruling:
+        """The decision, the rule it comes from and why."""
+        permission, scope = request.permission, request.scope
+        mine = self._concerning(request.spec, permission)
+        if mine.rules or mine.layers:
+            mine = mine._for(scope)
+        readings: list[Subject | None] = [None]  # where no rule looks at targets, they need not be read
+        if any(rule.target for rule in mine.every()):
+            readings = [*subjects(permission, request.target, scope)]
+        strictest: Ruling | None = None
+        for subject in readings:
+            ruling = mine._decide(subject, permission)
+            if ruling is None and (subject is None or subject.by_default):
+                ruling = _default(permission)
+            if ruling and (strictest is None or _STRICTNESS[ruling.decision] > _STRICTNESS[strictest.decision]):
+                strictest = ruling
+        return strictest or _default(permission)
+
+    def concerns(self, spec: ToolSpec) -> bool:
+        """Whether it can ever say anything but yes to this tool."""
+        for permission in spec.permissions | spec.optional_permissions or {None}:
+            mine = self._concerning(spec, permission)
+            unmatched = mine._decide(None, permission) or _default(permission)
+            if mine.every() or unmatched.decision is not Decision.ALLOW:
+                return True
+        return False
+
+    def every(self) -> list[Rule]:
+        """All rules, those of layers included."""
+        return [*self.rules, *(rule for _, layer in self.layers for rule in layer.every())]
+
+    def _concerning(self, spec: ToolSpec, permission: Permission | None) -> Rules:
+        """The part that is about this tool and permission, found once."""
+        key = (spec.name, spec.aliases, permission)
+        found = self._parts.get(key)
+        if found is None:
+            mine = (rule for rule in self.rules if rule.concerns(spec, permission))
+            layers = ((name, layer._concerning(spec, permission)) for name, layer in self.layers)
+            found = Rules(tuple(mine), tuple(layers), None if spec.name in CONVERSATION else self.otherwise)
+            if len(self._parts) < MOST_PARTS:
+                self._parts[key] = found
+        return found
+
+    def _for(self, scope: Scope) -> Rules:
+        """The part that is about this caller."""
+        mine = tuple(rule for rule in self.rules if rule.is_for(scope))
+        return Rules(mine, tuple((name, layer._for(scope)) for name, layer in self.layers), self.otherwise)
+
+    def _decide(self, subject: Subject | None, permission: Permission | None) -> Ruling | None:
+        found = self._of_layers(subject, permission) or self._of_rules(subject)
+        if found is None and self.otherwise is not None and permission and (subject is None or subject.by_default):
+            return _fallback(self.otherwise)
+        return found
+
+    def _of_rules(self, subject: Subject | None) -> Ruling | None:
+        for rule in reversed(self.rules):
+            if subject is None or rule.matches(subject):
+                return Ruling(rule.decision, f"the rule `{rule.text}` ({rule.where})", rule.text)
+        return None
+
+    def _of_layers(self, subject: Subject | None, permission: Permission | None) -> Ruling | None:
+        decided: Ruling | None = None
+        for name, layer in self.layers:
+            found = layer._decide(subject, permission)
+            if found is None:
+                continue
+            decided = Ruling(found.decision, f"{found.reason} of the {name} layer", found.rule, name)
+            if found.decision is Decision.DENY:
+                return decided
+        return decided
+
+
+def rules(*lines: RuleSource, otherwise: Decision | str | None = None) -> Rules:
+    """A policy from lines like `"allow read"` or `"deny execute rm *"`, or mappings. The last match wins."""
+    entries = [Entry(line, f"rule {number}") for number, line in enumerate(lines, 1)]
+    return _made_of(entries, None if otherwise is None else Decision(otherwise))
+
+
+def layered(
+    *,
+    organisation: Rules | Iterable[RuleSource] | None = None,
+    user: Rules | Iterable[RuleSource] | None = None,
+    project: Rules | Iterable[RuleSource] | None = None,
+    session: Rules | Iterable[RuleSource] | None = None,
+    otherwise: Decision | str | None = None,
+) -> Rules:
+    """Rules of several origins. A deny of a stricter one (the organisation's is the strictest) cannot be loosened."""
+    given = zip(LAYERS, (organisation, user, project, session), strict=True)
+    layers = tuple((name, _layer(name, layer)) for name, layer in given if layer is not None)
+    return Rules(layers=layers, otherwise=None if otherwise is None else Decision(otherwise))
+
+
+def load_rules(source: str | os.PathLike[str]) -> Rules:
+    """Rules from a file or a text: one a line with `#` comments, or YAML (a list, `rules:`, `permissions:`, or layers).
+
+    Raises `PolicyError`, which names the file, the line and the rule.
+    """
+    document = read_document(source)
+    if isinstance(document, list):
+        return _made_of(document)
+    return Rules(layers=tuple((name, _made_of(entries)) for name, entries in document.items()))
+
+
+def _layer(name: str, layer: object) -> Rules:
+    if isinstance(layer, Rules):
+        return layer
+    if not isinstance(layer, Iterable):
+        raise PolicyError(
+            f"layered({name}=…): {layer!r} is no list of rules. Pass rules(…), load_rules(…) or a list of rules."
+        )
+    lines = [layer] if isinstance(layer, str | Mapping) else list(layer)
+    return _made_of([Entry(line, f"{name} rule {number}") for number, line in enumerate(lines, 1)])
+
+
+def _made_of(entries: Iterable[Entry], otherwise: Decision | None = None) -> Rules:
+    cleaned = ((without_comment(source) if isinstance(source, str) else source, where) for source, where in entries)
+    return Rules(tuple(read_rule(source, where) for source, where in cleaned), (), otherwise)
+
+
+def _default(permission: Permission | None) -> Ruling:
+    if permission is None:
+        return Ruling(Decision.ALLOW, "no rule names it, and it declares no permission")
+    if permission is Permission.READ:
+        return Ruling(Decision.ALLOW, "no rule matches, and reading is allowed by default")
+    return Ruling(Decision.ASK, f"no rule matches, and {permission} asks by default")
+
+
+def _fallback(decision: Decision) -> Ruling:
+    return Ruling(decision, f"no rule matches, and otherwise the policy says {decision}")

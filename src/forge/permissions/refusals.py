@@ -1,0 +1,62 @@
+"""What a model reads when a call is refused: by which rule or by whom, and what would change that."""
+
+from __future__ import annotations
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.permissions.request import PermissionRequest, Ruling
+
+
+def denied(request: PermissionRequest, ruling: Ruling) -> ToolError:
+    """The policy said no."""
+    place = "in the policy"
+    if ruling.rule:
+        place = f"after that rule, in the {ruling.layer} layer," if ruling.layer else "after that rule"
+    return ToolError(
+        f"{_what(request)} is denied by {ruling.reason}",
+        ErrorKind.PERMISSION,
+        f"Do something else, or ask the person to change the policy: `{_rule(request)}` {place} would allow it.",
+    )
+
+
+def refused(request: PermissionRequest, feedback: str) -> ToolError:
+    """The person said no."""
+    said = f": {feedback}" if feedback else ""
+    return ToolError(
+        f"the person refused {_what(request)}{said}",
+        ErrorKind.PERMISSION,
+        "Follow what they said." if feedback else "Do not try it another way; go on without it, or ask what they want.",
+    )
+
+
+def nobody_there(request: PermissionRequest) -> ToolError:
+    """It asks, and there is no one to ask."""
+    reason = f" ({request.ruling.reason})" if request.ruling is not None else ""
+    return ToolError(
+        f"{_what(request)} needs a person's yes, and nobody is there to ask{reason}",
+        ErrorKind.PERMISSION,
+        f"The rule `{_rule(request)}` in the policy would allow it, or --yes on the command line.",
+    )
+
+
+def withheld(feedback: str) -> ToolResult:
+    """The tool ran, and the person keeps its result."""
+    said = f": {feedback}" if feedback else ""
+    return ToolResult.error(
+        f"it ran, but the person withheld its result{said}",
+        ErrorKind.PERMISSION,
+        "Do not run it again to see the result; go on without it, or ask what they want.",
+    )
+
+
+def _what(request: PermissionRequest) -> str:
+    more = f" and {len(request.others):,} more" if request.others else ""
+    return _short(f"{request.permission or 'running this tool'} {request.target}".strip()) + more
+
+
+def _rule(request: PermissionRequest) -> str:
+    return _short(f"allow {request.permission or f'tool:{request.spec.name}'} {request.target}".strip())
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:300]}…"

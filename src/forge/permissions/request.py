@@ -1,0 +1,67 @@
+"""The question a policy decides and a person answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from forge.core.context import Scope
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+from forge.core.spec import Permission, ToolSpec
+from forge.permissions.remember import memory
+
+
+class Decision(StrEnum):
+    """What a policy says."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A decision and where it comes from."""
+
+    decision: Decision
+    reason: str
+    rule: str = ""  # as it was written; empty for a default
+    layer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRequest:
+    """A call that wants to do something to a target."""
+
+    spec: ToolSpec
+    call: ToolCall  # as the model sent it
+    arguments: Mapping[str, Any]  # validated: the ones that will run. A copy: changing it changes nothing
+    permission: Permission | None  # None: the tool declares no permission
+    target: str
+    scope: Scope
+    ruling: Ruling | None = None  # why a person is asked
+    others: tuple[tuple[Permission | None, str], ...] = ()  # further permissions and targets of the same question
+    result: ToolResult | None = None  # set when the question is whether the model may see this result
+    question: str = ""  # set when it is about something else, such as whether to go on
+
+    @property
+    def remember(self) -> str:
+        """What "always" would remember, as a rule; empty if nothing may be remembered."""
+        if self.result is not None or self.question:
+            return ""
+        found = memory(self.spec, self.permission, self.target, self.arguments, self.scope)
+        return found.rule if found.key else ""
+
+    @property
+    def parts(self) -> tuple[PermissionRequest, ...]:
+        """One request for each permission and target of the question."""
+        alone = dataclasses.replace(self, others=())
+        more = (dataclasses.replace(alone, permission=permission, target=target) for permission, target in self.others)
+        return (alone, *more)
+
+
+Policy = Callable[[PermissionRequest], Decision | Ruling]

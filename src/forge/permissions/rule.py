@@ -1,0 +1,203 @@
+"""One rule: how it is read, checked and matched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from forge.core.arguments import near
+from forge.core.context import Scope
+from forge.core.registry import CONVERSATION
+from forge.core.spec import Permission, ToolSpec
+from forge.permissions import hosts, paths
+from forge.permissions.request import Decision
+from forge.permissions.targets import PATHS, Subject, subjects
+
+SYNTAX = 'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET], like "deny execute rm *" or "allow tool:http_*".'
+_KEYS = ("action", "permission", "tool", "target", "agent", "user", "channel", "match", "not_match")
+_EXAMPLE_SCOPE = Scope(workspace=Path("/project"))
+
+
+class PolicyError(ValueError):
+    """A policy cannot be used as it is written; the message names the place and the rule, and says what to write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What it decides, and about which calls. Empty fields match everything."""
+
+    decision: Decision
+    permission: Permission | None = None  # None: any declared one, and with `tool` none at all too
+    tool: str = ""
+    target: str = ""
+    agent: str = ""
+    user: str = ""
+    channel: str = ""
+    text: str = ""  # as it was written
+    where: str = ""  # a file and line, or its number in a list
+
+    def concerns(self, spec: ToolSpec, permission: Permission | None) -> bool:
+        """Whether the rule can match what this tool asks for, whatever the target and whoever asks."""
+        if self.permission is not None and self.permission is not permission:
+            return False
+        if not self.tool:
+            return permission is not None and spec.name not in CONVERSATION
+        if spec.name in CONVERSATION and not self.tool.strip("*"):
+            return False  # `tool:*` means the tools that do things
+        return any(self._names(name) for name in (spec.name, *spec.aliases))
+
+    def is_for(self, scope: Scope) -> bool:
+        """Whether the rule is about this caller."""
+        if not (self.agent or self.user or self.channel):
+            return True
+        who = ((self.agent, scope.agent), (self.user, scope.user), (self.channel, scope.channel))
+        return all(not wanted or fnmatchcase(actual, wanted) for wanted, actual in who)
+
+    def matches(self, subject: Subject) -> bool:
+        return not self.target or subject.matches(self.target, generous=self.decision is not Decision.ALLOW)
+
+    def _names(self, name: str) -> bool:
+        if self.decision is Decision.ALLOW:
+            return fnmatchcase(name, self.tool)
+        return fnmatchcase(name.lower(), self.tool.lower())
+
+
+def read_rule(source: str | Mapping[str, Any], where: str) -> Rule:
+    """A rule of a line or a mapping. Raises `PolicyError`."""
+    if isinstance(source, str):
+        return _checked(_from_line(source, where))
+    if isinstance(source, Mapping):
+        return _from_mapping(source, where)
+    raise _wrong(where, source, f"it is {type(source).__name__}, not a text or a mapping")
+
+
+def _from_line(line: str, where: str) -> Rule:
+    words = line.split(maxsplit=2)
+    if "\n" in line.strip():
+        raise _wrong(where, line, "it has several lines", "Pass one rule a text, or all of them to load_rules.")
+    if len(words) < 2:
+        raise _wrong(where, line, "it has no permission after the action" if words else "it is empty")
+    action, subject, target = words[0], words[1], words[2].strip() if len(words) > 2 else ""
+    if len(target) > 1 and target[0] in "\"'" and target.count(target[0]) == 2 and target[-1] == target[0]:
+        target = target[1:-1]
+    tool = subject.removeprefix("tool:") if subject.startswith("tool:") else ""
+    if subject == "tool:":
+        raise _wrong(where, line, 'no tool name follows "tool:"')
+    return Rule(
+        decision=_decision(action, line, where),
+        permission=None if tool or subject == "*" else _permission(subject, line, where),
+        tool=tool,
+        target="" if target == "*" else target,
+        text=line.strip(),
+        where=where,
+    )
+
+
+def _from_mapping(source: Mapping[str, Any], where: str) -> Rule:
+    text = _as_text(source)
+    for key, value in source.items():
+        if key not in _KEYS:
+            raise _wrong(where, text, f"it has an unknown key {key!r}{_meant(str(key), _KEYS)}")
+        if key not in ("match", "not_match") and not (isinstance(value, str) and value.strip()):
+            raise _wrong(where, text, f"its {key} is {value!r}, not a text")
+    permission = source.get("permission", "*")
+    if "permission" not in source and "tool" not in source:
+        raise _wrong(where, text, "it has neither a permission nor a tool")
+    rule = Rule(
+        decision=_decision(source.get("action", ""), text, where),
+        permission=None if permission == "*" else _permission(permission, text, where),
+        tool=source.get("tool", "").removeprefix("tool:"),
+        target="" if source.get("target") == "*" else source.get("target", "").strip(),
+        agent=source.get("agent", ""),
+        user=source.get("user", ""),
+        channel=source.get("channel", ""),
+        text=text,
+        where=where,
+    )
+    _check_examples(_checked(rule), source)
+    return rule
+
+
+def _checked(rule: Rule) -> Rule:
+    problem = ""
+    if rule.target and rule.permission in PATHS:
+        problem = paths.problem_with(rule.target)
+    elif rule.target and rule.permission is Permission.NETWORK:
+        problem = hosts.problem_with(rule.target)
+    if problem:
+        raise _wrong(rule.where, rule.text, f"its target {rule.target!r} would match nothing: {problem}")
+    return rule
+
+
+def _check_examples(rule: Rule, source: Mapping[str, Any]) -> None:
+    for key in ("match", "not_match"):
+        examples = source.get(key, ())
+        if (
+            isinstance(examples, str)
+            or not isinstance(examples, Sequence)
+            or not all(isinstance(e, str) for e in examples)
+        ):
+            raise _wrong(rule.where, rule.text, f"its {key} is not a list of texts")
+        for example in examples:
+            if any(_fits(rule, example)) is not (key == "match"):
+                does = "does not match" if key == "match" else "matches"
+                raise _wrong(
+                    rule.where, rule.text, f"it {does} its {key} example {example!r}", "Mend the target or the example."
+                )
+
+
+def _fits(rule: Rule, example: str) -> Iterator[bool]:
+    """Examples are targets; for a rule that has only a tool, names of tools."""
+    if not rule.target and rule.tool:
+        yield rule._names(example)
+        return
+    for permission in (rule.permission,) if rule.permission else Permission:
+        readings = subjects(permission, example, _EXAMPLE_SCOPE)
+        if rule.decision is Decision.ALLOW:  # only what has a default can be allowed
+            yield all(rule.matches(subject) for subject in readings if subject.by_default)
+        else:
+            yield any(rule.matches(subject) for subject in readings)
+
+
+def _decision(action: str, rule: str, where: str) -> Decision:
+    try:
+        return Decision(action.lower())
+    except ValueError:
+        raise _wrong(
+            where, rule, f"unknown action {action!r}{_meant(action, Decision, 'allow, ask or deny')}"
+        ) from None
+
+
+def _permission(name: str, rule: str, where: str) -> Permission:
+    try:
+        return Permission(name.lower())
+    except ValueError:
+        known = f"{', '.join(Permission)}, * or tool:NAME"
+        raise _wrong(where, rule, f"unknown permission {name!r}{_meant(name, Permission, known)}") from None
+
+
+def _meant(word: str, words: Sequence[str] | type[Decision] | type[Permission], otherwise: str = "") -> str:
+    known = [str(one) for one in words]
+    hint = near(word, known, 1)
+    return f"; did you mean {hint[0]!r}?" if hint else f"; known are {otherwise or ', '.join(known)}"
+
+
+def _as_text(source: Mapping[str, Any]) -> str:
+    """The mapping as the line that comes nearest to it."""
+    fields = {str(key): value for key, value in source.items() if key not in ("match", "not_match")}
+    first = [
+        str(fields.pop("action", "")),
+        str(fields.pop("permission", "")),
+        f"tool:{fields.pop('tool')}" if "tool" in fields else "",
+    ]
+    words = [*first, str(fields.pop("target", "")), *(f"{key}={value}" for key, value in fields.items())]
+    return " ".join(word for word in words if word)[:500]
+
+
+def _wrong(where: str, rule: object, problem: str, advice: str = SYNTAX) -> PolicyError:
+    shown = rule if isinstance(rule, str) else repr(rule)
+    end = "" if problem.endswith("?") else "."
+    return PolicyError(f"{where}: the rule {shown.strip()[:200]!r} cannot be used: {problem}{end} {advice}")

@@ -1,0 +1,49 @@
+"""`forge policy explain`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def rules(workspace):
+    (workspace / "p.rules").write_text("allow read\nask tool:math_*\ndeny read secret/**\n")
+    return "--policy", "p.rules"
+
+
+def test_it_names_the_rule_that_decides(here, rules):
+    explained = here("policy", "explain", "math_calculate", '{"expression": "1"}', "--json", *rules).json
+    assert explained["decision"] == "ask"
+    assert explained["rulings"][0]["rule"] == "ask tool:math_*"
+    assert "p.rules, line 2" in explained["rulings"][0]["reason"]
+
+
+def test_without_rules_the_defaults_decide(here):
+    explained = here("policy", "explain", "math_calculate", "--json").json
+    assert explained["decision"] == "allow"
+    assert explained["rulings"][0]["rule"] == ""
+
+
+def test_it_sees_the_target_and_the_layer(here, workspace, rules):
+    (workspace / "c.yaml").write_text(
+        "tools: [{name: uuid_generate, config: {permissions: [write], confirm: true}}]\n"
+        "permissions: {rules: [allow write]}\n"
+    )
+    ended = here("policy", "explain", "uuid_generate", "--config", "c.yaml")
+    assert ended.out == "ask   write: the tool wants every call confirmed\n"
+
+
+def test_what_may_be_asked_for_later_is_said(here, rules):
+    assert "read (if it asks for it)" in here("policy", "explain", "csv_parse", *rules).out
+
+
+def test_arguments_that_are_not_valid_are_a_usage_error(here):
+    ended = here("policy", "explain", "math_calculate", "{}")
+    assert (ended.code, ended.out) == (2, "")
+    assert "expression" in ended.err
+
+
+def test_a_near_name_is_suggested(here):
+    ended = here("policy", "explain", "math_calculat")
+    assert ended.code == 2
+    assert "'math_calculate'" in ended.err

@@ -1,0 +1,51 @@
+"""`forge tool describe`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from forge.core.registry import ToolRegistry
+from forge.tools import built_ins
+
+BUILT_INS = {tool.spec.name: tool for tool in built_ins(ToolRegistry())}
+
+
+def test_programs_get_schema_and_example(here):
+    described = here("tool", "describe", "csv_parse", "--json").json
+    assert described["parameters"]["properties"]["path"]["type"] == "string"
+    assert described["optional_permissions"] == ["read"]
+    assert described["origin"] == "forge.tools.csv_parse"
+    assert isinstance(described["example"], dict)
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_INS))
+def test_the_example_is_a_command_with_valid_arguments(here, name):
+    page = here("tool", "describe", name).out
+    line = next(line for line in page.splitlines() if line.startswith("example:"))
+    program, *command = shlex.split(line.partition(":")[2])
+    assert (program, *command[:3]) == ("forge", "tool", "call", name)
+    BUILT_INS[name].parse(command[3])
+    assert here(*command, "--no-audit").json["name"] == name
+
+
+def test_people_get_everything_on_one_page(here):
+    page = here("tool", "describe", "math_calculate").out
+    assert page.startswith("math_calculate\n")
+    for label in ("category:", "needs:", "aliases:", "origin:", "example:", "parameters:"):
+        assert label in page
+    assert json.loads(page.partition("parameters:")[2])["required"] == ["expression"]
+
+
+def test_a_near_name_is_suggested(here):
+    ended = here("tool", "describe", "math_calculat")
+    assert ended.code == 2
+    assert "Did you mean 'math_calculate'?" in ended.err
+
+
+def test_a_name_like_no_other_is_sent_to_the_list(here):
+    ended = here("tool", "describe", "zzzzzzzz")
+    assert ended.code == 2
+    assert "forge tool list" in ended.err

@@ -1,0 +1,317 @@
+"""What a tool gives back, for its three readers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from datetime import date
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import Attachment, Failure, ToolResult
+from tests.core.calling import at_most
+
+
+class Person(BaseModel):
+    name: str
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+class Broken:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    __str__ = __repr__
+
+
+def test_text_is_for_the_model():
+    result = ToolResult.text("fine")
+    assert (result.for_llm, result.for_user, result.silent, result.pending) == ("fine", "", False, False)
+    assert result.success
+    assert not result.is_error
+
+
+def test_quiet_is_for_the_model_alone():
+    assert ToolResult.quiet("fine").silent
+    assert ToolResult.quiet("fine").for_llm == "fine"
+
+
+def test_started_says_that_work_goes_on():
+    assert ToolResult.started("began").pending
+    assert ToolResult.started("began").to_dict()["async"] is True
+
+
+def test_for_both_is_the_same_text_twice():
+    result = ToolResult.for_both("fine")
+    assert result.for_llm == result.for_user == "fine"
+
+
+def test_an_error_has_a_kind_and_a_suggestion_and_reaches_the_model():
+    result = ToolResult.error("no such file", "not_found", 'Did you mean "b"?')
+    assert result.is_error
+    assert not result.success
+    assert result.failure == Failure("no such file", ErrorKind.NOT_FOUND, 'Did you mean "b"?')
+    assert result.for_llm == 'no such file\nDid you mean "b"?'
+    assert ToolResult.error("no").failure == Failure("no", ErrorKind.USER)
+
+
+def test_an_unknown_kind_of_error_is_a_mistake():
+    with pytest.raises(ValueError, match="oops"):
+        ToolResult.error("no", "oops")
+    with pytest.raises(ValueError, match="oops"):
+        ToolError("no", "oops")
+
+
+def test_a_failure_without_text_gives_its_own_to_the_model():
+    assert ToolResult(for_llm="", failure=Failure("broken", suggestion="Mend it.")).for_llm == "broken\nMend it."
+    assert ToolResult(for_llm="mine", failure=Failure("broken")).for_llm == "mine"
+
+
+def test_with_error_keeps_the_text_and_the_cause():
+    cause = ValueError("why")
+    result = ToolResult.text("half of it").with_error(cause)
+    assert result.for_llm == "half of it"
+    assert result.failure is not None
+    assert result.failure.cause is cause
+    assert "why" not in json.dumps(result.to_dict())
+
+
+def test_failed_says_what_was_tried_what_went_wrong_and_what_to_do():
+    error = ToolError("no such file", "not_found", "Look again.", passing=True)
+    result = ToolResult.failed(error, during='read(path="a")')
+    assert result.for_llm == 'read(path="a"): no such file\nLook again.'
+    assert result.failure is not None
+    assert result.failure.passing
+    assert result.failure.cause is error
+    unexpected = ToolResult.failed(ValueError("odd"), during="read()")
+    assert unexpected.for_llm == "read(): ValueError: odd"
+    assert unexpected.failure is not None
+    assert unexpected.failure.kind is ErrorKind.SYSTEM
+
+
+def test_with_data_adds_entries_and_changes_nothing_else():
+    result = ToolResult(for_llm="a", data={"x": 1})
+    assert result.with_data(y=2).data == {"x": 1, "y": 2}
+    assert result.data == {"x": 1}
+
+
+VALUES: list[tuple[Any, str]] = [
+    ("text", "text"),
+    ("", ""),
+    (None, "Done."),
+    (5, "5"),
+    (True, "true"),
+    (2.5, "2.5"),
+    ([1, "a", None], '[1,"a",null]'),
+    ({"a": [1]}, '{"a":[1]}'),
+    ((1, 2), "[1,2]"),
+    (Person(name="Ada"), '{"name":"Ada"}'),
+    (Point(1, 2), '{"x":1,"y":2}'),
+    ({"when": date(2024, 1, 2)}, '{"when":"2024-01-02"}'),
+    ({"price": Decimal("1.50")}, '{"price":"1.50"}'),
+    (Color.RED, "red"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), VALUES, ids=[repr(row[0])[:30] for row in VALUES])
+def test_any_value_becomes_text_for_the_model(value, text):
+    result = ToolResult.of(value)
+    assert result.success
+    assert result.for_llm == text
+
+
+def test_an_object_is_data_for_programs_too():
+    assert ToolResult.of({"a": 1}).data == {"a": 1}
+    assert ToolResult.of(Person(name="Ada")).data == {"name": "Ada"}
+    assert ToolResult.of([1]).data == {}
+
+
+def test_a_result_stays_itself():
+    result = ToolResult.text("a")
+    assert ToolResult.of(result) is result
+
+
+@pytest.mark.parametrize("value", [b"\x00\xff", bytearray(b"\x00\xff"), memoryview(b"\x00\xff")])
+def test_bytes_become_an_attachment_and_never_reach_the_model(value):
+    result = ToolResult.of(value)
+    assert result.attachments == (Attachment("application/octet-stream", b"\x00\xff"),)
+    assert result.for_llm == "[application/octet-stream, 2 bytes]"
+
+
+def test_an_attachment_is_described_to_the_model():
+    result = ToolResult.of(Attachment("image/png", b"123", "a.png"))
+    assert result.for_llm == "[image/png, 3 bytes] a.png"
+
+
+def cycle() -> list[Any]:
+    value: list[Any] = [1]
+    value.append(value)
+    return value
+
+
+def abyss() -> list[Any]:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+HOSTILE: dict[str, Any] = {
+    "NaN": math.nan,
+    "infinity inside": {"x": [math.inf]},
+    "a cycle": cycle(),
+    "100,000 levels": abyss(),
+    "an object": object(),
+    "an object without repr": Broken(),
+    "one inside": {"x": Broken()},
+    "10,000 digits": 10**10_000,
+    "10,000 digits inside": [10**10_000],
+    "a lone surrogate": "\ud800",
+    "one inside a list": ["\ud800"],
+    "one as a key": {"\ud800": 1},
+    "odd keys": {1: 2, None: 3, (4, 5): 6},
+    "bytes inside": {"x": b"\xff"},
+    "a function": lambda: None,
+    "an exception": ValueError("x"),
+    "a set of sets": {frozenset({1})},
+}
+
+
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+def test_any_hostile_value_becomes_a_result_that_can_be_sent(value):
+    with at_most(2.0):
+        result = ToolResult.of(value)
+        wire = json.dumps(result.to_dict(), allow_nan=False)
+    assert result.for_llm
+    assert result.success
+    assert len(wire) < 50_000
+    result.for_llm.encode()
+
+
+@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_data_can_be_sent_too(value):
+    result = ToolResult(for_llm="fine", data={"value": value}, title="\ud800", for_user="\udfff")
+    with at_most(2.0):
+        json.dumps(result.to_dict(id="1", name="x"), allow_nan=False).encode()
+
+
+def test_not_a_number_is_shown_as_such():
+    assert "NaN" in ToolResult.of(math.nan).for_llm
+    assert ToolResult.of({"x": math.nan}).to_dict()["data"] == {"x": "NaN"}
+
+
+class LiesAboutItself(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("in __str__")
+
+
+def test_an_exception_whose_text_cannot_be_read_is_still_described():
+    result = ToolResult.failed(LiesAboutItself(), during="x()")
+    assert "LiesAboutItself" in result.for_llm
+
+
+def test_a_very_long_exception_is_cut():
+    result = ToolResult.failed(ValueError("x" * 1_000_000), during="x()")
+    assert len(result.for_llm) < 3_000
+    assert "…" in result.for_llm
+
+
+def test_an_exception_with_a_lone_surrogate_can_be_sent():
+    ToolResult.failed(ValueError("\ud800"), during="x()").for_llm.encode()
+    ToolResult.failed(ToolError("\ud800", suggestion="\ud800"), during="\ud800").for_llm.encode()
+
+
+FULL = ToolResult(
+    for_llm="model",
+    for_user="person",
+    silent=True,
+    title="Title",
+    data={"nested": {"a": [1, 2]}},
+    attachments=(Attachment("image/png", b"\x89PNG", "a.png"),),
+    failure=Failure("broken", ErrorKind.TIMEOUT, "Try again.", cause=ValueError("secret cause")),
+    pending=True,
+)
+
+
+def test_the_wire_form_has_the_names_of_the_interface():
+    assert FULL.to_dict(id="c1", name="draw") == {
+        "id": "c1",
+        "name": "draw",
+        "success": False,
+        "is_error": True,
+        "for_llm": "model",
+        "for_user": "person",
+        "silent": True,
+        "async": True,
+        "title": "Title",
+        "data": {"nested": {"a": [1, 2]}},
+        "attachments": [{"name": "a.png", "media_type": "image/png", "data": "iVBORw=="}],
+        "error": "broken",
+        "error_type": "timeout",
+        "suggestion": "Try again.",
+    }
+
+
+def test_what_is_empty_is_left_out_where_the_interface_says_so():
+    wire = ToolResult.text("a").to_dict()
+    assert wire.keys() >= {"id", "name", "success", "is_error", "for_llm", "silent", "async", "title", "data"}
+    assert wire.keys() >= {"attachments", "error"}
+    assert not wire.keys() & {"for_user", "error_type", "suggestion"}
+    assert wire["data"] == {}
+
+
+def test_the_cause_is_never_sent():
+    assert "secret cause" not in json.dumps(FULL.to_dict())
+    assert "secret cause" not in repr(FULL)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [FULL, ToolResult.text("a"), ToolResult.error("no", "not_found"), ToolResult.started("b"), ToolResult.of({"a": 1})],
+)
+def test_a_result_survives_the_wire(result):
+    assert ToolResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+
+
+def test_a_preview_is_the_first_lines():
+    result = ToolResult.text("1\n2\n3\n4\n5")
+    assert result.preview() == ["1", "2", "3", "…"]
+    assert result.preview(2) == ["1", "2", "…"]
+    assert result.preview(5) == ["1", "2", "3", "4", "5"]
+    assert ToolResult.text("").preview() == []
+
+
+def test_a_preview_shows_what_the_person_is_told():
+    assert ToolResult(for_llm="model", for_user="person").preview() == ["person"]
+
+
+def test_a_preview_of_a_failure_is_the_error_and_the_suggestion():
+    assert ToolResult.error("no such file", "not_found", "Look again.").preview() == [
+        "Error: no such file",
+        "Suggestion: Look again.",
+    ]
+    assert ToolResult.error("no").preview() == ["Error: no"]
+
+
+def test_a_preview_never_grows_with_the_result():
+    with at_most(1.0):
+        lines = ToolResult.text("x" * 10_000_000 + "\ny\nz\na\nb").preview(3)
+    assert lines[-1] == "…"
+    failure = ToolResult.error("\n".join("line" for _ in range(1_000)))
+    assert len(failure.preview(3)) <= 5
+    assert all("\n" not in line for line in failure.preview(3))

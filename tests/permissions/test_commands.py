@@ -1,0 +1,293 @@
+"""Command rules: an allow covers one simple command, a deny sees every command a line may reach."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forge.permissions import commands
+from tests.permissions.judging import decide
+
+GIT_LOG = ["allow execute git log *"]
+NO_RM = ["allow execute *", "deny execute rm *"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git log",
+        "git log -5",
+        "git   log\t--oneline",
+        "  git log  ",
+        "git log --author='A B' -- src",
+        'git log "--grep=a b"',
+        'git log -- "*.py"',
+        "git log -- café",
+        "git log a#b",
+    ],
+)
+def test_a_pattern_allows_one_simple_command(line):
+    assert decide(GIT_LOG, "execute", line) == "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git push",
+        "git logs",
+        "gitlog",
+        "/usr/bin/git log",
+        "git log; rm x",
+        "git log;rm x",
+        "git log & rm x",
+        "git log && rm x",
+        "git log | sh",
+        "git log > x",
+        "git log < x",
+        "git log $(rm x)",
+        "git log `rm x`",
+        "git log $HOME",
+        "git log ${X}",
+        "git log {a,b}",
+        "git log (x)",
+        "git log \\; x",
+        "git log\nrm x",
+        "git log\rrm x",
+        "git log \x00 x",
+        "git log \x1b[2K",
+        "git log *.py",
+        "git log ?.py",
+        "git log [ab].py",
+        "git log 'a",
+        'git log "a',
+        "git log 'a\" b",
+        "git log '$(x)'",
+        "git log # comment",
+        "git\u00a0log",
+        "git \u2003log",
+        "X=1 git log",
+        "sudo git log",
+        "'git' log",
+        "",
+        "   ",
+        "GIT LOG",
+    ],
+)
+def test_everything_else_asks(line):
+    assert decide(GIT_LOG, "execute", line) == "ask"
+
+
+def test_an_exact_line_allows_exactly_that_line_even_an_opaque_one():
+    lines = ["allow execute make test && make lint"]
+    assert decide(lines, "execute", "make test && make lint") == "allow"
+    for other in ("make test && make lint && rm x", "make test  && make lint", "make test && make  lint;", "make test"):
+        assert decide(lines, "execute", other) == "ask"
+
+
+def test_a_rule_without_a_target_covers_opaque_lines():
+    for rule in ("allow execute", "allow execute *"):
+        assert decide([rule], "execute", "a | b; c $(d)") == "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm",
+        "rm x",
+        "rm  -rf   /",
+        "RM x",
+        "/bin/rm x",
+        "../../bin/rm x",
+        "~/bin/rm x",
+        '"rm" x',
+        "'rm' x",
+        "r''m x",
+        'r"m" x',
+        "\\rm x",
+        "r\\m x",
+        "r\\\nm x",
+        "/bin/r? x",
+        "/bin/[r]m x",
+        "/???/rm x",
+        "ls; rm x",
+        "ls;rm x",
+        "ls && rm x",
+        "ls || rm x",
+        "ls | rm x",
+        "ls & rm x",
+        "ls\nrm x",
+        "(rm x)",
+        "{ rm x; }",
+        "! rm x",
+        "$(rm x)",
+        "echo $(rm x)",
+        'echo "$(rm x)"',
+        "echo `rm x`",
+        'echo "`rm x`"',
+        "cat <(rm x)",
+        "echo a > b; rm x",
+        "rm>x",
+        "x=1 rm y",
+        "x=rm; $x y",
+        "rm${IFS}x",
+        "rm$IFS-rf$IFS/",
+        "r$()m x",
+        "r${x}m y",
+        "r``m x",
+        "$'rm' x",
+        "{rm,-rf,x}",
+        "if true; then rm x; fi",
+        "if rm x; then true; fi",
+        "while rm x; do true; done",
+        "for i in a; do rm $i; done",
+        "case a in a) rm x;; esac",
+        "f() { rm x; }; f",
+        "env rm x",
+        "env -i A=1 rm x",
+        "env -u A rm x",
+        "env -S 'rm x'",
+        "env -S'rm x'",
+        "env --split-string='rm x'",
+        "sudo rm x",
+        "sudo -u bob rm x",
+        "sudo -u bob -- rm x",
+        "/usr/bin/sudo /bin/rm x",
+        "doas rm x",
+        "nice -n 10 rm x",
+        "ionice -c 2 -n 7 rm x",
+        "nohup rm x",
+        "nohup rm x &",
+        "time rm x",
+        "time -p rm x",
+        "timeout 5 rm x",
+        "timeout -s KILL 5s rm x",
+        "stdbuf -oL rm x",
+        "setsid rm x",
+        "ls | xargs rm",
+        "ls | xargs -n 1 -P 4 rm",
+        "ls | xargs -I {} rm {}",
+        "command rm x",
+        "builtin rm x",
+        "exec rm x",
+        "exec -a ls rm x",
+        "watch rm x",
+        "watch -n 2 'rm x'",
+        "flock /tmp/l rm x",
+        "flock /tmp/l -c 'rm x'",
+        "busybox rm x",
+        "sh -c 'rm x'",
+        'bash -c "rm x"',
+        "bash -lc 'ls; rm x'",
+        "bash -x -e -c 'ls && rm x' name",
+        "bash -c rm",
+        "dash -c 'rm x'",
+        "zsh -c 'rm x'",
+        "ksh -c 'rm x'",
+        "/bin/sh -c 'rm x'",
+        "bash -c \"bash -c 'rm x'\"",
+        "sudo env nice timeout 5 bash -c 'rm x'",
+        "bash <<EOF\nrm x\nEOF",
+        "bash <<< 'rm x'",
+        "eval 'rm x'",
+        "eval rm x",
+        "trap 'rm x' EXIT",
+        "su bob -c 'rm x'",
+        "find . -exec rm {} +",
+        "find . -name a -execdir /bin/rm {} \\;",
+        "ls # '\nrm x # '",
+        "echo 'a\nb'; rm x",
+        'echo "a\'"; rm x',
+        "echo 'a\"'; rm x #'",
+        "sudo " * 20 + "rm x",
+        "true; " * 20_000 + "rm x",
+        "echo " + "a" * 60_000 + "; rm x",
+    ],
+)
+def test_no_way_of_writing_it_gets_around_a_deny(line):
+    assert decide(NO_RM, "execute", line) == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls",
+        "rmdir x",
+        "echo rm",
+        "echo rm x",
+        "echo 'rm -rf /'",
+        'echo "a; rm x"',
+        "echo 'a && rm x' | cat",
+        "git rm x",
+        "grep rm file",
+        "cat rm",
+        "sudo echo rm",
+        "env X=1 echo rm x",
+        "timeout 5 echo rm",
+        "bash -c 'echo rm'",
+        "bash rm.sh",
+        "find . -name rm",
+        "ls rm; cat x",
+        "x=rmdir; ls",
+        "",
+    ],
+)
+def test_a_line_that_does_not_run_it_is_not_denied(line):
+    assert decide(NO_RM, "execute", line) == "allow"
+
+
+def test_each_command_of_a_line_is_judged_on_its_own():
+    lines = ["allow execute *", "deny execute rm *", "ask execute rm tmp/*"]
+    assert decide(lines, "execute", "rm tmp/a") == "ask"
+    assert decide(lines, "execute", "rm -rf /; rm tmp/a") == "deny"
+    assert decide(lines, "execute", "ls; rm tmp/a") == "ask"
+
+
+def test_a_later_allow_lifts_a_deny_for_a_simple_command_only():
+    lines = ["allow execute *", "deny execute rm *", "allow execute rm tmp.txt"]
+    assert decide(lines, "execute", "rm tmp.txt") == "allow"
+    assert decide(lines, "execute", "rm tmp.txt $(evil)") == "deny"
+    assert decide(lines, "execute", "ls; rm tmp.txt") == "deny"
+    assert decide(lines, "execute", "rm tmp.txt other") == "deny"
+
+
+def test_a_wrapper_can_be_allowed_by_name():
+    assert decide(["allow execute timeout 5 git log *"], "execute", "timeout 5 git log -3") == "allow"
+    assert decide(["allow execute /usr/bin/git log *"], "execute", "/usr/bin/git log -3") == "allow"
+    assert decide(["allow execute /usr/bin/git log *"], "execute", "git log -3") == "ask"
+
+
+def test_longer_patterns_are_denied_behind_wrappers_too():
+    lines = ["allow execute *", "deny execute git push *"]
+    for line in ("git push", "git  push origin", "ls; sudo git push -f", "bash -c 'git push'"):
+        assert decide(lines, "execute", line) == "deny"
+    for line in ("git pull", "git log push", "echo git push"):
+        assert decide(lines, "execute", line) == "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "find " + "-exec " * 5_000 + "rm x",
+        "xargs " + "-a b " * 9_000 + "rm",
+        "'" * 49_999,
+        "bash -c " * 6_000,
+        "$(" * 20_000,
+        ";" * 50_000,
+        "a=" * 20_000,
+        "{" * 40_000,
+    ],
+)
+def test_hostile_lines_take_bounded_time(line):
+    started = time.perf_counter()
+    decide(NO_RM, "execute", line)
+    assert time.perf_counter() - started < 3
+
+
+@given(st.text(alphabet="rm x'\"\\;&|$(){}`<>\n#=-", max_size=40))
+def test_any_line_is_judged_and_a_simple_one_has_plain_words(line):
+    assert decide(NO_RM, "execute", line) in ("allow", "deny")
+    if commands.is_simple(line):
+        assert not set(line) & set(";&|<>$`(){}\\\n")

@@ -1,0 +1,193 @@
+"""Time, rate and retry."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+from forge import Rate, Scope, ToolCall, ToolContext, ToolError, ToolProgress, tool
+from forge.pipeline.isolate import isolate
+from forge.pipeline.limit_rate import limit_rate
+from forge.pipeline.limit_time import limit_time
+from forge.pipeline.retry import retry
+
+from tests.pipeline.calling import call_once, events_of, executor_of
+
+
+@tool(timeout=0.05)
+async def sleeper(seconds: float) -> str:
+    """Sleep."""
+    await asyncio.sleep(seconds)
+    return "awake"
+
+
+@tool(timeout=0.05)
+async def stubborn() -> str:
+    """Swallow every cancellation."""
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+
+@tool(timeout=0.05)
+def hung() -> str:
+    """Hang in a thread."""
+    time.sleep(1.5)
+    return "too late"
+
+
+@tool(isolate=True, timeout=1.5)
+def forked(path: str) -> str:
+    """Leave a mark, start a child that would leave another, then hang."""
+    Path(path).write_text(str(os.getpid()))
+    if os.fork() == 0:
+        time.sleep(30)
+        os._exit(0)
+    time.sleep(30)
+    return "too late"
+
+
+@tool(isolate=True, timeout=30)
+def isolated(word: str, ctx: ToolContext) -> str:
+    """Answer from another process."""
+    ctx.progress("working")
+    print("this must not disturb the answer")
+    return f"{word} from {os.getpid()}"
+
+
+@tool(isolate=True, timeout=30)
+def dies() -> str:
+    """Die without a word."""
+    os._exit(7)
+
+
+@tool(timeout=0.05)
+async def keeps_time(timeout: float) -> str:
+    """A tool with a deadline of its own."""
+    await asyncio.sleep(timeout)
+    return "in time"
+
+
+@pytest.mark.parametrize("made", [stubborn, hung])
+def test_a_tool_that_does_not_stop_is_left_behind(made):
+    started = time.monotonic()
+    result = call_once(made, limit_time())
+    assert result.failure is not None
+    assert result.failure.kind == "timeout"
+    assert "timed out after 0.05 s" in result.for_llm
+    assert time.monotonic() - started < 1.4
+
+
+def test_time_is_up_for_the_slow_and_not_for_the_quick():
+    assert call_once(sleeper, limit_time(), seconds=30).data["timed_out"] is True
+    assert call_once(sleeper, limit_time(), seconds=0).for_llm == "awake"
+
+
+def test_a_timeout_parameter_is_the_tools_own_deadline():
+    assert call_once(keeps_time, limit_time(), timeout=0.1).for_llm == "in time"
+
+
+def test_an_isolated_tool_is_really_killed_with_its_children(tmp_path):
+    mark = tmp_path / "pid"
+    result = call_once(forked, limit_time(), isolate(), path=str(mark))
+    assert result.failure is not None
+    assert result.failure.kind == "timeout"
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int(mark.read_text()), 0)
+
+
+def test_an_isolated_tool_answers_reports_and_may_print():
+    executor = executor_of([isolated], isolate())
+    seen = events_of(executor)
+    result = asyncio.run(executor.execute(ToolCall("isolated", {"word": "hello"}), Scope()))
+    assert result.for_llm.startswith("hello from ")
+    assert str(os.getpid()) not in result.for_llm
+    assert any(isinstance(event, ToolProgress) for event in seen)
+
+
+def test_an_isolated_tool_that_dies_is_a_failed_call():
+    result = call_once(dies, isolate())
+    assert "exit code 7" in result.for_llm
+
+
+def test_passing_failures_are_tried_again_and_others_are_not():
+    tries: list = []
+
+    @tool
+    def flaky(passing: bool) -> str:
+        """Fail twice."""
+        tries.append(passing)
+        if len(tries) < 3:
+            raise ToolError("busy", passing=passing)
+        return "done"
+
+    step = retry(attempts=3, first_pause=0.001)
+    assert call_once(flaky, step, passing=False).is_error
+    assert len(tries) == 1
+    tries.clear()
+    assert call_once(flaky, step, passing=True).for_llm == "done"
+    assert len(tries) == 3
+
+
+def test_retrying_is_bounded_and_cancellable():
+    @tool
+    def busy() -> str:
+        """Always busy."""
+        raise ToolError("busy", passing=True)
+
+    assert call_once(busy, retry(attempts=2, first_pause=0.001)).data["attempts"] == 2
+
+    async def main() -> None:
+        executor = executor_of([busy], retry(attempts=9, first_pause=60))
+        waiting = asyncio.Event()
+        executor.activity.subscribe(lambda event: waiting.set(), ToolProgress)
+        task = asyncio.create_task(executor.execute(ToolCall("busy"), Scope()))
+        await waiting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_a_rate_waits_while_it_can_and_tells_when_it_cannot():
+    @tool(rate=Rate(calls=2, seconds=0.2), timeout=5)
+    def limited() -> float:
+        """Limited."""
+        return time.monotonic()
+
+    @tool(rate=Rate(calls=1, seconds=60), timeout=1)
+    def scarce() -> str:
+        """Scarce."""
+        return "yes"
+
+    executor = executor_of([limited, scarce], limit_rate())
+
+    async def main() -> list:
+        return await executor.execute_all([ToolCall(n) for n in ("limited",) * 4 + ("scarce",) * 2], Scope())
+
+    *times, first, second = asyncio.run(main())
+    moments = sorted(float(result.for_llm) for result in times)
+    assert moments[2] - moments[0] >= 0.19
+    assert first.for_llm == "yes"
+    assert second.failure.kind == "rate_limited"
+
+
+def test_calls_of_a_run_are_counted_and_another_session_has_its_own():
+    @tool(rate=Rate(max_calls=2))
+    def twice() -> str:
+        """Twice."""
+        return "ok"
+
+    executor = executor_of([twice], limit_rate())
+
+    async def main(session: str) -> list:
+        return [await executor.execute(ToolCall("twice"), Scope(session_id=session)) for _ in range(3)]
+
+    assert [result.success for result in asyncio.run(main("a"))] == [True, True, False]
+    assert asyncio.run(main("b"))[0].success
+    executor.clear_state("a")
+    assert asyncio.run(main("a"))[0].success
