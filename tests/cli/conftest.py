@@ -19,6 +19,16 @@ from forge.cli import run
 SOURCES = str(Path(forge.__file__).parents[1])
 
 
+LAUNCH = """
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+if os.isatty(0):
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "forge", *sys.argv[1:]])
+"""
+"""Starts the command so that Ctrl-C reaches it, whoever started the tests. To fork here would be unsafe: threads."""
+
+
 class Ended(NamedTuple):
     code: int
     out: str
@@ -31,6 +41,19 @@ class Ended(NamedTuple):
     @property
     def lines(self) -> list[Any]:
         return [json.loads(line) for line in self.out.splitlines()]
+
+
+def start(workspace: Path, *arguments: str, stream: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    """The command while it runs, in a session of its own, connected to pipes or to a terminal."""
+    return subprocess.Popen(
+        [sys.executable, "-c", LAUNCH, *arguments],
+        cwd=workspace,
+        env=environment(COLUMNS="80"),
+        stdin=stream,
+        stdout=stream,
+        stderr=stream,
+        start_new_session=True,
+    )
 
 
 def environment(**changes: str | None) -> dict[str, str]:

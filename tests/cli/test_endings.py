@@ -11,23 +11,7 @@ from pathlib import Path
 import pytest
 
 import forge.cli.tool_list
-from tests.cli.conftest import environment
-
-
-def start(workspace: Path, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
-    def interruptible() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
-        [sys.executable, "-m", "forge", *arguments],
-        cwd=workspace,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=interruptible,
-        **options,
-    )
+from tests.cli.conftest import environment, start
 
 
 def test_ctrl_c_ends_a_stream_without_a_traceback(workspace):
@@ -119,7 +103,7 @@ os.rmdir({str(gone)!r})
 from forge.cli import run
 sys.exit(run(["tool", "call", "uuid_generate"]))
 """
-    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-c", script], env=environment(), capture_output=True, text=True)
     assert done.returncode == 2
     assert "--workspace" in done.stderr
     assert there("tool", "call", "uuid_generate").code == 0

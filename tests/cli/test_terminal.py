@@ -5,42 +5,36 @@ from __future__ import annotations
 import os
 import pty
 import select
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import environment
+from tests.cli.conftest import start
 
 ASKED = b"[e]dit? "
 
 
 def talk(workspace: Path, *arguments: str, says: tuple[tuple[bytes, bytes], ...] = ()) -> tuple[int, str]:
     """Wait for each text, then type the answer to it. Returns the exit code and all that was shown."""
-    process, terminal = pty.fork()
-    if process == 0:
-        os.chdir(workspace)
-        os.execve(sys.executable, [sys.executable, "-m", "forge", *arguments], environment(COLUMNS="80"))
-    shown, seen = b"", 0
-    for awaited, typed in says:
-        while awaited not in shown[seen:]:
-            shown += _read(terminal)
-        seen = shown.index(awaited, seen) + len(awaited)
-        os.write(terminal, typed)
-    try:
-        while True:
-            shown += _read(terminal)
-    except EOFError:
-        pass
-    _, status = os.waitpid(process, 0)
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(status), shown.decode().replace("\r\n", "\n")
+    terminal, its_end = pty.openpty()
+    with start(workspace, *arguments, stream=its_end) as process:
+        os.close(its_end)
+        shown, seen = b"", 0
+        for awaited, typed in says:
+            while awaited not in shown[seen:]:
+                shown += _read(terminal)
+            seen = shown.index(awaited, seen) + len(awaited)
+            os.write(terminal, typed)
+        try:
+            while True:
+                shown += _read(terminal)
+        except EOFError:
+            os.close(terminal)
+    return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
 def _read(terminal: int) -> bytes:
-    end = time.monotonic() + 30
-    if not select.select([terminal], [], [], end - time.monotonic())[0]:
+    if not select.select([terminal], [], [], 30)[0]:
         raise TimeoutError("the command says nothing")
     try:
         piece = os.read(terminal, 65_536)

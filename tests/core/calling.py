@@ -80,7 +80,13 @@ async def execute(
 
 
 def call(made: Made, arguments: Any = _NOTHING, **options: Any) -> ToolResult:
-    return asyncio.run(execute(made, arguments, **options))
+    results: list[ToolResult] = []
+
+    async def main() -> None:  # asyncio.run looks at the repr of what it returns
+        results.append(await execute(made, arguments, **options))
+
+    asyncio.run(main())
+    return results[0]
 
 
 def within(seconds: float, grace: float = 0.05) -> Step:

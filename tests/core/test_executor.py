@@ -473,6 +473,34 @@ async def test_a_timeout_of_asyncio_around_a_call_works():
     assert heard.balanced
 
 
+async def test_a_tool_may_use_groups_of_tasks_that_fail():
+    async def copes() -> str:
+        """Cope with a failing group."""
+
+        async def fails() -> None:
+            await asyncio.sleep(0)
+            raise ValueError("odd")
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(fails())
+                tasks.create_task(asyncio.Event().wait())
+        except* ValueError:
+            pass
+        await asyncio.sleep(0)
+        return "coped"
+
+    async def cancels_itself() -> str:
+        """Give up."""
+        raise asyncio.CancelledError
+
+    runs = executor(copes, cancels_itself, steps=[within(5)])
+    assert (await runs.execute(ToolCall("copes"), SCOPE)).for_llm == "coped"
+    assert (await runs.execute(ToolCall("cancels_itself"), SCOPE)).is_error
+    assert (await executor(copes).execute(ToolCall("copes"), SCOPE)).for_llm == "coped"
+    assert (await executor(cancels_itself).execute(ToolCall("cancels_itself"), SCOPE)).is_error
+
+
 def recorder(**options: Any) -> tuple[list[str], Tool]:
     """A tool that notes when it begins and ends."""
     notes: list[str] = []

@@ -315,3 +315,8 @@ def test_a_preview_never_grows_with_the_result():
     failure = ToolResult.error("\n".join("line" for _ in range(1_000)))
     assert len(failure.preview(3)) <= 5
     assert all("\n" not in line for line in failure.preview(3))
+
+
+def test_a_result_is_shown_briefly_where_it_is_only_looked_at():
+    result = ToolResult(for_llm="x" * 1_000_000, data={"y": "y" * 1_000_000}, attachments=(Attachment("a/b", b"z" * 1_000_000),))
+    assert len(repr(result)) < 5_000

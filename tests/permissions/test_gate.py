@@ -266,6 +266,20 @@ async def test_editing_without_end_is_ended():
     assert len(person.asked) == 5
 
 
+async def test_a_yes_to_other_arguments_does_not_count_after_an_edit(tmp_path):
+    def swap(request: PermissionRequest) -> Answer:
+        (tmp_path / "x").symlink_to("elsewhere")
+        return Answer.ONCE
+
+    def swap_back(request: PermissionRequest) -> Answer:
+        (tmp_path / "x").unlink()
+        return Answer.edit({"path": "x"})
+
+    person = Person(swap, swap_back, Answer.NO)
+    await refusal(PolicyGate(approve=person), context(save, tmp_path, path="x", text="shown"))
+    assert [request.arguments["text"] for request in person.asked] == ["shown", "shown", ""]
+
+
 async def test_an_edit_with_always_remembers_what_was_edited():
     person = Person(Answer("always", arguments={"path": "b", "text": ""}), Answer.NO)
     gate = PolicyGate(approve=person)
@@ -408,18 +422,43 @@ async def test_questions_of_one_session_come_one_after_another_and_do_not_hold_u
     assert most == {"a": 1, "b": 1}
 
 
-def test_one_gate_serves_several_event_loops():
-    gate = PolicyGate(approve=Person(Answer.ONCE))
+def test_one_gate_serves_several_event_loops_at_once():
+    first_asks, go_on = threading.Event(), threading.Event()
+
+    async def approve(request: PermissionRequest) -> Answer:
+        if request.target == "first":
+            first_asks.set()
+            await asyncio.to_thread(go_on.wait, 10)
+        return Answer.ONCE
+
+    gate = PolicyGate(approve=approve)
+    thread = threading.Thread(target=lambda: asyncio.run(gate.authorize(context(save, path="first"))))
+    thread.start()
+    assert first_asks.wait(10)
 
     async def crowd() -> None:
         await asyncio.gather(*(gate.authorize(context(save, path=f"{n}")) for n in range(5)))
 
+    try:
+        asyncio.run(asyncio.wait_for(crowd(), 10))
+    finally:
+        go_on.set()
+        thread.join(10)
     asyncio.run(crowd())
-    asyncio.run(crowd())
-    thread = threading.Thread(target=lambda: asyncio.run(crowd()))
-    thread.start()
-    thread.join(10)
-    assert len(gate.approve.asked) == 15  # type: ignore[attr-defined]
+
+
+async def test_an_approver_whose_own_calls_would_ask_does_not_wait_for_itself():
+    async def approve(request: PermissionRequest) -> Answer:
+        if request.target == "outer":
+            await gate.require(context(save, path="x"), Permission.READ, "notes")
+            await gate.authorize(context(save, path="inner", session="its own"))
+            error = await refusal(gate, context(save, path="inner"))
+            assert "a session of its own" in error.suggestion
+        return Answer.ONCE
+
+    gate = PolicyGate(approve=approve)
+    await asyncio.wait_for(gate.authorize(context(save, path="outer")), 10)
+    await gate.authorize(context(save, path="inner"))
 
 
 async def test_events_say_what_was_asked_and_answered():

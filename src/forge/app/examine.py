@@ -89,9 +89,8 @@ def _policy(configuration: Configuration, policy: str | None) -> Finding:
     except PolicyError as error:
         return _broken("policy", error)
     given = [name for name, there in ((configuration.name, configuration.rules), (policy, policy)) if there]
-    return Finding(
-        "policy", "ok", f"{' and '.join(map(str, given)) or 'the default'}; reading is allowed, the rest asks"
-    )
+    sources = " and ".join(map(str, given)) or "no rules"
+    return Finding("policy", "ok", f"{sources}; where no rule matches, reading is allowed and the rest asks")
 
 
 def _tools(configuration: Configuration, *, dev: bool) -> Finding:

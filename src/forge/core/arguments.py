@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import brief
+from forge.core.plain import brief, clipped
 from forge.core.spec import JsonSchema
 
 MOST_PROBLEMS = 10  # listed in an error
-MOST_MENDED = 200  # places in one call
+MOST_MENDED = 50_000  # places in one call
+MOST_NOTES = 20  # about what was mended
 LONGEST_PROBLEM = 160
 _VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
-LONGEST_ERROR = 1_500  # characters, so that an error with its example stays under 2 kB
+LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
 
 Path = tuple[str | int, ...]
 _JSON_TYPES = {
@@ -89,24 +91,31 @@ def read(text: str) -> dict[str, Any]:
     return data
 
 
+def unaliased(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments under their canonical names: an alias is as good as the name itself."""
+    return {aliases.get(key, key) if aliases.get(key) not in data else key: value for key, value in data.items()}
+
+
 def hopeless(problems: list[Problem]) -> bool:
     """Whether some problem is beyond repair: then nothing will be run, and nothing need be mended."""
     if len(problems) > MOST_MENDED:
         return True
     unknown = missing = False
+    branches: Counter[Path] | None = None
     for problem in problems:
         if problem.kind == "unknown":
             unknown = True
         elif problem.kind == "missing":
             missing = True
-        elif problem.value is not None and _repaired(problem) is None and not _is_union(problem, problems):
-            return True  # null may stand for a default
+        elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default
+            if branches is None:
+                branches = Counter(problem.path for problem in problems)
+            if branches[problem.path] == 1:  # in a union another branch may still be mended
+                return True
     return missing and not unknown
 
 
-def repair(
-    data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]
-) -> Any:
+def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema) -> Any:
     """Mend what only needs a lossless repair; a `Mended`, or the problems that are left."""
     mended: list[str] = []
     left = problems
@@ -115,16 +124,20 @@ def repair(
             return left
         notes: dict[Path, str] = {}
         for problem in left:
-            if problem.path not in notes and (note := _mend(data, problem, schema, aliases)):
+            if problem.path not in notes and (note := _mend(data, problem, schema)):
                 notes[problem.path] = note  # once a place: of two branches that would fit, the first counts
         if not notes:
             return left
         mended += notes.values()
         checked = check(data)
         if not isinstance(checked, list):
-            return Mended(checked, mended, [])
+            return Mended(checked, _shortened(mended), [])
         left = checked
     return left
+
+
+def _shortened(notes: list[str]) -> list[str]:
+    return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
 
 
 def explain(problems: list[Problem], schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> ToolError:
@@ -133,7 +146,7 @@ def explain(problems: list[Problem], schema: JsonSchema, aliases: Mapping[str, s
     shown = [_line(problem, schema, aliases)[:LONGEST_PROBLEM] for problem in wrong[:MOST_PROBLEMS]]
     if len(wrong) > len(shown):
         shown.append(f"and {len(wrong) - len(shown)} more")
-    return ToolError("; ".join(shown)[:LONGEST_ERROR], _VALIDATION, f"Example: {shown_example}")
+    return ToolError(clipped("; ".join(shown), LONGEST_ERROR), _VALIDATION, f"Example: {shown_example}")
 
 
 def json_type(value: Any) -> str:
@@ -184,10 +197,10 @@ def _unreadable(text: str, words: str) -> ToolError:
     )
 
 
-def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
+def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema) -> str:
     """Repair one problem in place; what was done, or nothing."""
     if problem.kind == "unknown":
-        return _rename(data, problem, schema, aliases)
+        return _rename(data, problem, schema)
     if problem.kind == "missing" or not problem.path:
         return ""
     holder: Any = data
@@ -209,12 +222,12 @@ def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: M
     return f"{where}: {brief(value)} → {brief(new)}"
 
 
-def _rename(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
-    if len(problem.path) != 1:
-        return ""
+def _rename(data: dict[str, Any], problem: Problem, schema: JsonSchema) -> str:
+    """A key in the wrong case."""
     key = str(problem.path[0])
-    folded = {known.casefold(): known for known in schema.get("properties") or ()}
-    right = aliases.get(key) or folded.get(key.casefold(), "")
+    if len(problem.path) != 1 or key not in data:
+        return ""
+    right = next((known for known in schema.get("properties") or () if known.casefold() == key.casefold()), "")
     if not right or right in data:
         return ""
     data[right] = data.pop(key)
@@ -265,11 +278,6 @@ def _parsed(text: str, opening: str) -> Any:
         return pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError:
         return None
-
-
-def _is_union(problem: Problem, problems: list[Problem]) -> bool:
-    """Whether the same place has further branches, one of which may still be mended."""
-    return [other.path for other in problems].count(problem.path) > 1
 
 
 def _merged(problems: list[Problem]) -> list[Problem]:

@@ -19,10 +19,11 @@ Finish = Callable[[ToolContext, ToolResult], Awaitable[None]]
 
 
 class BackgroundWork:
-    """An executor's open work. `finish` gets every result, once."""
+    """An executor's open work. `finish` gets every result, once; `failed` makes one of an exception."""
 
-    def __init__(self, finish: Finish) -> None:
+    def __init__(self, finish: Finish, failed: Callable[[ToolContext, BaseException], ToolResult]) -> None:
         self._finish = finish
+        self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()  # asyncio keeps only weak references
 
     def go_on(self, ctx: ToolContext, work: Work) -> None:
@@ -54,11 +55,10 @@ class BackgroundWork:
         try:
             complete(await (work() if callable(work) else work))
         except asyncio.CancelledError:
-            stopped = ToolError("its background work was cancelled", ErrorKind.CANCELLED)
-            complete(ToolResult.failed(stopped, during=ctx.call.name))
+            complete(self._failed(ctx, ToolError("its background work was cancelled", ErrorKind.CANCELLED)))
             raise
         except BaseException as error:  # SystemExit in a task would end the program
-            complete(ToolResult.failed(error, during=ctx.call.name))
+            complete(self._failed(ctx, error))
 
     def _keep(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -72,7 +72,18 @@ _NOWHERE = Scope(workspace=Path())
 class ToolContext:
     """One call on its way through the steps into the tool. Per call, so nothing in it is shared."""
 
-    __slots__ = ("_background", "activity", "arguments", "call", "cancelled", "gate", "outcome", "scope", "spec", "tool")
+    __slots__ = (
+        "_background",
+        "activity",
+        "arguments",
+        "call",
+        "cancelled",
+        "gate",
+        "outcome",
+        "scope",
+        "spec",
+        "tool",
+    )
     arguments: Mapping[str, Any]  # validated; `call.arguments` is what was sent
     cancelled: bool  # set when time is up or the run was stopped: for tools that look now and then
     outcome: ToolResult | None  # the result, where screening steps look at one that is there already

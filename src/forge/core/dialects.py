@@ -86,7 +86,10 @@ def _strict(schema: Any) -> Any:
     """Every property required (optional ones nullable), no others allowed."""
     if not isinstance(schema, Mapping):
         return schema
-    if schema.get("type") == "object" and schema.get("additionalProperties", False) is not False:
+    kind = schema.get("type")
+    if isinstance(kind, list) and "object" in kind:
+        return {"anyOf": [_strict({**schema, "type": one} if one == "object" else {"type": one}) for one in kind]}
+    if kind == "object" and (schema.get("additionalProperties", False) is not False or not _is_closed(schema)):
         raise _DoesNotFit  # a free-form object
     if "oneOf" in schema or "allOf" in schema or "not" in schema or "prefixItems" in schema:
         raise _DoesNotFit
@@ -95,8 +98,9 @@ def _strict(schema: Any) -> Any:
         out["anyOf"] = [_strict(branch) for branch in out["anyOf"]]
     if "items" in out:
         out["items"] = _strict(out["items"])
-    if "$defs" in out:
-        out["$defs"] = {name: _strict(item) for name, item in out["$defs"].items()}
+    for shelf in ("$defs", "definitions"):
+        if shelf in out:
+            out[shelf] = {name: _strict(item) for name, item in out[shelf].items()}
     if out.get("type") == "object":
         required = set(schema.get("required", ()))
         properties = schema.get("properties", {})
@@ -108,6 +112,11 @@ def _strict(schema: Any) -> Any:
     elif not {"type", "anyOf", "$ref", "enum", "const"} & out.keys():
         raise _DoesNotFit  # anything at all
     return out
+
+
+def _is_closed(schema: Mapping[str, Any]) -> bool:
+    """Whether it says which properties there are; without any it would be strict about nothing being there."""
+    return "properties" in schema
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
@@ -125,9 +134,14 @@ def _gemini(schema: Any, root: JsonSchema, inside: tuple[str, ...]) -> Any:
     if isinstance(reference, str):
         if reference in inside:
             return {"type": "object", "description": "the same shape again"}
-        target = root.get("$defs", {}).get(reference.rpartition("/")[2], {})
+        shelf = {**root.get("definitions", {}), **root.get("$defs", {})}
+        target = shelf.get(reference.rpartition("/")[2], {})
         return {**_gemini(target, root, (*inside, reference)), **_kept(schema, ("description",))}
     out = _kept(schema, _GEMINI)
+    if isinstance(kind := out.get("type"), list):
+        named = [one for one in kind if one != "null"]
+        out["type"] = named[0] if named else "string"
+        out |= {"nullable": True} if "null" in kind else {}
     if "const" in schema:
         out["enum"] = [schema["const"]]
     if "enum" in out:
@@ -141,7 +155,8 @@ def _gemini(schema: Any, root: JsonSchema, inside: tuple[str, ...]) -> Any:
         shown = [_gemini(branch, root, inside) for branch in branches]
         out |= shown[0] if len(shown) == 1 else {"anyOf": shown}
     if "items" in schema or "prefixItems" in schema:
-        out["items"] = _gemini(schema.get("items", {"type": "string"}), root, inside)
+        first = next(iter(schema.get("prefixItems", ())), {"type": "string"})
+        out["items"] = _gemini(schema.get("items") or first, root, inside)
     if "properties" in schema:
         out["properties"] = {name: _gemini(item, root, inside) for name, item in schema["properties"].items()}
     return out

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from forge.core.plain import clipped
 from forge.core.spec import JsonSchema
 
 DEEPEST = 6
+LONGEST = 400  # bytes
 _FORMATS = {
     "date-time": "2025-01-31T12:00:00Z",
     "date": "2025-01-31",
@@ -25,7 +27,7 @@ _FORMATS = {
 def example(name: str, schema: JsonSchema) -> str:
     """The call with every required parameter, the way a model would write it."""
     shown = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in example_arguments(schema).items())
-    return f"{name}({', '.join(shown)})"[:500]
+    return clipped(f"{name}({', '.join(shown)})", LONGEST)
 
 
 def example_arguments(schema: JsonSchema) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import islice
+from traceback import format_exception
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
-from forge.core.plain import brief, text_of
+from forge.core.plain import brief, clipped, text_of
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
@@ -40,6 +41,7 @@ class _Entry(NamedTuple):
     tool: Tool
     run: Next
     screen: Next  # the screening steps around `ctx.outcome`
+    late: bool  # it may have to be initialised first
 
 
 class ToolExecutor:
@@ -59,7 +61,7 @@ class ToolExecutor:
         self.steps = tuple(steps)
         self.secrets = secrets if secrets is not None else Secrets()
         self.activity = activity if activity is not None else ActivityStream(self.secrets)
-        self.background = BackgroundWork(self._completed)
+        self.background = BackgroundWork(self._completed, _failed)
         self._entries: dict[str, _Entry] = {}
         self._version = registry.version
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -73,17 +75,21 @@ class ToolExecutor:
         watched = self.activity.listening or log.isEnabledFor(logging.INFO)
         started = self._started(ctx) if watched else 0.0
         try:
+            if entry.late:
+                await entry[0].ready()
             arguments = ctx.arguments = entry[0].parse(call.arguments)
             result = await entry[1](ctx)
             if type(arguments) is Mended:
                 result = _noted(result, arguments)
-        except Exception as error:
+            if not isinstance(result, ToolResult):
+                raise TypeError(f"a step returned {type(result).__name__} instead of a ToolResult")
+        except BaseException as error:
+            if _is_meant_for_us(error):
+                if watched:
+                    self._ended(ctx, _stopped(ctx, error), started)
+                raise
             ctx.outcome = _failed(ctx, error)
             result = await self._screened(ctx, entry)
-        except BaseException as error:
-            if watched:
-                self._ended(ctx, _stopped(ctx, error), started)
-            raise
         if watched:
             self._ended(ctx, result, started)
         return result
@@ -138,8 +144,10 @@ class ToolExecutor:
         assert outcome is not None
         try:
             return await entry.screen(ctx)
-        except Exception as broken:
-            log.exception("a step failed while it screened a result of %s", ctx.call.name)
+        except BaseException as broken:
+            if _is_meant_for_us(broken):
+                raise
+            log.error("a step failed while it screened a result of %s: %s", ctx.call.name, text_of(broken))
             kind = outcome.failure.kind if outcome.failure else ErrorKind.SYSTEM
             return ToolResult.error(f"{ctx.call.name}: its result is withheld, a step failed: {text_of(broken)}", kind)
         finally:
@@ -164,7 +172,7 @@ class ToolExecutor:
                 run = _around(step, run)
                 if getattr(step, "screens", False):
                     screen = _around(step, screen)
-        entry = _Entry(tool, run, screen)
+        entry = _Entry(tool, run, screen, type(tool).ready is not Tool.ready)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
         return entry
@@ -187,14 +195,14 @@ class ToolExecutor:
 
 def readable(call: ToolCall) -> str:
     """`file_read(path="a.txt")`, the way the model would write it."""
-    name, arguments = call.name[:80], call.arguments
+    name, arguments = str(call.name)[:80], call.arguments
     if isinstance(arguments, str):
         text = arguments[:200].strip()
         return f"{name}({text})" if len(text) <= 80 else f"{name}({text[:80]}…)"
     if not isinstance(arguments, Mapping):
         return f"{name}({brief(arguments)})"
     shown = [f"{str(key)[:40]}={brief(value)}" for key, value in islice(arguments.items(), 8)]
-    return f"{name}({', '.join(shown)[:300]})"
+    return f"{name}({clipped(', '.join(shown), 300)})"
 
 
 def _terminal(tool: Tool) -> Next:
@@ -202,21 +210,30 @@ def _terminal(tool: Tool) -> Next:
 
     async def invoke(ctx: ToolContext) -> ToolResult:
         try:
-            return await tool.invoke(ctx.arguments, ctx)
-        except Exception as error:
-            return _failed(ctx, error)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            result = await tool.invoke(ctx.arguments, ctx)
+            if isinstance(result, ToolResult):
+                return result
+            raise TypeError(f"its invoke returned {type(result).__name__} instead of a ToolResult")
+        except BaseException as error:
+            if _is_meant_for_us(error):
                 ctx.cancelled = True
                 raise
-            return _failed(ctx, ToolError("it cancelled itself", ErrorKind.CANCELLED))
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and not _raised_by_code(error):
-                raise  # a person pressed Ctrl-C
             return _failed(ctx, error)
 
     return invoke
+
+
+def _is_meant_for_us(error: BaseException) -> bool:
+    """Whether it came from outside: the task is cancelled, a person pressed Ctrl-C, or this coroutine is closed.
+
+    Whatever a tool or a step raises itself is a failed call, `SystemExit` and its like included.
+    """
+    if isinstance(error, Exception):
+        return False
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | GeneratorExit) and not _raised_by_code(error)
 
 
 def _noted(result: ToolResult, arguments: Mended) -> ToolResult:
@@ -230,14 +247,17 @@ def _stopped(ctx: ToolContext, error: BaseException) -> ToolResult:
 
 
 def _failed(ctx: ToolContext, error: BaseException) -> ToolResult:
+    if isinstance(error, asyncio.CancelledError):
+        error = ToolError("it cancelled itself", ErrorKind.CANCELLED)
     if isinstance(error, ToolError) or ctx.spec.expose_errors:
         return ToolResult.failed(error, during=readable(ctx.call))
     log_id = uuid4().hex[:8]
-    log.error("error %s in %s: %s", log_id, ctx.call.name, text_of(error), exc_info=error)
+    trace = "".join(format_exception(error))
+    log.error("error %s in %s:\n%s", log_id, ctx.call.name, ctx.activity.secrets.mask_all(trace))
     return ToolResult.failed(error, during=readable(ctx.call), log_id=log_id)
 
 
-def _raised_by_code(error: KeyboardInterrupt) -> bool:
+def _raised_by_code(error: BaseException) -> bool:
     """Whether a `raise` statement is at the origin; a signal interrupts whatever instruction was running."""
     import dis  # only when it happens
 

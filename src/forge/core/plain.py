@@ -23,6 +23,14 @@ def sendable(text: str) -> str:
     return text
 
 
+def clipped(text: str, most_bytes: int) -> str:
+    """The text within so many bytes, cut between characters and marked."""
+    if len(text) * 4 <= most_bytes or (text.isascii() and len(text) <= most_bytes):
+        return text
+    raw = sendable(text).encode()
+    return text if len(raw) <= most_bytes else f"{raw[: most_bytes - 3].decode(errors='ignore')}…"
+
+
 def text_of(error: BaseException) -> str:
     """`ValueError: the words`, whatever the exception's own `__str__` does."""
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from forge.core.dialects import DIALECTS
 from forge.core.errors import DefinitionError, DuplicateToolError
+from forge.core.schema import check_schema
 from forge.core.spec import Permission, PermissionName, ToolSpec
 from forge.core.tool import Tool, tool, unknown
 
@@ -42,6 +43,8 @@ class ToolRegistry(Mapping[str, Tool]):
             for one in added:
                 if not isinstance(getattr(one, "spec", None), ToolSpec):
                     raise DefinitionError(f"{one!r} has no spec: a Tool subclass defines `run`, or sets `self.spec`")
+                if one.spec.has_own_schema and not getattr(one, "checked", False):
+                    check_schema(one.spec.name, one.spec.parameters)
                 _take(one, known, names, replace=replace)
             for one in added:
                 one.reset()

@@ -143,12 +143,10 @@ class ToolResult:
         if isinstance(error, ToolError):
             expected = error.with_traceback(None)  # it explains itself; a result must not keep whole frames alive
             failure = Failure(error.message, error.kind, error.suggestion, error.passing, expected)
-        elif isinstance(error, TimeoutError):
-            failure = Failure(text_of(error), ErrorKind.TIMEOUT, cause=error)
-        elif log_id:
-            failure = Failure(f"failed unexpectedly; the log explains error {log_id}", cause=error)
         else:
-            failure = Failure(text_of(error), cause=error)
+            words = f"failed unexpectedly; the log explains error {log_id}" if log_id else text_of(error)
+            kind = ErrorKind.TIMEOUT if isinstance(error, TimeoutError) else ErrorKind.SYSTEM
+            failure = Failure(words, kind, cause=error)
         return cls(for_llm=sendable(f"{during}: {failure.text()}"), failure=failure)
 
     def masked(self, mask: Callable[[Any], Any]) -> ToolResult:
@@ -172,6 +170,8 @@ class ToolResult:
             said = {"Error": self.failure.message, "Suggestion": self.failure.suggestion}
             return [f"{what}: {' '.join(text[:PREVIEW].split())}" for what, text in said.items() if text]
         text = self.for_user or self.for_llm
+        if not text:
+            return []
         lines = [line[:PREVIEW] for line in text.split("\n", max_lines)[:max_lines]]
         return [*lines, "…"] if text.rstrip("\n").count("\n") >= max_lines else lines
 

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from forge.core.arguments import MOST_MENDED, Mended, Problem, as_text, explain, hopeless, read, repair
+from forge.core.arguments import MOST_MENDED, Mended, Problem, as_text, explain, hopeless, read, repair, unaliased
 from forge.core.errors import DefinitionError
 from forge.core.example import example
 from forge.core.spec import ToolSpec
@@ -42,24 +42,23 @@ def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, An
     takes_more = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
     forbids_more = schema.get("additionalProperties") is False
     validator = _validator(jsonschema_rs, dict(schema))
-    folded = {name.casefold() for name in properties}
+    folded = {name.casefold(): name for name in properties}
     right = cache(lambda: example(spec.name, schema))
 
     def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
-        unknown = [] if takes_more or forbids_more else [key for key in data if key not in properties]
-        renamed = [
-            Problem((key,), "unknown") for key in unknown if key in spec.argument_aliases or key.casefold() in folded
-        ]
-        if validator.is_valid(data) and not renamed:
-            return {key: value for key, value in data.items() if key not in unknown} if unknown else data
+        unknown = {key for key in data if key not in properties}
+        misspelt = [key for key in unknown if folded.get(key.casefold(), key) not in data]
+        if not misspelt and validator.is_valid(data):
+            return data if takes_more else {key: value for key, value in data.items() if key not in unknown}
+        found = [Problem((key,), "unknown") for key in misspelt if not forbids_more]
         errors = islice(validator.iter_errors(data), MOST_MENDED + 1)
-        return renamed + [problem for error in errors for problem in _problems(error)]
+        return found + [problem for error in errors for problem in _problems(error)]
 
     def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        data = read(as_text(arguments))
+        data = unaliased(read(as_text(arguments)), spec.argument_aliases)
         checked = check(data)
-        if isinstance(checked, list):
-            checked = checked if spec.strict or hopeless(checked) else repair(data, checked, check, schema, spec.argument_aliases)
+        if isinstance(checked, list) and not spec.strict and not hopeless(checked):
+            checked = repair(data, checked, check, schema)
         if isinstance(checked, list):
             raise explain(checked, schema, spec.argument_aliases, right())
         ignored = [key for key in data if key not in checked]

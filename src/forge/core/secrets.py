@@ -18,7 +18,7 @@ _LOOKS_SECRET = re.compile(
     | \bxox[abprs]-[A-Za-z0-9-]{10,}                          # Slack
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                           # AWS
     | \bAIza[\w-]{30,}                                        # Google
-    | \beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}                 # a JWT
+    | \beyJ[\w-]{8,512}\.eyJ[\w-]{8,}\.[\w-]{8,}                 # a JWT
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[\s\S]{0,8192}?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
     | (?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)             # user:password@ in a URL
     | (?i:\bbearer\s+)[\w.~+/=-]{16,}
@@ -41,7 +41,7 @@ class Secrets:
         for value in values:
             if len(value) < SHORTEST:
                 raise ValueError(f"a secret of {len(value)} characters cannot be masked: {SHORTEST} are the least")
-        spellings = {spelling for value in values for spelling in (value, _escaped(value))}
+        spellings = {spelling for value in values for spelling in (value, *_escaped(value))}
         self._values = tuple(sorted({*self._values, *spellings}, key=len, reverse=True))
         self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
 
@@ -81,8 +81,8 @@ class Secrets:
         return value
 
 
-def _escaped(value: str) -> str:
-    """The value as it stands inside a JSON text."""
+def _escaped(value: str) -> tuple[str, str]:
+    """The value as it stands inside a JSON text, both ways."""
     import json  # only where secrets exist
 
-    return json.dumps(value)[1:-1]
+    return json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]

@@ -7,9 +7,21 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from forge.core.arguments import MOST_MENDED, Mended, Path, Problem, as_text, explain, hopeless, read, repair
+from forge.core.arguments import (
+    MOST_MENDED,
+    Mended,
+    Path,
+    Problem,
+    as_text,
+    explain,
+    hopeless,
+    read,
+    repair,
+    unaliased,
+)
 from forge.core.description import documented_parameters
 from forge.core.example import example
+from forge.core.plain import plain
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 
@@ -36,8 +48,9 @@ _REFUSED = {
 class Signature:
     """A function's parameters. Mistakes are refused when it is made; everything that costs waits for the first use."""
 
-    def __init__(self, function: Callable[..., Any], name: str, context_type: type) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, context_type: type, doc: str = "") -> None:
         self.function = function
+        self.doc = doc  # of the class, whose `run` this is
         self.name = name
         self.context_type = context_type
         signature = inspect.signature(function)
@@ -79,7 +92,9 @@ class Signature:
 
     def _type(self, key: str) -> Any:
         hint, default = self.hints[key], self.parameters[key].default
-        return Annotated[hint, default] if hasattr(default, "get_default") else hint  # pydantic's Field(...) as a default
+        return (
+            Annotated[hint, default] if hasattr(default, "get_default") else hint
+        )  # pydantic's Field(...) as a default
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -100,16 +115,19 @@ class Signature:
     def schema(self) -> JsonSchema:
         try:
             schema: dict[str, Any] = self._adapter.json_schema()
+        except DefinitionError:
+            raise
         except Exception as error:  # pydantic has no common class for "this type has no JSON form"
             raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
         schema = {"type": "object", "properties": {}, **_untitled(schema)}
-        documented = documented_parameters(inspect.getdoc(self.function) or "")
+        documented = documented_parameters(inspect.cleandoc(self.doc))
+        documented |= documented_parameters(inspect.getdoc(self.function) or "")
         for key, shown in schema["properties"].items():
             text = _annotated_text(self.hints[key]) or documented.get(key)
             if text:
                 shown.setdefault("description", text)
             if key in self.defaults and _is_plain(self.defaults[key]):
-                shown.setdefault("default", self.defaults[key])
+                shown.setdefault("default", plain(self.defaults[key]))
         return schema
 
     def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
@@ -128,6 +146,8 @@ class Signature:
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             text = arguments if type(arguments) is str else as_text(arguments)
+            if not text or text.isspace():
+                text = "{}"  # how some providers spell a call without arguments
             if "NaN" in text or "Infinity" in text:
                 read(text)  # refuses them as numbers; inside a string they are fine
             try:
@@ -136,8 +156,13 @@ class Signature:
             except ValidationError as error:
                 found: Any = _problems(error, lambda: read(text))
             schema, aliases = spec.parameters, spec.argument_aliases
+            if aliases and not aliases.keys().isdisjoint(data := read(text)):
+                text = as_text(unaliased(data, aliases))
+                found = check(read(text))
+                if isinstance(found, dict):
+                    return found
             if not spec.strict and not hopeless(found):
-                found = repair(read(text), found, check, schema, aliases)
+                found = repair(read(text), found, check, schema)
             if isinstance(found, Mended):
                 return found
             raise explain(found, schema, aliases, right())

@@ -149,6 +149,11 @@ class ToolSpec:
             )
 
     @property
+    def has_own_schema(self) -> bool:
+        """Whether `parameters` were given as data, and not as a function still to be called."""
+        return not callable(self.__dict__["_parameters"])
+
+    @property
     def targets(self) -> tuple[str, ...]:
         return tuple(self.target.split())
 
@@ -170,9 +175,13 @@ class ToolSpec:
         return {"type": "function", "function": function}
 
 
+def is_name(name: object) -> bool:
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> None:
     """Names are public API of a tool and must pass every provider's rules."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not is_name(name):
         raise DefinitionError(
             f"tool name {name!r}: must match {_NAME.pattern}, that is a letter, then up to 63 letters, digits, _ or -"
         )

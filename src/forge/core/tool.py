@@ -15,7 +15,7 @@ from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.schema import check_schema, compiled
 from forge.core.signature import Signature
-from forge.core.spec import ToolOptions, ToolSpec, ToolTraits
+from forge.core.spec import Category, ToolOptions, ToolSpec, ToolTraits, is_name
 
 
 class Tool:
@@ -38,8 +38,9 @@ class Tool:
                 raise DefinitionError(f"class {cls.__name__}: its options belong to a class that defines `run`")
             return
         name = options.get("name") or _snake_case(cls.__name__)
-        cls._signature = Signature(run, name, ToolContext)
-        cls.spec = _spec(name, vars(cls).get("__doc__") or inspect.getdoc(run) or "", cls._signature, options, cls)
+        doc = vars(cls).get("__doc__") or ""
+        cls._signature = Signature(run, name, ToolContext, doc)
+        cls.spec = _spec(name, doc or inspect.getdoc(run) or "", cls._signature, options, cls)
 
     @classmethod
     def from_schema(
@@ -118,6 +119,7 @@ class SchemaTool(Tool):
         check_schema(spec.name, spec.parameters)
         _check_target(spec)
         self.spec = spec
+        self.checked = True
         self.run = function
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -132,6 +134,7 @@ class DeferredTool(Tool):
         self._initialise = initialise
         self._traits = traits
         self._made: Tool | None = None
+        self._making: Any = None  # an initialiser under way
         self.spec = ToolSpec(
             name=name,
             description=lambda: self._now().spec.description,
@@ -140,9 +143,16 @@ class DeferredTool(Tool):
         )
 
     async def ready(self) -> None:
-        if self._made is None:
-            value = self._initialise()
-            self._take(await value if inspect.isawaitable(value) else value)
+        while self._made is None:
+            if self._making is None:
+                self._making = self._initialise()
+                try:
+                    value = self._making
+                    self._take(await value if inspect.isawaitable(value) else value)
+                finally:
+                    self._making = None
+            else:
+                await _next_turn()
 
     def reset(self) -> None:
         self._made = None
@@ -170,14 +180,21 @@ class DeferredTool(Tool):
 
     def _take(self, value: Any) -> None:
         named = cast(ToolOptions, {**self._traits, "name": self.spec.name})
-        self._made = value if isinstance(value, Tool) else FunctionTool(value, named)
+        made = value if isinstance(value, Tool) else FunctionTool(value, named)
+        if more := made.spec.permissions - self.spec.permissions:
+            raise DefinitionError(
+                f"tool {self.spec.name!r} was declared without {', '.join(sorted(more))}, which its definition needs; "
+                "declare the permissions in Tool.define(...)"
+            )
+        self._made = made
 
 
 class UnknownTool(Tool):
     """Stands in for a name nobody registered, so that the pipeline needs no special case."""
 
     def __init__(self, name: str, similar: list[str]) -> None:
-        self.spec = ToolSpec(name="unknown_tool", description="", parameters={})
+        shown = name if is_name(name) else "unknown_tool"
+        self.spec = ToolSpec(name=shown, description="", parameters={}, category=Category.ADAPTER)
         self.similar = similar
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -199,6 +216,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
 
 def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions]) -> list[Tool]:
     """The public methods of an object as tools; a method decorated with `@tool(...)` keeps its own options."""
+    if isinstance(things, type):
+        raise DefinitionError(f"toolset({things.__name__}): pass an instance, not the class")
     made: list[Tool] = []
     for name in dir(things):
         if name.startswith("_") or isinstance(
@@ -240,6 +259,12 @@ def _runner(made: Tool) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[
         return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
 
     return run
+
+
+async def _next_turn() -> None:
+    import asyncio  # heavy: only where a definition is built asynchronously
+
+    await asyncio.sleep(0)
 
 
 def _own_copy(made: Tool, ctx: ToolContext) -> Any:

@@ -7,6 +7,7 @@ import copy
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ MOST_TARGETS = 1_000  # of one call
 MOST_SESSIONS = 1_000  # whose answers are remembered
 MOST_ANSWERS = 1_000  # remembered in each
 ROUNDS = 5  # questions about one call: an edit may need another
+
+_asking: ContextVar[tuple[Hashable, ...]] = ContextVar("asking", default=())  # whose approver we are in
 
 
 class Wish(NamedTuple):
@@ -64,7 +67,7 @@ class PolicyGate:
         self._policy = rules() if policy is None else policy
         self.approve = approve
         self._remembered: OrderedDict[str, dict[Hashable, str]] = OrderedDict()  # session -> what "always" covers
-        self._locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def policy(self) -> Policy:
@@ -213,6 +216,7 @@ class PolicyGate:
         runs = fingerprint(edited.arguments)
         if runs != fingerprint(ctx.arguments):
             grant.edited = edited.arguments
+            grant.approved.clear()  # it was about other arguments
         left = {key: value for key, value in ctx.arguments.items() if key in edited.arguments}
         if runs in (fingerprint(ctx.arguments), fingerprint({**left, **written})):
             self._accept(edited, grant, self._open(edited, grant), answer)
@@ -242,9 +246,11 @@ class PolicyGate:
             for part in request.parts:
                 ctx.emit(PermissionAsked(ctx.call, str(part.permission or ""), part.target, rule))
         answer = Answer.no(by="cancelled")
+        inside = _asking.set((*_asking.get(), self._key(ctx)))
         try:
             answer = await answer_of(self.approve, request)
         finally:
+            _asking.reset(inside)
             if ctx.activity.listening:
                 said = "edited" if answer.arguments is not None and answer.kind != "no" else answer.kind
                 ctx.emit(PermissionAnswered(ctx.call, said, answer.by))
@@ -252,11 +258,20 @@ class PolicyGate:
 
     def _lock(self, ctx: ToolContext) -> asyncio.Lock:
         """A session's questions are asked one after another, so that an "always" answers those that wait."""
-        key = (id(asyncio.get_running_loop()), ctx.scope.session_id)
+        key = self._key(ctx)
+        if key in _asking.get():
+            raise ToolError(
+                "it needs an answer itself, while it was called to find one",
+                ErrorKind.PERMISSION,
+                "An approver that calls tools needs a session of its own.",
+            )
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = asyncio.Lock()
         return lock
+
+    def _key(self, ctx: ToolContext) -> Hashable:
+        return id(self), id(asyncio.get_running_loop()), ctx.scope.session_id
 
 
 def _own(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

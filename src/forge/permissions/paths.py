@@ -73,7 +73,7 @@ def fold(text: str) -> str:
     import unicodedata  # only for names beyond ASCII
 
     visible = "".join(char for char in text if unicodedata.category(char) != "Cf")
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", visible).casefold())
+    return unicodedata.normalize("NFC", visible.casefold())
 
 
 def _real(path: str) -> str:

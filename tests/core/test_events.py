@@ -1,0 +1,77 @@
+"""Events as data: their names and their shape on the wire."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from forge.core.events import (
+    Event,
+    PermissionAnswered,
+    PermissionAsked,
+    TextDelta,
+    ToolCompleted,
+    ToolFailed,
+    ToolFinished,
+    ToolOutput,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+)
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+
+CALL = ToolCall("reads", {"path": "a"}, "c1")
+WIRED = {"id": "c1", "name": "reads", "arguments": {"path": "a"}}
+DONE = ToolResult.text("done")
+
+EVENTS = [
+    (ToolStarted(CALL), "tool_call_start", {"call": WIRED}),
+    (ToolOutput(CALL, "piece"), "tool_output_chunk", {"call": WIRED, "text": "piece"}),
+    (ToolProgress(CALL, "half", {"percent": 50}), "tool_progress", {"call": WIRED, "title": "half", "data": {"percent": 50}}),
+    (ToolFailed(CALL, "broken", "system_error"), "error", {"call": WIRED, "error": "broken", "error_type": "system_error"}),
+    (ToolFinished(CALL, True, DONE), "tool_call_end", {"call": WIRED, "success": True}),
+    (ToolCompleted(CALL, DONE), "tool_completed", {"call": WIRED}),
+    (PermissionAsked(CALL, "write", "a", "ask write"), "permission_asked", {"call": WIRED, "permission": "write", "target": "a", "rule": "ask write"}),
+    (PermissionAnswered(CALL, "once", "person"), "permission_answered", {"call": WIRED, "answer": "once", "by": "person"}),
+    (TextDelta("hello"), "text_delta", {"text": "hello"}),
+    (TurnFinished(3, {"tokens": 5}), "turn_finished", {"turn": 3, "usage": {"tokens": 5}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("event", "name", "expected"), EVENTS, ids=[row[1] for row in EVENTS])
+def test_every_event_has_its_name_and_its_shape(event, name, expected):
+    wire = event.to_dict()
+    assert wire["event"] == name == event.type
+    assert set(wire) >= {"event", "ts", "seq", "session", "agent"}
+    assert {key: wire[key] for key in expected} == expected
+    assert json.loads(json.dumps(wire, allow_nan=False)) == wire
+
+
+def test_results_travel_in_their_own_wire_form():
+    for event in (ToolFinished(CALL, True, DONE), ToolCompleted(CALL, DONE)):
+        assert event.to_dict()["result"]["for_llm"] == "done"
+
+
+def test_an_event_without_call_has_none():
+    assert "call" not in TextDelta("a").to_dict()
+
+
+def test_every_event_knows_when_it_was():
+    first, second = TextDelta("a"), TextDelta("b")
+    assert 0 < first.at <= second.at
+    assert first.to_dict()["ts"] == first.at
+
+
+def test_wire_names_are_unique():
+    classes = {type(event) for event, _, _ in EVENTS}
+    assert all(issubclass(cls, Event) for cls in classes)
+    assert len({cls.type for cls in classes}) == len(classes)
+
+
+def test_broken_arguments_and_odd_texts_can_be_sent():
+    for arguments in ("{broken", {"x": float("nan")}, {"x": "\ud800"}, {"x": object()}):
+        json.dumps(ToolStarted(ToolCall("a", arguments)).to_dict(), allow_nan=False).encode()
+    json.dumps(TextDelta("\ud800").to_dict()).encode()
+    json.dumps(ToolStarted(ToolCall("\ud800", {}, "\ud800")).to_dict(), ensure_ascii=False).encode()
