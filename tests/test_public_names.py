@@ -13,7 +13,7 @@ PUBLIC = """
     Failure Message ModelRequest Next Permission PermissionAnswered PermissionAsked PermissionRequest Policy PolicyGate
     Provider Rate Ruling Scope Secrets Step TextDelta Tool ToolCall ToolCompleted ToolContext ToolError ToolExecutor
     ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource ToolSpec ToolStarted TurnFinished
-    audit_log layered load_rules nobody register_all rules standard_executor standard_steps tool toolset
+    audit_log layered load_rules nobody register_all rules standard_steps tool toolset
     unanswered_calls
 """.split()
 

@@ -51,7 +51,7 @@ def texts(heard: list[Any]) -> list[str]:
 
 def test_classes_wire_names_and_a_star_choose_what_is_heard():
     stream = ActivityStream()
-    chosen = {
+    chosen: dict[tuple[Any, ...], int] = {
         (): 2,
         ("*",): 2,
         (Event,): 2,

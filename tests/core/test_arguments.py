@@ -15,8 +15,8 @@ import pytest
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import BaseModel
 
-from forge.core.example import example_arguments
 from forge.core.errors import ErrorKind
+from forge.core.example import example_arguments
 from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
 from tests.core.calling import call
@@ -76,6 +76,9 @@ MENDED = [
     (dict[str, int], {"a": "1"}, {"a": 1}),
     (int | None, "5", 5),
     (list[str] | None, "a", ["a"]),
+    (list[int] | None, ["1", 2], [1, 2]),
+    (dict[str, int] | None, {"a": "1"}, {"a": 1}),
+    (list[int] | str, ["1", 2], [1, 2]),
     (list[dict[str, int]], [{"a": "1"}], [{"a": 1}]),
 ]
 
@@ -277,7 +280,10 @@ WRONG: dict[str, Any] = {
     "deeper": ({**RIGHT, "items": [{"name": "a"}, {"name": 1}]}, ["items[1].name: expected string, got integer 1"]),
     "missing": ({"items": []}, ["size: required, but missing"]),
     "missing inside": ({**RIGHT, "items": [{}]}, ["items[0].name: required, but missing"]),
-    "a choice": ({**RIGHT, "size": "lage"}, ['size: "lage" is not one of \'small\', \'medium\', \'large\'; did you mean "large"?']),
+    "a choice": (
+        {**RIGHT, "size": "lage"},
+        ["""size: "lage" is not one of 'small', 'medium', 'large'; did you mean "large"?"""],
+    ),
     "no choice at all": ({**RIGHT, "size": 5}, ["size: 5 is not one of 'small', 'medium', 'large'"]),
     "unknown": ({**RIGHT, "amuont": 2}, ['amuont: unknown argument; did you mean "amount"?']),
     "unknown and far": ({**RIGHT, "zzz": 2}, ["zzz: unknown argument; known are items, size, tags, amount"]),
@@ -285,7 +291,7 @@ WRONG: dict[str, Any] = {
         {"items": "", "amount": True, "amuont": 2},
         ["size: required, but missing", "amount: expected integer, got boolean true", "amuont: unknown argument"],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("arguments", "expected"), WRONG.values(), ids=WRONG)
@@ -390,7 +396,8 @@ def test_unusual_text_arrives_unchanged():
 def test_text_and_object_arguments_are_checked_alike():
     got: list[Any] = []
     for made in twins(list[int], got):
-        for value in ([1], ["x"], "x", {}, [1.5]):
+        values: list[Any] = [[1], ["x"], "x", {}, [1.5]]
+        for value in values:
             as_object = call(made, {"x": value})
             as_text = call(made, json.dumps({"x": value}))
             assert as_object.is_error == as_text.is_error

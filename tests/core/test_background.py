@@ -222,17 +222,19 @@ async def test_a_listener_may_call_the_tool_again_when_it_completes():
     heard = Heard()
     runs = executor(going_on(work), heard=heard)
     tasks: list[Any] = []
+    done = asyncio.Event()
 
     def again(event: ToolCompleted) -> None:
         nonlocal count
         count += 1
         if count < 5:
             tasks.append(asyncio.ensure_future(runs.execute(ToolCall("goes_on"), SCOPE)))
+        else:
+            done.set()
 
     runs.activity.subscribe(again, ToolCompleted)
     await runs.execute(ToolCall("goes_on"), SCOPE)
-    while len(heard.of(ToolCompleted)) < 5:
-        await asyncio.sleep(0)
+    await asyncio.wait_for(done.wait(), 10)
     assert await runs.background.settled(5)
     assert len(heard.of(ToolCompleted)) == 5
 

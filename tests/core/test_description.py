@@ -62,8 +62,8 @@ def test_a_relative_file_lies_beside_the_module_that_defines_the_tool(tmp_path, 
     (tmp_path / "lying_beside.py").write_text(
         "from forge.core.tool import Tool, tool\n"
         "@tool(description_file='beside.txt')\n"
-        "def made() -> str:\n    'Embedded.'\n    return ''\n"
-        "class Made(Tool, description_file='beside.txt'):\n    'Embedded.'\n    def run(self) -> str:\n        return ''\n",
+        "def made() -> str:\n    'Embedded.'\n"
+        "class Made(Tool, description_file='beside.txt'):\n    'Embedded.'\n    def run(self) -> str: ...\n",
         encoding="utf-8",
     )
     spec = importlib.util.spec_from_file_location("lying_beside", tmp_path / "lying_beside.py")
@@ -103,17 +103,55 @@ def test_the_file_is_read_when_the_description_is_and_not_before(tmp_path):
     assert made.spec.description == "Late."
 
 
-@pytest.mark.parametrize(
-    "doc",
-    [
-        "First line.\n\n    More of it.\n\n    Args:\n        name: who to greet,\n            and why\n    Returns:\n        text",
-        "First line.\n\n    More of it.\n\n    Parameters\n    ----------\n    name : str\n        who to greet,\n        and why\n\n    Returns\n    -------\n    str",
-        "First line.\n\n    More of it.\n\n    :param name: who to greet,\n        and why\n    :type name: str\n    :returns: text",
-        "First line.\n\n    More of it.\n\n    :param str name: who to greet, and why",
-        "First line.\n\n    More of it.\n\n    Args:\n        name (str): who to greet, and why",
-    ],
-    ids=["google", "numpy", "sphinx", "sphinx with type", "google with type"],
-)
+GOOGLE = """First line.
+
+    More of it.
+
+    Args:
+        name: who to greet,
+            and why
+    Returns:
+        text
+    """
+GOOGLE_TYPED = """First line.
+
+    More of it.
+
+    Args:
+        name (str): who to greet, and why
+    """
+NUMPY = """First line.
+
+    More of it.
+
+    Parameters
+    ----------
+    name : str
+        who to greet,
+        and why
+
+    Returns
+    -------
+    str
+    """
+SPHINX = """First line.
+
+    More of it.
+
+    :param name: who to greet,
+        and why
+    :type name: str
+    :returns: text
+    """
+SPHINX_TYPED = """First line.
+
+    More of it.
+
+    :param str name: who to greet, and why
+    """
+
+
+@pytest.mark.parametrize("doc", [GOOGLE, GOOGLE_TYPED, NUMPY, SPHINX, SPHINX_TYPED])
 def test_docstrings_of_every_style_are_read(doc):
     def made(name: str) -> str:
         return name

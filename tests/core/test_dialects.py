@@ -74,7 +74,7 @@ def within(schema: Any):
 @pytest.mark.parametrize("made", [order, nothing, simple, raw(a={}, b={"type": "integer"})])
 def test_every_dialect_is_plain_json_with_name_and_description(made, dialect):
     definition = spelled(made, dialect)
-    shown = definition["function"] if "function" in definition else definition
+    shown = definition.get("function", definition)
     assert shown["name"] in ("order", "nothing", "simple", "raw")
     assert shown["description"]
     assert json.loads(json.dumps(definition, allow_nan=False)) == definition

@@ -244,5 +244,5 @@ def _wait(running) -> None:
     """Two signals that arrive as one would be one: give the first its chance."""
     try:
         running.wait(0.3)
-    except Exception:  # noqa: S110 - still running, as expected of the first of two
+    except Exception:
         pass

@@ -29,15 +29,31 @@ DONE = ToolResult.text("done")
 EVENTS = [
     (ToolStarted(CALL), "tool_call_start", {"call": WIRED}),
     (ToolOutput(CALL, "piece"), "tool_output_chunk", {"call": WIRED, "text": "piece"}),
-    (ToolProgress(CALL, "half", {"percent": 50}), "tool_progress", {"call": WIRED, "title": "half", "data": {"percent": 50}}),
-    (ToolFailed(CALL, "broken", "system_error"), "error", {"call": WIRED, "error": "broken", "error_type": "system_error"}),
+    (
+        ToolProgress(CALL, "half", {"percent": 50}),
+        "tool_progress",
+        {"call": WIRED, "title": "half", "data": {"percent": 50}},
+    ),
+    (
+        ToolFailed(CALL, "broken", "system_error"),
+        "error",
+        {"call": WIRED, "error": "broken", "error_type": "system_error"},
+    ),
     (ToolFinished(CALL, True, DONE), "tool_call_end", {"call": WIRED, "success": True}),
     (ToolCompleted(CALL, DONE), "tool_completed", {"call": WIRED}),
-    (PermissionAsked(CALL, "write", "a", "ask write"), "permission_asked", {"call": WIRED, "permission": "write", "target": "a", "rule": "ask write"}),
-    (PermissionAnswered(CALL, "once", "person"), "permission_answered", {"call": WIRED, "answer": "once", "by": "person"}),
+    (
+        PermissionAsked(CALL, "write", "a", "ask write"),
+        "permission_asked",
+        {"call": WIRED, "permission": "write", "target": "a", "rule": "ask write"},
+    ),
+    (
+        PermissionAnswered(CALL, "once", "person"),
+        "permission_answered",
+        {"call": WIRED, "answer": "once", "by": "person"},
+    ),
     (TextDelta("hello"), "text_delta", {"text": "hello"}),
     (TurnFinished(3, {"tokens": 5}), "turn_finished", {"turn": 3, "usage": {"tokens": 5}}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("event", "name", "expected"), EVENTS, ids=[row[1] for row in EVENTS])

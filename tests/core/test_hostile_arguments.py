@@ -218,7 +218,9 @@ def test_an_example_of_a_recursive_schema_ends():
     assert len(result.for_llm.encode()) < 2_048
 
 
-@pytest.mark.parametrize("name", ["", " ", "a___b", "日本語", "no such tool", "\ud800", "x" * 1_000_000, "../etc", "a\nb", "9", "__init__"])
+@pytest.mark.parametrize(
+    "name", ["", " ", "a___b", "日本語", "no such tool", "\ud800", "x" * 1_000_000, "../etc", "a\nb", "9", "__init__"]
+)
 def test_any_unknown_name_is_a_short_refusal(name):
     heard = Heard()
     runs = executor(TYPED, heard=heard)

@@ -318,5 +318,7 @@ def test_a_preview_never_grows_with_the_result():
 
 
 def test_a_result_is_shown_briefly_where_it_is_only_looked_at():
-    result = ToolResult(for_llm="x" * 1_000_000, data={"y": "y" * 1_000_000}, attachments=(Attachment("a/b", b"z" * 1_000_000),))
+    result = ToolResult(
+        for_llm="x" * 1_000_000, data={"y": "y" * 1_000_000}, attachments=(Attachment("a/b", b"z" * 1_000_000),)
+    )
     assert len(repr(result)) < 5_000

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal, NotRequired, Optional, Union
 from uuid import UUID
 
 import jsonschema_rs
 import pytest
 from annotated_types import Ge, Le, MaxLen, MinLen
 from pydantic import BaseModel, Field
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError
@@ -148,11 +148,21 @@ TYPES = [
         {"width": 3},
     ),
     (Annotated[str, "what to say"], {"type": "string", "description": "what to say"}, "a", "a"),
-    (Annotated[int, Field(ge=1, description="how many")], {"type": "integer", "minimum": 1, "description": "how many"}, 1, 1),
+    (
+        Annotated[int, Field(ge=1, description="how many")],
+        {"type": "integer", "minimum": 1, "description": "how many"},
+        1,
+        1,
+    ),
     (Annotated[int, Ge(1), Le(9)], {"type": "integer", "minimum": 1, "maximum": 9}, 9, 9),
     (Annotated[str, MinLen(2), MaxLen(3)], {"type": "string", "minLength": 2, "maxLength": 3}, "abc", "abc"),
-    (Annotated[list[str], "names", MinLen(1)], {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "names"}, ["a"], ["a"]),
-]  # fmt: skip
+    (
+        Annotated[list[str], "names", MinLen(1)],
+        {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "names"},
+        ["a"],
+        ["a"],
+    ),
+]
 
 
 @pytest.mark.parametrize(("annotation", "expected", "sent", "received"), TYPES, ids=[str(row[0])[:40] for row in TYPES])
@@ -161,7 +171,7 @@ def test_the_schema_of_a_type_is_right_and_its_value_arrives(annotation, expecte
     schema = made.spec.parameters
     assert resolved(schema["properties"]["x"], schema) == expected
     assert schema["required"] == ["x"]
-    assert jsonschema_rs.is_valid(schema, {"x": sent})
+    assert jsonschema_rs.is_valid(dict(schema), {"x": sent})
     for arguments in ({"x": sent}, json.dumps({"x": sent})):
         result = call(made, arguments)
         assert result.success, result.for_llm
@@ -178,7 +188,9 @@ def resolved(schema: Any, root: Any) -> Any:
     return [resolved(item, root) for item in schema] if isinstance(schema, list) else schema
 
 
-@pytest.mark.parametrize(("annotation", "sent"), [(row[0], row[2]) for row in TYPES], ids=[str(row[0])[:40] for row in TYPES])
+@pytest.mark.parametrize(
+    ("annotation", "sent"), [(row[0], row[2]) for row in TYPES], ids=[str(row[0])[:40] for row in TYPES]
+)
 def test_a_parameter_with_a_default_is_not_required(annotation, sent):
     made, got = taking(annotation, default=None)
     assert "required" not in made.spec.parameters
@@ -386,7 +398,7 @@ def test_a_type_without_json_form_names_the_tool():
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on both are the same to pydantic")
 def test_a_typed_dict_of_the_standard_library_says_what_to_write_instead():
     made, _ = taking(OldSize)
-    with pytest.raises(DefinitionError, match="^tool 'made': [^']*`typing_extensions.TypedDict`"):
+    with pytest.raises(DefinitionError, match=r"^tool 'made': [^']*`typing_extensions.TypedDict`"):
         ToolRegistry([made]).definitions()
 
 
@@ -395,7 +407,7 @@ def test_an_annotation_that_cannot_be_read_names_the_tool():
         """Take."""
         return ""
 
-    with pytest.raises(DefinitionError, match="tool 'made'.*NoSuchType.*module level"):
+    with pytest.raises(DefinitionError, match=r"tool 'made'.*NoSuchType.*module level"):
         ToolRegistry([made]).definitions()
     assert call(made, {"x": 1}).is_error
 

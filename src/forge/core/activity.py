@@ -138,7 +138,10 @@ class _Listener:
 
     def _call(self, event: Event) -> None:
         try:
-            self.handler(event)
+            awaited = self.handler(event)
+            if inspect.isawaitable(awaited):  # a plain function that returns a coroutine is async after all
+                self.is_async = True
+                self._start_task(awaited)
         except BaseException:  # a listener must never break the work it watches, SystemExit included
             log.exception("listener %r failed on %s", self.handler, event.type)
 
@@ -155,7 +158,7 @@ class _Listener:
 
         threading.Thread(target=work, name="forge-listener", daemon=True).start()
 
-    def _start_task(self) -> None:
+    def _start_task(self, first: Any = None) -> None:
         import asyncio  # heavy: only where an async handler exists
 
         if self.busy:
@@ -165,17 +168,24 @@ class _Listener:
         except RuntimeError:  # no loop yet: seen at the next event inside one
             return
         self.busy = True
-        self._task = loop.create_task(self._see_backlog())
+        self._task = loop.create_task(self._see_backlog(first))
 
-    async def _see_backlog(self) -> None:
+    async def _see_backlog(self, awaited: Any) -> None:
         try:
+            if awaited is not None:
+                await self._see(awaited)
             while self.backlog and self.active:
-                event = self.backlog.popleft()
-                try:
-                    await self.handler(event)  # type: ignore[misc]
-                except Exception:
-                    log.exception("listener %r failed on %s", self.handler, event.type)
-                except (SystemExit, KeyboardInterrupt):
-                    log.exception("listener %r tried to end the program on %s", self.handler, event.type)
+                await self._see(self.handler(self.backlog.popleft()))
         finally:
             self.busy = False
+
+    async def _see(self, awaited: Any) -> None:
+        import asyncio
+
+        try:
+            await awaited
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # the loop is closing
+            log.exception("listener %r failed", self.handler)

@@ -92,8 +92,13 @@ def read(text: str) -> dict[str, Any]:
 
 
 def unaliased(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments under their canonical names: an alias is as good as the name itself."""
-    return {aliases.get(key, key) if aliases.get(key) not in data else key: value for key, value in data.items()}
+    """The arguments under their canonical names: an alias is as good as the name itself, but not beside it."""
+    named = dict(data)
+    for key in data:
+        right = aliases.get(key)
+        if right is not None and right not in named:
+            named[right] = named.pop(key)
+    return named
 
 
 def hopeless(problems: list[Problem]) -> bool:
@@ -109,10 +114,15 @@ def hopeless(problems: list[Problem]) -> bool:
             missing = True
         elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default
             if branches is None:
-                branches = Counter(problem.path for problem in problems)
+                branches = _branches(problems)
             if branches[problem.path] == 1:  # in a union another branch may still be mended
                 return True
     return missing and not unknown
+
+
+def _branches(problems: list[Problem]) -> Counter[Path]:
+    """How many problems speak of a place or of something inside it: of a union, every branch that was tried."""
+    return Counter(problem.path[:end] for problem in problems for end in range(1, len(problem.path) + 1))
 
 
 def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema) -> Any:
@@ -282,10 +292,14 @@ def _parsed(text: str, opening: str) -> Any:
 
 def _merged(problems: list[Problem]) -> list[Problem]:
     """Type problems of one place become one: a union reports every branch it tried."""
-    if len({problem.path for problem in problems}) == len(problems):
+    if all(len(problem.path) == 1 for problem in problems) and len({p.path for p in problems}) == len(problems):
         return problems
+    branches = _branches(problems)
+    counted = Counter(problem.path for problem in problems)
     by_path: dict[tuple[Path, str], Problem] = {}
     for problem in problems:
+        if problem.kind == "type" and branches[problem.path] > counted[problem.path]:
+            continue  # another branch of the union got further: what it says is more to the point
         key = (problem.path, problem.kind or problem.message)
         known = by_path.get(key)
         if known and known.kind == "type" and problem.expected not in known.expected.split(" or "):

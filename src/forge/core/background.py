@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from forge.core.context import ToolContext, Work
+from forge.core.deadline import Until
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
+from forge.core.threads import home_loop
 
 log = logging.getLogger("forge.tools")
 
@@ -30,7 +32,11 @@ class BackgroundWork:
         if not callable(work) and not inspect.isawaitable(work):
             raise TypeError(f"background({work!r}): pass a coroutine, or a function that returns one")
         log.info("%s goes on in the background", ctx.call.name)
-        self._keep(self._until_done(ctx, work))
+        loop = home_loop()
+        if loop is _running():
+            self._keep(self._until_done(ctx, work))
+        else:  # from the thread of a plain tool
+            loop.call_soon_threadsafe(lambda: self._keep(self._until_done(ctx, work)))
 
     def completion(self, ctx: ToolContext) -> Completion:
         return Completion(self, ctx)
@@ -47,13 +53,14 @@ class BackgroundWork:
         for task in tuple(self._tasks):
             task.cancel()
 
-    def complete(self, ctx: ToolContext, result: ToolResult) -> None:
+    def complete(self, ctx: ToolContext, value: object) -> None:
+        result = self._failed(ctx, value) if isinstance(value, BaseException) else ToolResult.of(value)
         self._keep(self._finish(ctx, result))
 
     async def _until_done(self, ctx: ToolContext, work: Work) -> None:
         complete = Completion(self, ctx)
         try:
-            complete(await (work() if callable(work) else work))
+            complete(await Until(_awaited(work), None))  # cancelled, it has its grace and no more
         except asyncio.CancelledError:
             complete(self._failed(ctx, ToolError("its background work was cancelled", ErrorKind.CANCELLED)))
             raise
@@ -66,13 +73,24 @@ class BackgroundWork:
         task.add_done_callback(self._tasks.discard)
 
 
+async def _awaited(work: Work) -> object:
+    return await (work() if callable(work) else work)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 class Completion:
     """The one end of a call's background work, from whatever thread it is told; later ones are ignored."""
 
     def __init__(self, owner: BackgroundWork, ctx: ToolContext) -> None:
         self._owner = owner
         self._ctx = ctx
-        self._loop = asyncio.get_running_loop()
+        self._loop = home_loop()
         self._done = False
         self._lock = threading.Lock()
 
@@ -82,8 +100,7 @@ class Completion:
                 log.debug("%s completed more than once; only the first counts", self._ctx.call.name)
                 return
             self._done = True
-        result = ToolResult.of(value)
         try:
-            self._loop.call_soon_threadsafe(self._owner.complete, self._ctx, result)
+            self._loop.call_soon_threadsafe(self._owner.complete, self._ctx, value)
         except RuntimeError:
             log.warning("%s completed after its event loop was closed; its result is lost", self._ctx.call.name)

@@ -24,7 +24,19 @@ class Until(Generic[T]):
     for a cancellation from outside too, which is always passed on.
     """
 
-    __slots__ = ("abandoned", "coroutine", "ending", "grace", "ours", "seconds", "task", "timer", "waited")
+    __slots__ = (
+        "abandoned",
+        "arrived",
+        "coroutine",
+        "end",
+        "ending",
+        "grace",
+        "ours",
+        "seconds",
+        "task",
+        "timer",
+        "waited",
+    )
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, T], seconds: float | None, grace: float = GRACE, *, waited: Any = NEW
@@ -34,8 +46,10 @@ class Until(Generic[T]):
         self.seconds = seconds
         self.grace = grace
         self.ours = 0  # how often our timer cancelled the task, to be taken back
+        self.arrived = 0  # cancellations of others that were counted when the latest of them arrived
         self.ending = False  # the coroutine was told to stop and has its grace
         self.abandoned = False  # the grace is over
+        self.end: float | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[Any] | None = None
 
@@ -51,11 +65,11 @@ class Until(Generic[T]):
         loop = asyncio.get_running_loop()
         task = self.task = asyncio.current_task(loop)
         assert task is not None
-        before = task.cancelling()
-        end = None if self.seconds is None else loop.time() + self.seconds
-        if end is not None:
-            self.timer = loop.call_at(end, self._expire)
+        if self.seconds is not None:
+            self.end = loop.time() + self.seconds
+            self.timer = loop.call_at(self.end, self._expire)
         send, throw = self.coroutine.send, self.coroutine.throw
+        fired = 0  # how many of our own cancellations were seen
         try:
             while True:
                 try:
@@ -63,21 +77,21 @@ class Until(Generic[T]):
                 except asyncio.CancelledError as error:
                     if self.abandoned:
                         raise
-                    if not self.ending:  # from outside, or a timeout inside the coroutine: after the grace we know
-                        self._rearm(loop.time() + self.grace, ending=True)
-                    waited = throw(error)
-                    if not self.ours and task.cancelling() <= before:  # it was a timeout inside, and is dealt with
-                        self._rearm(end, ending=False)
+                    if fired < self.ours:
+                        fired = self.ours
+                        waited = throw(error)
+                    else:
+                        waited = self._pass_on(error, task)
                 except BaseException as error:  # GeneratorExit when we are closed ourselves
                     waited = throw(error)
                 else:
                     waited = send(sent)
         except StopIteration as stop:
-            if task.cancelling() - before > self.ours:
+            if self._is_cancelled(task):
                 raise asyncio.CancelledError from None  # swallowed there, but it was meant for all of us
             return stop.value  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            if self.ours and task.cancelling() - before == self.ours:
+            if self.ours and not self._is_cancelled(task):
                 raise DeadlinePassed from None
             raise
         finally:
@@ -87,6 +101,21 @@ class Until(Generic[T]):
                 task.uncancel()
             self._close()
 
+    def _pass_on(self, error: asyncio.CancelledError, task: asyncio.Task[Any]) -> Any:
+        """A cancellation from outside, or from a timeout or task group inside: after the grace we know."""
+        self.arrived = task.cancelling() - self.ours
+        if not self.ending:
+            self._rearm(asyncio.get_running_loop().time() + self.grace, ending=True)
+        of_a_group = _comes_from_a_group(self.coroutine)
+        waited = self.coroutine.throw(error)
+        if of_a_group and self._is_cancelled(task):
+            task.uncancel()  # before Python 3.13 a group that dealt with it forgets to
+        return waited
+
+    def _is_cancelled(self, task: asyncio.Task[Any]) -> bool:
+        """Whether somebody else cancelled the task, and nobody inside took it back."""
+        return self.arrived > 0 and task.cancelling() - self.ours >= self.arrived
+
     def _rearm(self, at: float | None, *, ending: bool) -> None:
         self.ending = ending
         if self.timer is not None:
@@ -95,6 +124,9 @@ class Until(Generic[T]):
 
     def _expire(self) -> None:
         assert self.task is not None
+        if self.ending and not self.ours and not self._is_cancelled(self.task):
+            self._rearm(self.end, ending=False)  # it was a timeout inside, and is dealt with
+            return
         if self.ending:
             self.abandoned = True
         else:
@@ -107,3 +139,14 @@ class Until(Generic[T]):
             self.coroutine.close()
         except BaseException:  # noqa: S110 - it refuses even that; nothing more can be done from outside
             pass
+
+
+def _comes_from_a_group(coroutine: Any) -> bool:
+    """Whether the coroutine waits for a task group that cancelled it because one of its tasks failed."""
+    leaving = getattr(asyncio.TaskGroup, "_aexit", asyncio.TaskGroup.__aexit__).__code__
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is not None and frame.f_code is leaving:
+            return bool(getattr(frame.f_locals.get("self"), "_parent_cancel_requested", False))
+        coroutine = getattr(coroutine, "cr_await", None)
+    return False

@@ -101,6 +101,7 @@ class PermissionAsked(Event):
     permission: str
     target: str
     rule: str = ""
+    others: tuple[tuple[str, str], ...] = ()  # further permissions and targets of the same question
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _masked(value: Any, mask: Callable[[Any], Any]) -> Any:
 
 def _on_the_wire(value: Any) -> Any:
     if isinstance(value, ToolCall):
-        return {"id": value.id, "name": value.name, "arguments": plain(value.arguments)}
+        return {"id": sendable(value.id), "name": sendable(value.name), "arguments": plain(value.arguments)}
     if isinstance(value, ToolResult):
         return value.to_dict()
     return sendable(value) if isinstance(value, str) else plain(value)

@@ -76,7 +76,7 @@ class ToolExecutor:
         started = self._started(ctx) if watched else 0.0
         try:
             if entry.late:
-                await entry[0].ready()
+                entry = await self._initialised(ctx)
             arguments = ctx.arguments = entry[0].parse(call.arguments)
             result = await entry[1](ctx)
             if type(arguments) is Mended:
@@ -119,6 +119,14 @@ class ToolExecutor:
         """Forget everything steps remember of a session: repeats, loops, files, limits."""
         for step in self.steps:
             getattr(step, "clear_state", _nothing)(session_id)
+
+    async def _initialised(self, ctx: ToolContext) -> _Entry:
+        """A tool that is built late is composed again: only now is known what it needs."""
+        await self.registry.find(ctx.call.name).ready()
+        self._entries.pop(ctx.call.name, None)
+        entry = self._entry(ctx.call.name)
+        ctx.tool, ctx.spec = entry.tool, entry.tool.spec
+        return entry
 
     def _started(self, ctx: ToolContext) -> float:
         if self._loop is not asyncio.get_running_loop():
@@ -172,7 +180,7 @@ class ToolExecutor:
                 run = _around(step, run)
                 if getattr(step, "screens", False):
                     screen = _around(step, screen)
-        entry = _Entry(tool, run, screen, type(tool).ready is not Tool.ready)
+        entry = _Entry(tool, run, screen, not tool.is_ready)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
         return entry
@@ -260,10 +268,14 @@ def _failed(ctx: ToolContext, error: BaseException) -> ToolResult:
 def _raised_by_code(error: BaseException) -> bool:
     """Whether a `raise` statement is at the origin; a signal interrupts whatever instruction was running."""
     import dis  # only when it happens
+    import signal
 
     trace = error.__traceback__
+    handler = getattr(signal.getsignal(signal.SIGINT), "__code__", None)  # a program's own may raise, too
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
+        if trace.tb_frame.f_code is handler:
+            return False
     if trace is None:
         return True
     return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import number, plain, sendable, text_of
+from forge.core.plain import brief, number, plain, sendable, text_of
 
 
 PREVIEW = 500  # characters of a line in a preview
@@ -37,7 +37,7 @@ class Failure:
         return f"{self.message}\n{self.suggestion}" if self.suggestion else self.message
 
 
-@dataclass(slots=True, init=False)
+@dataclass(slots=True, init=False, repr=False)
 class ToolResult:
     """The only thing an execution returns. Treat it as frozen: the methods here return changed copies.
 
@@ -73,6 +73,14 @@ class ToolResult:
         self.attachments = attachments
         self.failure = failure
         self.pending = pending
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in ("for_llm", "for_user", "title", "data")}
+        flags = [name for name in ("silent", "pending") if getattr(self, name)]
+        failure = [f"failure={self.failure.kind}: {brief(self.failure.message)}"] if self.failure else []
+        attached = [f"{len(self.attachments)} attachments"] if self.attachments else []
+        texts = [f"{name}={brief(value)}" for name, value in shown.items() if value]
+        return f"ToolResult({', '.join([*texts, *flags, *attached, *failure])})"
 
     @property
     def is_error(self) -> bool:

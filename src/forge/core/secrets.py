@@ -19,7 +19,7 @@ _LOOKS_SECRET = re.compile(
     | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                           # AWS
     | \bAIza[\w-]{30,}                                        # Google
     | \beyJ[\w-]{8,512}\.eyJ[\w-]{8,}\.[\w-]{8,}                 # a JWT
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[\s\S]{0,8192}?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[^-]{0,8192}+(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----)?
     | (?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)             # user:password@ in a URL
     | (?i:\bbearer\s+)[\w.~+/=-]{16,}
     | (?i:\b(?:api[_-]?key|secret|token|passw(?:or)?d|authorization)\b["']?\s{0,3}[=:]\s{0,3}["']?)[^\s"',;&]{8,512}

@@ -22,6 +22,20 @@ _idle = 0
 _alive = 0
 
 
+_here = threading.local()
+
+
+def home_loop() -> asyncio.AbstractEventLoop:
+    """The loop that is running, or the one that a tool's thread works for."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        loop: asyncio.AbstractEventLoop | None = getattr(_here, "loop", None)
+        if loop is None:
+            raise
+        return loop
+
+
 async def in_thread(function: Callable[[], Any]) -> Any:
     """Run a plain function beside the event loop and return its value; raises whatever it raised."""
     loop = asyncio.get_running_loop()
@@ -81,6 +95,7 @@ def _run(
     future: asyncio.Future[Any],
 ) -> None:
     outcome: tuple[Any, BaseException | None]
+    _here.loop = loop
     try:
         outcome = (context.run(function), None)
     except BaseException as error:  # SystemExit and friends end the call, not the program

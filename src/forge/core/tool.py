@@ -73,6 +73,8 @@ class Tool:
         self.__dict__["invoke"] = runner
         return await runner(arguments, ctx)
 
+    is_ready = True  # False: `ready` must be awaited before the spec is complete
+
     async def ready(self) -> None:
         """Whatever must be awaited before the spec is complete."""
 
@@ -154,6 +156,10 @@ class DeferredTool(Tool):
             else:
                 await _next_turn()
 
+    @property
+    def is_ready(self) -> bool:  # type: ignore[override]
+        return self._made is not None
+
     def reset(self) -> None:
         self._made = None
         self.spec = self.spec.changed(
@@ -181,11 +187,8 @@ class DeferredTool(Tool):
     def _take(self, value: Any) -> None:
         named = cast(ToolOptions, {**self._traits, "name": self.spec.name})
         made = value if isinstance(value, Tool) else FunctionTool(value, named)
-        if more := made.spec.permissions - self.spec.permissions:
-            raise DefinitionError(
-                f"tool {self.spec.name!r} was declared without {', '.join(sorted(more))}, which its definition needs; "
-                "declare the permissions in Tool.define(...)"
-            )
+        needs = made.spec.permissions | self.spec.permissions  # it may need more than was declared, never less
+        self.spec = self.spec.changed(permissions=needs, target=self.spec.target or made.spec.target)
         self._made = made
 
 
