@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from itertools import cycle
 from typing import Any
 
-from benchmarks.timing import Measure, per_await, per_call, side_by_side_async
 from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 
+from benchmarks.timing import Measure, per_await, per_call, side_by_side_async
 from forge import Scope, ToolCall, rules, tool
 from forge.pipeline import standard_executor
 
@@ -114,4 +114,3 @@ async def _invalid() -> tuple[float, float]:
         return per_call(bare, CALLS // 3)
 
     return await side_by_side_async(measured_floor, _times(ours, CALLS // 3))
-

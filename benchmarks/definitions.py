@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, Optional
 
-from benchmarks.timing import Measure, per_call, side_by_side
 from pydantic import TypeAdapter, create_model
 
+from benchmarks.timing import Measure, per_call, side_by_side
 from forge import Tool, ToolRegistry, tool
 
 

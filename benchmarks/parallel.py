@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.timing import Measure, wall
-
 from forge import Scope, ToolCall, rules, tool
 from forge.pipeline import standard_executor
 
@@ -60,6 +59,10 @@ async def _compared(floor: Callable[[], Awaitable[None]], ours: Callable[[], Awa
 
 async def measures() -> list[Measure]:
     return [
-        Measure("100 async tools of 10 ms at once", "asyncio.sleep", *await _compared(bare_naps, naps("nap")), "ms", 1.3),
-        Measure("100 plain tools of 10 ms at once", "threads", *await _compared(bare_threads, naps("plain_nap")), "ms", 1.5),
+        Measure(
+            "100 async tools of 10 ms at once", "asyncio.sleep", *await _compared(bare_naps, naps("nap")), "ms", 1.3
+        ),
+        Measure(
+            "100 plain tools of 10 ms at once", "threads", *await _compared(bare_threads, naps("plain_nap")), "ms", 1.5
+        ),
     ]

@@ -3,8 +3,19 @@
 import asyncio
 import time
 
-from forge import Next, PolicyGate, Scope, ToolCall, ToolContext, ToolExecutor, ToolRegistry, ToolResult, rules
-from forge import standard_steps, tool
+from forge import (
+    Next,
+    PolicyGate,
+    Scope,
+    ToolCall,
+    ToolContext,
+    ToolExecutor,
+    ToolRegistry,
+    ToolResult,
+    rules,
+    standard_steps,
+    tool,
+)
 
 
 @tool

@@ -3,7 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from forge import Scope, ToolCall, ToolCompleted, ToolContext, ToolOutput, ToolProgress, ToolResult, standard_executor, tool
+from forge import (
+    Scope,
+    ToolCall,
+    ToolCompleted,
+    ToolContext,
+    ToolOutput,
+    ToolProgress,
+    ToolResult,
+    standard_executor,
+    tool,
+)
 
 
 @tool

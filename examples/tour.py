@@ -4,8 +4,19 @@ import asyncio
 import sys
 from typing import Any
 
-from forge import Answer, PermissionRequest, Rate, Scope, ToolCall, ToolExecutor, ToolRegistry
-from forge import register_all, rules, standard_executor, tool
+from forge import (
+    Answer,
+    PermissionRequest,
+    Rate,
+    Scope,
+    ToolCall,
+    ToolExecutor,
+    ToolRegistry,
+    register_all,
+    rules,
+    standard_executor,
+    tool,
+)
 
 COLOUR = sys.stdout.isatty()
 
@@ -59,7 +70,8 @@ async def main() -> None:
         for name, arguments in calls:
             await show(executor, name, arguments)
         print()
-    print("That was the executor every agent's call goes through. Try it: forge tool call math_calculate '{\"expression\": \"2^64\"}'")
+    print("That was the executor every agent's call goes through. Try it yourself:")
+    print("""  .venv/bin/forge tool call math_calculate '{"expression": "2^64"}'""")
 
 
 TOUR: list[tuple[str, list[tuple[str, dict[str, Any] | str]]]] = [

@@ -1,4 +1,4 @@
-"""Writes the table of built-in tools into the README: `make readme`; with `--check`, only says whether it is current."""
+"""Writes the table of built-in tools into the README (`make readme`); with `--check` it only compares."""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +12,11 @@ import forge
 
 PUBLIC = """
     ActivityStream Answer Approver Attachment Category Decision DefinitionError DuplicateToolError ErrorKind Event
-    Failure Message ModelRequest Next Permission PermissionAnswered PermissionAsked PermissionRequest Policy PolicyGate
-    Provider Rate Ruling Scope Secrets Step TextDelta Tool ToolCall ToolCompleted ToolContext ToolError ToolExecutor
-    ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource ToolSpec ToolStarted TurnFinished
-    audit_log layered load_rules nobody register_all rules standard_steps tool toolset
-    unanswered_calls
+    Failure Message ModelRequest Next Permission PermissionAnswered PermissionAsked PermissionRequest Policy
+    PolicyError PolicyGate Provider Rate Ruling Scope Secrets Step TextDelta Tool ToolCall ToolCompleted ToolContext
+    ToolError ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource
+    ToolSpec ToolStarted TurnFinished approve_all audit_log dry_run layered load_rules nobody record register_all
+    replay rules standard_executor standard_steps tool toolset unanswered_calls
 """.split()
 
 
@@ -41,3 +43,13 @@ def test_every_public_class_and_function_says_what_it_is_for():
         and not getattr(forge, name).__doc__
     ]
     assert not silent
+
+
+def test_type_checkers_see_the_same_names():
+    """The lazy table, and the imports that only a type checker follows, are one list written twice."""
+    tree = ast.parse(Path(forge.__file__).read_text(encoding="utf-8"))
+    [seen] = [node for node in tree.body if isinstance(node, ast.If)]
+    imported = {
+        (node.module, alias.name) for node in seen.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert imported == {(module, name) for module, names in forge._HOME.items() for name in names}

@@ -1,5 +1,7 @@
 """Tools for language-model agents. Everything a user needs is importable from here, and loaded when it is used."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +31,20 @@ _HOME = {
     "forge.core.spec": ("Category", "Permission", "Rate", "ToolSpec"),
     "forge.core.tool": ("Tool", "tool", "toolset"),
     "forge.listeners.audit": ("audit_log",),
-    "forge.permissions.gate": ("Answer", "Approver", "PolicyGate", "nobody"),
-    "forge.permissions.policy": ("Decision", "PermissionRequest", "Policy", "Ruling", "layered", "load_rules", "rules"),
-    "forge.pipeline": ("standard_steps",),
+    "forge.permissions.gate": ("Answer", "Approver", "PolicyGate", "approve_all", "nobody"),
+    "forge.permissions.policy": (
+        "Decision",
+        "PermissionRequest",
+        "Policy",
+        "PolicyError",
+        "Ruling",
+        "layered",
+        "load_rules",
+        "rules",
+    ),
+    "forge.pipeline": ("standard_executor", "standard_steps"),
+    "forge.pipeline.dry_run": ("dry_run",),
+    "forge.pipeline.record": ("record", "replay"),
     "forge.tools": ("register_all",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
@@ -52,7 +65,181 @@ def __dir__() -> list[str]:
     return [*globals(), *__all__]
 
 
-if TYPE_CHECKING:  # for editors and type checkers, which do not run `__getattr__`
-    from forge.core.activity import ActivityStream as ActivityStream
-    from forge.core.context import Scope as Scope
-    from forge.core.context import ToolContext as ToolContext
+if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal to the table above
+    from forge.core.activity import (
+        ActivityStream as ActivityStream,
+    )
+    from forge.core.context import (
+        Scope as Scope,
+    )
+    from forge.core.context import (
+        ToolContext as ToolContext,
+    )
+    from forge.core.errors import (
+        DefinitionError as DefinitionError,
+    )
+    from forge.core.errors import (
+        DuplicateToolError as DuplicateToolError,
+    )
+    from forge.core.errors import (
+        ErrorKind as ErrorKind,
+    )
+    from forge.core.errors import (
+        ToolError as ToolError,
+    )
+    from forge.core.events import (
+        Event as Event,
+    )
+    from forge.core.events import (
+        PermissionAnswered as PermissionAnswered,
+    )
+    from forge.core.events import (
+        PermissionAsked as PermissionAsked,
+    )
+    from forge.core.events import (
+        TextDelta as TextDelta,
+    )
+    from forge.core.events import (
+        ToolCompleted as ToolCompleted,
+    )
+    from forge.core.events import (
+        ToolFailed as ToolFailed,
+    )
+    from forge.core.events import (
+        ToolFinished as ToolFinished,
+    )
+    from forge.core.events import (
+        ToolOutput as ToolOutput,
+    )
+    from forge.core.events import (
+        ToolProgress as ToolProgress,
+    )
+    from forge.core.events import (
+        ToolStarted as ToolStarted,
+    )
+    from forge.core.events import (
+        TurnFinished as TurnFinished,
+    )
+    from forge.core.executor import (
+        Next as Next,
+    )
+    from forge.core.executor import (
+        Step as Step,
+    )
+    from forge.core.executor import (
+        ToolExecutor as ToolExecutor,
+    )
+    from forge.core.messages import (
+        Message as Message,
+    )
+    from forge.core.messages import (
+        ToolCall as ToolCall,
+    )
+    from forge.core.messages import (
+        unanswered_calls as unanswered_calls,
+    )
+    from forge.core.provider import (
+        ModelRequest as ModelRequest,
+    )
+    from forge.core.provider import (
+        Provider as Provider,
+    )
+    from forge.core.registry import (
+        ToolRegistry as ToolRegistry,
+    )
+    from forge.core.registry import (
+        ToolSource as ToolSource,
+    )
+    from forge.core.result import (
+        Attachment as Attachment,
+    )
+    from forge.core.result import (
+        Failure as Failure,
+    )
+    from forge.core.result import (
+        ToolResult as ToolResult,
+    )
+    from forge.core.secrets import (
+        Secrets as Secrets,
+    )
+    from forge.core.spec import (
+        Category as Category,
+    )
+    from forge.core.spec import (
+        Permission as Permission,
+    )
+    from forge.core.spec import (
+        Rate as Rate,
+    )
+    from forge.core.spec import (
+        ToolSpec as ToolSpec,
+    )
+    from forge.core.tool import (
+        Tool as Tool,
+    )
+    from forge.core.tool import (
+        tool as tool,
+    )
+    from forge.core.tool import (
+        toolset as toolset,
+    )
+    from forge.listeners.audit import (
+        audit_log as audit_log,
+    )
+    from forge.permissions.gate import (
+        Answer as Answer,
+    )
+    from forge.permissions.gate import (
+        Approver as Approver,
+    )
+    from forge.permissions.gate import (
+        PolicyGate as PolicyGate,
+    )
+    from forge.permissions.gate import (
+        approve_all as approve_all,
+    )
+    from forge.permissions.gate import (
+        nobody as nobody,
+    )
+    from forge.permissions.policy import (
+        Decision as Decision,
+    )
+    from forge.permissions.policy import (
+        PermissionRequest as PermissionRequest,
+    )
+    from forge.permissions.policy import (
+        Policy as Policy,
+    )
+    from forge.permissions.policy import (
+        PolicyError as PolicyError,
+    )
+    from forge.permissions.policy import (
+        Ruling as Ruling,
+    )
+    from forge.permissions.policy import (
+        layered as layered,
+    )
+    from forge.permissions.policy import (
+        load_rules as load_rules,
+    )
+    from forge.permissions.policy import (
+        rules as rules,
+    )
+    from forge.pipeline import (
+        standard_executor as standard_executor,
+    )
+    from forge.pipeline import (
+        standard_steps as standard_steps,
+    )
+    from forge.pipeline.dry_run import (
+        dry_run as dry_run,
+    )
+    from forge.pipeline.record import (
+        record as record,
+    )
+    from forge.pipeline.record import (
+        replay as replay,
+    )
+    from forge.tools import (
+        register_all as register_all,
+    )

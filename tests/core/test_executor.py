@@ -450,7 +450,8 @@ async def test_cancelling_a_turn_ends_all_its_calls():
 
     heard = Heard()
     runs = executor(waits, heard=heard)
-    turn = asyncio.create_task(runs.execute_all([ToolCall("waits") for _ in range(5)], SCOPE))
+    calls = [ToolCall("waits") for _ in range(5)]
+    turn = asyncio.create_task(runs.execute_all(calls, SCOPE))
     for _ in range(5):
         await entered.acquire()
     turn.cancel()

@@ -4,9 +4,9 @@ import asyncio
 from itertools import count
 
 import pytest
+
 from forge import Scope, ToolCall, tool
 from forge.pipeline.break_loops import break_loops
-
 from tests.pipeline.calling import executor_of
 
 

@@ -4,12 +4,12 @@ import asyncio
 import json
 
 import pytest
+
 from forge import Category, Scope, ToolCall, ToolError, tool
 from forge.pipeline.dry_run import dry_run
 from forge.pipeline.record import record, replay
 from forge.pipeline.track_files import track_files
 from forge.workspace.seen import FileLedger
-
 from tests.pipeline.calling import call_once, executor_of
 
 
@@ -69,7 +69,7 @@ def test_a_new_file_needs_no_read_and_links_are_the_same_file(files):
 
 
 def test_another_session_has_seen_nothing_and_clear_state_forgets(files):
-    folder, call, executor, ledger = files
+    _, call, executor, ledger = files
     call("write", path="a.txt", content="1")
     assert ledger.files("s")
     assert call("write", session="t", path="a.txt", content="2").is_error
@@ -152,5 +152,4 @@ def test_a_span_carries_the_genai_names():
     call_once(fails, trace())
     [span] = exporter.get_finished_spans()
     assert span.name == "execute_tool fails"
-    assert span.attributes["gen_ai.tool.name"] == "fails"
-    assert span.attributes["error.type"] == "user_error"
+    assert {**(span.attributes or {})}.items() >= {"gen_ai.tool.name": "fails", "error.type": "user_error"}.items()

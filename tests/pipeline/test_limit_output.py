@@ -4,9 +4,9 @@ import os
 from base64 import b64encode
 
 import pytest
+
 from forge import ToolResult, tool
 from forge.pipeline.limit_output import MAX_BYTES, fitted, limit_output
-
 from tests.pipeline.calling import call_once
 
 

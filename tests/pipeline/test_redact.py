@@ -38,7 +38,11 @@ def run(secrets, *calls, path=None):
 def test_a_registered_secret_is_masked_everywhere(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     log = tmp_path / "audit.ndjson"
-    calls = [ToolCall("leak", {"text": SECRET}), ToolCall("leak", {"text": SECRET, "fail": True}), ToolCall("leak", {"x": SECRET})]
+    calls = [
+        ToolCall("leak", {"text": SECRET}),
+        ToolCall("leak", {"text": SECRET, "fail": True}),
+        ToolCall("leak", {"x": SECRET}),
+    ]
     results, events = run(Secrets([SECRET]), *calls, path=log)
     wire = json.dumps([result.to_dict() for result in results])
     for seen in (wire, events, log.read_text(), caplog.text):

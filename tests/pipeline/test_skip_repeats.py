@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
+
 from forge import Scope, ToolCall, ToolError, tool
 from forge.pipeline.skip_repeats import skip_repeats
-
 from tests.pipeline.calling import executor_of
 
 
@@ -51,7 +51,7 @@ def test_key_order_does_not_matter_but_list_order_does(world):
 
 
 def test_in_a_later_turn_it_runs_with_a_warning(world):
-    executor, runs = world
+    executor, _ = world
     call(executor, path="a")
     call(executor, turn="t2", path="b")
     again = call(executor, turn="t3", path="a")
@@ -67,7 +67,7 @@ def test_only_calls_that_succeeded_count(world):
 
 
 def test_after_a_write_reading_again_is_not_a_repeat(world):
-    executor, runs = world
+    executor, _ = world
     call(executor, path="a")
     call(executor, "write", path="a")
     assert call(executor, path="a").for_llm == "content of a"
@@ -87,11 +87,11 @@ def test_the_same_call_side_by_side_runs_once(world):
 
     results = asyncio.run(main())
     assert runs == ["a"]
-    assert sum("content of a" == result.for_llm for result in results) == 1
+    assert sum(result.for_llm == "content of a" for result in results) == 1
 
 
 def test_clear_turn_lets_it_run_again(world):
-    executor, runs = world
+    executor, _ = world
     call(executor, path="a")
     executor.clear_turn("local")
     assert call(executor, path="a").for_llm == "content of a"

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+
 from forge import Rate, Scope, ToolCall, ToolContext, ToolError, ToolProgress, tool
 from forge.pipeline.isolate import isolate
 from forge.pipeline.limit_rate import limit_rate
 from forge.pipeline.limit_time import limit_time
 from forge.pipeline.retry import retry
-
 from tests.pipeline.calling import call_once, events_of, executor_of
 
 

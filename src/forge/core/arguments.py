@@ -23,7 +23,10 @@ LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example s
 Path = tuple[str | int, ...]
 _JSON_TYPES = {
     type(None): "null",
-    **{bool: "boolean", int: "integer", float: "number", str: "string"},
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
     **dict.fromkeys((list, tuple, set, frozenset), "array"),
 }
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")

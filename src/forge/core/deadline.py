@@ -32,6 +32,7 @@ class Until(Generic[T]):
         "ending",
         "grace",
         "ours",
+        "patience",
         "seconds",
         "task",
         "timer",
@@ -50,6 +51,7 @@ class Until(Generic[T]):
         self.ending = False  # the coroutine was told to stop and has its grace
         self.abandoned = False  # the grace is over
         self.end: float | None = None
+        self.patience = 0.0  # when the grace after a cancellation from elsewhere is over
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[Any] | None = None
 
@@ -105,7 +107,8 @@ class Until(Generic[T]):
         """A cancellation from outside, or from a timeout or task group inside: after the grace we know."""
         self.arrived = task.cancelling() - self.ours
         if not self.ending:
-            self._rearm(asyncio.get_running_loop().time() + self.grace, ending=True)
+            self.patience = asyncio.get_running_loop().time() + self.grace
+            self._rearm(self.patience if self.end is None else min(self.patience, self.end), ending=True)
         of_a_group = _comes_from_a_group(self.coroutine)
         waited = self.coroutine.throw(error)
         if of_a_group and self._is_cancelled(task):
@@ -126,6 +129,9 @@ class Until(Generic[T]):
         assert self.task is not None
         if self.ending and not self.ours and not self._is_cancelled(self.task):
             self._rearm(self.end, ending=False)  # it was a timeout inside, and is dealt with
+            return
+        if self.ending and not self.ours and asyncio.get_running_loop().time() < self.patience:
+            self._rearm(self.patience, ending=True)  # the deadline is here, but it is ending already
             return
         if self.ending:
             self.abandoned = True

@@ -10,7 +10,6 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import brief, number, plain, sendable, text_of
 
-
 PREVIEW = 500  # characters of a line in a preview
 
 

@@ -20,9 +20,9 @@ from forge.core.arguments import (
     unaliased,
 )
 from forge.core.description import documented_parameters
+from forge.core.errors import DefinitionError
 from forge.core.example import example
 from forge.core.plain import plain
-from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 
 _problem = Problem._make  # half the price of calling the class

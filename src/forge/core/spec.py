@@ -104,7 +104,7 @@ class _Late(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ToolSpec:
-    """A tool as others see it. `description` and `parameters` may be given as functions: they cost nothing until read."""
+    """A tool as others see it. `description` and `parameters` may be functions, called when they are first read."""
 
     name: str
     description: _Late[str] = _Late()

@@ -1,0 +1,49 @@
+"""The examples and the README's code run, and the README's table is what the command writes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXPECTED = {
+    "quickstart.py": ["ok  6", "ok  web is live in eu", "not on a Friday", "denied", 'did you mean "text"'],
+    "streaming.py": ["output: 2", "progress: 1 to go", "2 1 0", "Indexing has started.", "completed: indexed 42 files"],
+    "own_step.py": ["Hello, Ada! measured"],
+    "tour.py": [
+        "316912650057057350374175801344",
+        "mended: Count → count",
+        "a person is asked",
+        "timed out after 0.2 s",
+    ],
+}
+
+
+def run(*command: str) -> str:
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_says_what_it_should(example):
+    output = run(str(example))
+    for words in EXPECTED[example.name]:
+        assert words in output
+
+
+def test_the_readme_code_runs(tmp_path):
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert code
+    for number, block in enumerate(code):
+        (tmp_path / f"{number}.py").write_text(block, encoding="utf-8")
+        output = run(str(tmp_path / f"{number}.py"))
+        assert "web is live" in output
+        assert "Example: word_count" in output
+
+
+def test_the_table_of_tools_is_current():
+    run("scripts/readme.py", "--check")
