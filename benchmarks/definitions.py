@@ -42,14 +42,14 @@ search_files.__annotations__ = {  # evaluated, as in a module without the future
 
 
 def bare_definition() -> object:
-    model = create_model(
-        "Five",
-        pattern=(str, ...),
-        path=(str, ...),
-        limit=(int, 100),
-        mode=(Literal["content", "files", "count"], "content"),
-        globs=(Optional[list[str]], None),  # noqa: UP045
-    )
+    fields: dict[str, Any] = {
+        "pattern": (str, ...),
+        "path": (str, ...),
+        "limit": (int, 100),
+        "mode": (Literal["content", "files", "count"], "content"),
+        "globs": (Optional[list[str]], None),  # noqa: UP045
+    }
+    model = create_model("Five", **fields)
     return TypeAdapter(model).json_schema()
 
 

@@ -29,14 +29,15 @@ async def ask_me(request: PermissionRequest) -> Answer:
 async def main() -> None:
     policy = rules("allow read", "ask execute", "deny execute billing*")
     executor = standard_executor([word_count, Deploy("eu")], policy=policy, approve=ask_me)
-    for name, arguments in [
-        ("word_count", '{"text": "to be or not to be"}'),  # as a model sends it
-        ("deploy", {"service": "web"}),  # asks, and is allowed
-        ("deploy", {"service": "search"}),  # asks, and is refused
-        ("deploy", {"service": "billing"}),  # denied by rule: nobody is asked
-        ("word_count", {"txt": "oops"}),  # explained, so that the model can mend it
-    ]:
-        result = await executor.execute(ToolCall(name, arguments), Scope())
+    calls = [
+        ToolCall("word_count", '{"text": "to be or not to be"}'),  # as a model sends it
+        ToolCall("deploy", {"service": "web"}),  # asks, and is allowed
+        ToolCall("deploy", {"service": "search"}),  # asks, and is refused
+        ToolCall("deploy", {"service": "billing"}),  # denied by rule: nobody is asked
+        ToolCall("word_count", {"txt": "oops"}),  # explained, so that the model can mend it
+    ]
+    for call in calls:
+        result = await executor.execute(call, Scope())
         print("ok " if result.success else "err", result.for_llm.replace("\n", " | "))
 
 

@@ -63,7 +63,7 @@ VALUES = some.recursive(
 ARGUMENTS = some.dictionaries(some.sampled_from(NAMES), VALUES, max_size=6)
 
 many = settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -61,16 +61,16 @@ def kinds_of_tools(work: Any) -> dict[str, Tool]:
 
     def plain() -> str:
         """Misbehave."""
-        return work()  # type: ignore[no-any-return]
+        return work()
 
     async def asynchronous() -> str:
         """Misbehave."""
-        return work()  # type: ignore[no-any-return]
+        return work()
 
     async def suspended() -> str:
         """Misbehave."""
         await asyncio.sleep(0)
-        return work()  # type: ignore[no-any-return]
+        return work()
 
     def generator():
         """Misbehave."""

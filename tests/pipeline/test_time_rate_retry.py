@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from forge import Rate, Scope, ToolCall, ToolContext, ToolError, ToolProgress, tool
+from forge import (
+    Answer,
+    PermissionRequest,
+    Rate,
+    Scope,
+    ToolCall,
+    ToolContext,
+    ToolError,
+    ToolProgress,
+    standard_executor,
+    tool,
+)
 from forge.pipeline.isolate import isolate
 from forge.pipeline.limit_rate import limit_rate
 from forge.pipeline.limit_time import limit_time
@@ -191,3 +202,18 @@ def test_calls_of_a_run_are_counted_and_another_session_has_its_own():
     assert asyncio.run(main("b"))[0].success
     executor.clear_state("a")
     assert asyncio.run(main("a"))[0].success
+
+
+def test_waiting_for_a_person_is_not_the_tools_time():
+    @tool(timeout=0.1, optional_permissions={"write"})
+    async def careful(ctx: ToolContext) -> str:
+        """Ask in the middle."""
+        await ctx.require("write", "a.txt")
+        return "allowed"
+
+    async def slow_person(request: PermissionRequest) -> Answer:
+        await asyncio.sleep(0.3)
+        return Answer.ONCE
+
+    executor = standard_executor([careful], approve=slow_person)
+    assert asyncio.run(executor.execute(ToolCall("careful"), Scope())).for_llm == "allowed"

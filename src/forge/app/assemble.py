@@ -16,8 +16,6 @@ from forge.core.executor import Step, ToolExecutor
 from forge.core.registry import ToolRegistry
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.pipeline import standard_steps
-from forge.pipeline.authorize import authorize
-from forge.pipeline.dry_run import dry_run
 from forge.pipeline.record import record, replay
 
 
@@ -49,14 +47,11 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     secrets = project_secrets(configuration)
     scope = Scope(session_id=wishes.session, workspace=workspace_root(wishes.workspace, configuration.root))
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
-    steps = _with_wishes(standard_steps(gate, secrets), wishes)
+    steps = _with_wishes(standard_steps(gate, secrets, dry=wishes.dry_run), wishes)
     return Assembly(registry, ToolExecutor(registry, steps, secrets=secrets), scope)
 
 
 def _with_wishes(steps: list[Step], wishes: Wishes) -> list[Step]:
-    if wishes.dry_run:  # just outside the gate: nobody is asked about what will not happen
-        gate = next(index for index, step in enumerate(steps) if step.__module__ == authorize.__module__)
-        steps.insert(gate, dry_run())
     outer = [record(_writable(wishes.record))] if wishes.record is not None else []
     if wishes.replay is not None:
         outer.append(_replayed(wishes.replay))

@@ -21,13 +21,15 @@ _VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than 
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
 
 Path = tuple[str | int, ...]
-_JSON_TYPES = {
+_JSON_TYPES: dict[type, str] = {
     type(None): "null",
     bool: "boolean",
     int: "integer",
     float: "number",
     str: "string",
-    **dict.fromkeys((list, tuple, set, frozenset), "array"),
+    list: "array",
+    tuple: "array",
+    set: "array",
 }
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,7 +74,9 @@ class ToolContext:
     """One call on its way through the steps into the tool. Per call, so nothing in it is shared."""
 
     __slots__ = (
+        "_asking",
         "_background",
+        "_excused",
         "activity",
         "arguments",
         "call",
@@ -106,6 +109,8 @@ class ToolContext:
         self.gate: Gate = _CLOSED
         self.cancelled = False
         self.outcome = None
+        self._asking = 0.0  # since when a person is asked
+        self._excused = 0.0
         self._background = background
 
     def replace(self, **fields: Any) -> ToolContext:
@@ -137,7 +142,17 @@ class ToolContext:
 
     async def require(self, permission: Permission | PermissionName, target: str = "") -> None:
         """Ask for something the arguments did not reveal. Raises `ToolError` if refused."""
-        await self.gate.require(self, Permission(permission), target)
+        started = self._asking = time.monotonic()
+        try:
+            await self.gate.require(self, Permission(permission), target)
+        finally:
+            self._asking = 0.0
+            self._excused += time.monotonic() - started
+
+    @property
+    def excused(self) -> float:
+        """Seconds that this call waited for a person: they are not the tool's time."""
+        return self._excused + (time.monotonic() - self._asking if self._asking else 0.0)
 
     def background(self, work: Work, note: str) -> ToolResult:
         """Let `work` go on after the tool returned; its result arrives once, as `ToolCompleted`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -30,7 +30,9 @@ class Until(Generic[T]):
         "coroutine",
         "end",
         "ending",
+        "excused",
         "grace",
+        "granted",
         "ours",
         "patience",
         "seconds",
@@ -40,9 +42,17 @@ class Until(Generic[T]):
     )
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, T], seconds: float | None, grace: float = GRACE, *, waited: Any = NEW
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        seconds: float | None,
+        grace: float = GRACE,
+        *,
+        waited: Any = NEW,
+        excused: Callable[[], float] | None = None,
     ) -> None:
         self.coroutine = coroutine
+        self.excused = excused  # seconds so far that do not count
+        self.granted = 0.0  # of those, how many were added to the deadline
         self.waited = waited
         self.seconds = seconds
         self.grace = grace
@@ -127,6 +137,13 @@ class Until(Generic[T]):
 
     def _expire(self) -> None:
         assert self.task is not None
+        if self.excused is not None and self.end is not None and not self.ending:
+            more = self.excused() - self.granted
+            if more > 0:
+                self.granted += more
+                self.end += more
+                self._rearm(self.end, ending=False)
+                return
         if self.ending and not self.ours and not self._is_cancelled(self.task):
             self._rearm(self.end, ending=False)  # it was a timeout inside, and is dealt with
             return

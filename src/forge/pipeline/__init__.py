@@ -14,6 +14,7 @@ from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.permissions.policy import Policy, rules
 from forge.pipeline.authorize import authorize
 from forge.pipeline.break_loops import break_loops
+from forge.pipeline.dry_run import dry_run
 from forge.pipeline.isolate import isolate
 from forge.pipeline.limit_output import limit_output
 from forge.pipeline.limit_rate import limit_rate
@@ -25,7 +26,7 @@ from forge.pipeline.trace import trace
 from forge.pipeline.track_files import track_files
 
 
-def standard_steps(gate: PolicyGate, secrets: Secrets | None = None) -> list[Step]:
+def standard_steps(gate: PolicyGate, secrets: Secrets | None = None, *, dry: bool = False) -> list[Step]:
     """What every call goes through unless told otherwise; leaving one out is one line."""
     return [
         trace(),  # a span, where OpenTelemetry is set up
@@ -33,6 +34,7 @@ def standard_steps(gate: PolicyGate, secrets: Secrets | None = None) -> list[Ste
         redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
         break_loops(gate.confirm),  # nudge, ask, stop
         skip_repeats(),  # the same read twice in a turn is answered once
+        *([dry_run()] if dry else []),  # outside the gate: nobody is asked about what will not happen
         authorize(gate),  # policy, then the person
         track_files(),  # read before write
         limit_rate(),

@@ -27,7 +27,7 @@ def limit_time() -> Step:
         except StopIteration as stop:  # it never had to wait, so neither do we
             return stop.value  # type: ignore[no-any-return]
         try:
-            return await Until(coroutine, seconds, waited=waited)
+            return await Until(coroutine, seconds, waited=waited, excused=lambda: ctx.excused)
         except DeadlinePassed:
             ctx.cancelled = True
             late = ToolError(
