@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -78,7 +79,7 @@ async def wall(function: Callable[[], Awaitable[object]]) -> float:
 def process(*command: str) -> float:
     """Milliseconds of CPU of a whole process of this Python."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    before = os.times()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *command], check=True, capture_output=True, env=environment)
-    after = os.times()
-    return (after.children_user - before.children_user + after.children_system - before.children_system) * 1e3
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1e3

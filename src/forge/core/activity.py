@@ -88,7 +88,7 @@ class ActivityStream:
         event = event.masked(self.secrets.mask_everything)
         with self._lock:
             self._seq += 1
-            object.__setattr__(event, "seq", self._seq)
+            event.seq = self._seq
         for listener in self._listeners:
             listener.take(event)
 

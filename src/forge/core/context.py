@@ -126,8 +126,7 @@ class ToolContext:
         return f"{self.scope.session_id}/{self.scope.message_id}/{self.call.id}"
 
     def emit(self, event: Event) -> None:
-        object.__setattr__(event, "session", self.scope.session_id)
-        object.__setattr__(event, "agent", self.scope.agent)
+        event.session, event.agent = self.scope.session_id, self.scope.agent
         self.activity.emit(event)
 
     def output(self, text: str) -> None:

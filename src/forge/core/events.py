@@ -12,9 +12,12 @@ from forge.core.plain import plain, sendable
 from forge.core.result import ToolResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Event:
-    """Base of all events. `type` is the name on the wire; the stream fills in `seq`, the scope the rest."""
+    """Base of all events. `type` is the name on the wire; the stream fills in `seq`, the scope the rest.
+
+    (Not frozen: a dozen frozen classes would cost every start of the program five milliseconds.)
+    """
 
     type: ClassVar[str] = "event"
     at: float = field(default_factory=time.time)
@@ -41,13 +44,13 @@ class Event:
         return wire
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ToolStarted(Event):
     type: ClassVar[str] = "tool_call_start"
     call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ToolOutput(Event):
     """A piece of output while the tool still runs."""
 
@@ -56,7 +59,7 @@ class ToolOutput(Event):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ToolProgress(Event):
     type: ClassVar[str] = "tool_progress"
     call: ToolCall
@@ -64,7 +67,7 @@ class ToolProgress(Event):
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ToolFailed(Event):
     """The call failed; its `ToolFinished` follows at once."""
 
@@ -74,7 +77,7 @@ class ToolFailed(Event):
     error_type: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ToolFinished(Event):
     """The call has its result, good or bad: exactly one for every `ToolStarted`."""
 
@@ -85,7 +88,7 @@ class ToolFinished(Event):
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ToolCompleted(Event):
     """Background work of an earlier call is over."""
 
@@ -94,7 +97,7 @@ class ToolCompleted(Event):
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class PermissionAsked(Event):
     type: ClassVar[str] = "permission_asked"
     call: ToolCall
@@ -104,7 +107,7 @@ class PermissionAsked(Event):
     others: tuple[tuple[str, str], ...] = ()  # further permissions and targets of the same question
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class PermissionAnswered(Event):
     type: ClassVar[str] = "permission_answered"
     call: ToolCall
@@ -112,7 +115,7 @@ class PermissionAnswered(Event):
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TextDelta(Event):
     """A piece of the model's text."""
 
@@ -120,7 +123,7 @@ class TextDelta(Event):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TurnFinished(Event):
     """The model spoke and its calls are answered."""
 

@@ -129,6 +129,10 @@ class ToolResult:
             return cls(for_llm=sendable(value))  # type: ignore[arg-type]
         if kind is int:
             return cls(for_llm=number(value))  # type: ignore[arg-type]
+        if kind is float and value - value == 0:  # type: ignore[operator]  # finite
+            return cls(for_llm=repr(value))
+        if kind is bool:
+            return cls(for_llm="true" if value else "false")
         if value is None:
             return cls(for_llm="Done.")
         if isinstance(value, ToolResult):

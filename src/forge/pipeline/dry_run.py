@@ -11,6 +11,8 @@ from forge.pipeline._step import having
 
 
 def dry_run() -> Step:
+    """For all that needs more than `read`. It goes outside `authorize`: nobody is asked about what will not happen."""
+
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         return would_do(ctx)
 

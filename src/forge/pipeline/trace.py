@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,8 +17,9 @@ OPERATION = "execute_tool"  # the GenAI conventions are still incubating: their 
 
 def trace() -> Step:
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        import opentelemetry.trace as telemetry  # optional: the extra `otel`
-
+        telemetry: Any = sys.modules.get("opentelemetry.trace")
+        if telemetry is None:  # whoever sets up tracing has imported it
+            return await proceed(ctx)
         tracer = telemetry.get_tracer("forge")
         with tracer.start_as_current_span(f"{OPERATION} {ctx.spec.name}", attributes=_attributes(ctx)) as span:
             result = await proceed(ctx)
@@ -26,7 +28,7 @@ def trace() -> Step:
                 span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, str(result.failure.kind)))
             return result
 
-    return having(step, screens=False, applies=_is_there)
+    return having(step, applies=_is_there)
 
 
 def _is_there(spec: ToolSpec) -> bool:
