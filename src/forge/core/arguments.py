@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -111,23 +110,24 @@ def hopeless(problems: list[Problem]) -> bool:
     if len(problems) > MOST_MENDED:
         return True
     unknown = missing = False
-    branches: Counter[Path] | None = None
     for problem in problems:
         if problem.kind == "unknown":
             unknown = True
         elif problem.kind == "missing":
             missing = True
         elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default
-            if branches is None:
-                branches = _branches(problems)
-            if branches[problem.path] == 1:  # in a union another branch may still be mended
+            if not _is_contested(problem, problems):
                 return True
     return missing and not unknown
 
 
-def _branches(problems: list[Problem]) -> Counter[Path]:
-    """How many problems speak of a place or of something inside it: of a union, every branch that was tried."""
-    return Counter(problem.path[:end] for problem in problems for end in range(1, len(problem.path) + 1))
+def _is_contested(problem: Problem, problems: list[Problem]) -> bool:
+    """Whether other problems speak of the same place or its inside: branches of a union, one of which may be mended."""
+    path, length = problem.path, len(problem.path)
+    for other in problems[:1_000]:  # a union has few branches; what comes later belongs to something else
+        if other is not problem and other.path[:length] == path:
+            return True
+    return False
 
 
 def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema) -> Any:
@@ -155,13 +155,27 @@ def _shortened(notes: list[str]) -> list[str]:
     return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
 
 
-def explain(problems: list[Problem], schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> ToolError:
+class Help(NamedTuple):
+    """What an explanation says of a tool: made once, when its first call goes wrong."""
+
+    names: tuple[str, ...]  # of its parameters
+    listed: str
+    aliases: Mapping[str, str]
+    suggestion: str  # a call that is right
+
+
+def help_for(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> Help:
+    names = tuple(schema.get("properties") or ())
+    return Help(names, ", ".join(names) or "none", aliases, f"Example: {shown_example}")
+
+
+def explain(problems: list[Problem], known: Help) -> ToolError:
     """Every wrong field with its path, near names and choices; then a call that is right."""
     wrong = _merged(problems)
-    shown = [_line(problem, schema, aliases)[:LONGEST_PROBLEM] for problem in wrong[:MOST_PROBLEMS]]
+    shown = [_line(problem, known)[:LONGEST_PROBLEM] for problem in wrong[:MOST_PROBLEMS]]
     if len(wrong) > len(shown):
         shown.append(f"and {len(wrong) - len(shown)} more")
-    return ToolError(clipped("; ".join(shown), LONGEST_ERROR), _VALIDATION, f"Example: {shown_example}")
+    return ToolError(clipped("; ".join(shown), LONGEST_ERROR), _VALIDATION, known.suggestion)
 
 
 def json_type(value: Any) -> str:
@@ -297,13 +311,17 @@ def _parsed(text: str, opening: str) -> Any:
 
 def _merged(problems: list[Problem]) -> list[Problem]:
     """Type problems of one place become one: a union reports every branch it tried."""
-    if all(len(problem.path) == 1 for problem in problems) and len({p.path for p in problems}) == len(problems):
+    paths = set()
+    nested = False
+    for problem in problems:
+        paths.add(problem.path)
+        nested |= len(problem.path) != 1
+    if not nested and len(paths) == len(problems):
         return problems
-    branches = _branches(problems)
-    counted = Counter(problem.path for problem in problems)
+    inside = {problem.path[:end] for problem in problems for end in range(1, len(problem.path))}
     by_path: dict[tuple[Path, str], Problem] = {}
     for problem in problems:
-        if problem.kind == "type" and branches[problem.path] > counted[problem.path]:
+        if problem.kind == "type" and problem.path in inside:
             continue  # another branch of the union got further: what it says is more to the point
         key = (problem.path, problem.kind or problem.message)
         known = by_path.get(key)
@@ -313,11 +331,11 @@ def _merged(problems: list[Problem]) -> list[Problem]:
     return list(by_path.values())
 
 
-def _line(problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
+def _line(problem: Problem, known: Help) -> str:
     path, kind, _, value, _ = problem
     where = str(path[0])[:80] if len(path) == 1 else shown_path(path)
     if kind == "type":
-        return f"{where}: expected {problem.expected}, got {json_type(value)} {brief(value)}"
+        return f"{where}: expected {problem.expected}, got {_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
     if kind == "missing":
         return f"{where}: required, but missing"
     if kind == "choice":
@@ -325,13 +343,12 @@ def _line(problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> s
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
         return f"{where}: {brief(value)} is not one of {problem.expected}{meant}"
     if kind == "unknown":
-        return f"{where}: unknown argument{_meant(problem, schema, aliases)}"
+        return f"{where}: unknown argument{_meant(path, known)}"
     return f"{where}: {problem.message}" if value is None else f"{where}: {problem.message}, got {brief(value)}"
 
 
-def _meant(problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
-    if len(problem.path) != 1:
+def _meant(path: Path, known: Help) -> str:
+    if len(path) != 1:
         return ""
-    known = tuple(schema.get("properties") or ())
-    hint = _near(str(problem.path[0])[:100], (*known, *aliases) if aliases else known, 1)
-    return f'; did you mean "{aliases.get(hint[0], hint[0])}"?' if hint else f"; known are {', '.join(known) or 'none'}"
+    hint = _near(str(path[0])[:100], (*known.names, *known.aliases) if known.aliases else known.names, 1)
+    return f'; did you mean "{known.aliases.get(hint[0], hint[0])}"?' if hint else f"; known are {known.listed}"

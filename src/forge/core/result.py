@@ -152,13 +152,15 @@ class ToolResult:
         With a `log_id` the words of an unexpected exception are withheld and found in the log under that id.
         """
         if isinstance(error, ToolError):
-            expected = error.with_traceback(None)  # it explains itself; a result must not keep whole frames alive
-            failure = Failure(error.message, error.kind, error.suggestion, error.passing, expected)
+            error.__traceback__ = None  # it explains itself; a result must not keep whole frames alive
+            words, hint = error.message, error.suggestion
+            failure = Failure(words, error.kind, hint, error.passing, error)
         else:
-            words = f"failed unexpectedly; the log explains error {log_id}" if log_id else text_of(error)
+            words, hint = f"failed unexpectedly; the log explains error {log_id}" if log_id else text_of(error), ""
             kind = ErrorKind.TIMEOUT if isinstance(error, TimeoutError) else ErrorKind.SYSTEM
             failure = Failure(words, kind, cause=error)
-        return cls(for_llm=sendable(f"{during}: {failure.text()}"), failure=failure)
+        text = f"{during}: {words}\n{hint}" if hint else f"{during}: {words}"
+        return cls(for_llm=text if text.isascii() else sendable(text), failure=failure)
 
     def masked(self, mask: Callable[[Any], Any]) -> ToolResult:
         """The same with every text, wherever it stands, passed through `mask`."""

@@ -7,7 +7,18 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from forge.core.arguments import MOST_MENDED, Mended, Problem, as_text, explain, hopeless, read, repair, unaliased
+from forge.core.arguments import (
+    MOST_MENDED,
+    Mended,
+    Problem,
+    as_text,
+    explain,
+    help_for,
+    hopeless,
+    read,
+    repair,
+    unaliased,
+)
 from forge.core.errors import DefinitionError
 from forge.core.example import example
 from forge.core.spec import ToolSpec
@@ -43,7 +54,7 @@ def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, An
     forbids_more = schema.get("additionalProperties") is False
     validator = _validator(jsonschema_rs, dict(schema))
     folded = {name.casefold(): name for name in properties}
-    right = cache(lambda: example(spec.name, schema))
+    help_text = cache(lambda: help_for(schema, spec.argument_aliases, example(spec.name, schema)))
 
     def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
         unknown = {key for key in data if key not in properties}
@@ -60,7 +71,7 @@ def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, An
         if isinstance(checked, list) and not spec.strict and not hopeless(checked):
             checked = repair(data, checked, check, schema)
         if isinstance(checked, list):
-            raise explain(checked, schema, spec.argument_aliases, right())
+            raise explain(checked, help_text())
         ignored = [key for key in data if key not in checked]
         return Mended(checked, getattr(checked, "mended", []), ignored) if ignored else checked
 

@@ -14,6 +14,7 @@ from forge.core.arguments import (
     Problem,
     as_text,
     explain,
+    help_for,
     hopeless,
     read,
     repair,
@@ -136,7 +137,7 @@ class Signature:
 
         validate = self._adapter.validator.validate_json
         defaults = self.defaults
-        right = cache(lambda: example(spec.name, spec.parameters))
+        help_text = cache(lambda: help_for(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters)))
 
         def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
             try:
@@ -155,17 +156,17 @@ class Signature:
                 return {**defaults, **values} if defaults else values
             except ValidationError as error:
                 found: Any = _problems(error, lambda: read(text))
-            schema, aliases = spec.parameters, spec.argument_aliases
+            aliases = spec.argument_aliases
             if aliases and not aliases.keys().isdisjoint(data := read(text)):
                 text = as_text(unaliased(data, aliases))
                 found = check(read(text))
                 if isinstance(found, dict):
                     return found
             if not spec.strict and not hopeless(found):
-                found = repair(read(text), found, check, schema)
+                found = repair(read(text), found, check, spec.parameters)
             if isinstance(found, Mended):
                 return found
-            raise explain(found, schema, aliases, right())
+            raise explain(found, help_text())
 
         return parse
 
@@ -174,7 +175,10 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
     """Pydantic's errors, in our terms. The data is only read where a path is ambiguous."""
     problems = []
     whole: dict[str, Any] | None = None
-    for one in error.errors(include_url=False)[: MOST_MENDED + 1]:
+    errors = error.errors(include_url=False)
+    if len(errors) > MOST_MENDED:
+        del errors[MOST_MENDED + 1 :]
+    for one in errors:
         kind, expected = _KINDS.get(one["type"], ("", ""))
         path, message = one["loc"], ""
         if len(path) != 1:  # the last part of an absent argument is not in the data
