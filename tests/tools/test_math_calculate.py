@@ -158,10 +158,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("expression", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_expression_is_an_error_at_once(expression):
-    started = time.process_time()
-    with pytest.raises(ToolError):
-        written(evaluate(expression))
-    assert time.process_time() - started < 0.1
+    taken = []
+    for _ in range(3):  # the least of them: a busy machine may disturb one
+        started = time.thread_time()
+        with pytest.raises(ToolError):
+            written(evaluate(expression))
+        taken.append(time.thread_time() - started)
+    assert min(taken) < 0.1
 
 
 def test_the_longest_innocent_expression_is_still_calculated():

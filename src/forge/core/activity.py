@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from forge.core.events import Event
+from forge.core.interrupts import is_interrupt
 from forge.core.secrets import Secrets
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,11 @@ class ActivityStream:
         self._loop_thread = 0
 
     def subscribe(self, handler: Handler, *types: type[Event] | str) -> Callable[[], None]:
-        """Call `handler` for these event classes or wire names (all, if none or "*"). Returns the unsubscribe."""
+        """Call `handler` for these event classes or wire names (all, if none or "*"). Returns the unsubscribe.
+
+        A plain handler runs on the event loop's thread: it must not block. One that takes too long once goes on in a
+        thread of its own; an async handler always has a task of its own.
+        """
         listener = _Listener(handler, types)
         with self._lock:
             self._listeners = (*self._listeners, listener)
@@ -142,7 +147,9 @@ class _Listener:
             if inspect.isawaitable(awaited):  # a plain function that returns a coroutine is async after all
                 self.is_async = True
                 self._start_task(awaited)
-        except BaseException:  # a listener must never break the work it watches, SystemExit included
+        except BaseException as error:  # a listener must never break the work it watches, SystemExit included
+            if is_interrupt(error):
+                raise
             log.exception("listener %r failed on %s", self.handler, event.type)
 
     def _move_to_thread(self) -> None:

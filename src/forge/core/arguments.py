@@ -115,19 +115,16 @@ def hopeless(problems: list[Problem]) -> bool:
             unknown = True
         elif problem.kind == "missing":
             missing = True
-        elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default
-            if not _is_contested(problem, problems):
-                return True
+        elif problem.value is not None and _repaired(problem) is None and not _is_contested(problem, problems):
+            return True  # null may stand for a default
     return missing and not unknown
 
 
 def _is_contested(problem: Problem, problems: list[Problem]) -> bool:
     """Whether other problems speak of the same place or its inside: branches of a union, one of which may be mended."""
     path, length = problem.path, len(problem.path)
-    for other in problems[:1_000]:  # a union has few branches; what comes later belongs to something else
-        if other is not problem and other.path[:length] == path:
-            return True
-    return False
+    few = problems[:1_000]  # a union has few branches; what comes later belongs to something else
+    return any(other is not problem and other.path[:length] == path for other in few)
 
 
 def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema) -> Any:

@@ -41,12 +41,14 @@ def _value(schema: Any, root: JsonSchema, depth: int) -> Any:
         return "text"
     if isinstance(reference := schema.get("$ref"), str):
         return _value(_referred(reference, root), root, depth + 1)
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    for key in ("examples", "enum"):
-        if schema.get(key):
-            return schema[key][0]
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("examples"):
+        return schema["examples"][0]
+    if "default" in schema:
+        return schema["default"]
+    if schema.get("enum"):
+        return schema["enum"][0]
     for key in ("anyOf", "oneOf", "allOf"):
         if schema.get(key):
             return _value(schema[key][0], root, depth + 1)

@@ -17,6 +17,7 @@ from forge.core.background import BackgroundWork
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
+from forge.core.interrupts import is_interrupt
 from forge.core.messages import ToolCall
 from forge.core.plain import brief, clipped, text_of
 from forge.core.registry import ToolRegistry
@@ -241,7 +242,7 @@ def _is_meant_for_us(error: BaseException) -> bool:
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
-    return isinstance(error, KeyboardInterrupt | GeneratorExit) and not _raised_by_code(error)
+    return is_interrupt(error)
 
 
 def _noted(result: ToolResult, arguments: Mended) -> ToolResult:
@@ -263,22 +264,6 @@ def _failed(ctx: ToolContext, error: BaseException) -> ToolResult:
     trace = "".join(format_exception(error))
     log.error("error %s in %s:\n%s", log_id, ctx.call.name, ctx.activity.secrets.mask_all(trace))
     return ToolResult.failed(error, during=readable(ctx.call), log_id=log_id)
-
-
-def _raised_by_code(error: BaseException) -> bool:
-    """Whether a `raise` statement is at the origin; a signal interrupts whatever instruction was running."""
-    import dis  # only when it happens
-    import signal
-
-    trace = error.__traceback__
-    handler = getattr(signal.getsignal(signal.SIGINT), "__code__", None)  # a program's own may raise, too
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-        if trace.tb_frame.f_code is handler:
-            return False
-    if trace is None:
-        return True
-    return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
 
 
 def _around(step: Step, inner: Next) -> Next:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.arguments import near
+from forge.permissions.bounded import LARGEST, Unreadable, bounded_text, bounded_yaml
 from forge.permissions.rule import SYNTAX, PolicyError
-
-LARGEST = 256 * 1024  # bytes of a file
-DEEPEST = 20  # levels of YAML
-MOST_ALIASES = 20
-MOST_NODES = 20_000
 
 LAYERS = ("organisation", "user", "project", "session")
 """From the strictest, whose denies stay, to the most specific, which decides otherwise."""
@@ -39,7 +35,7 @@ def read_document(source: str | os.PathLike[str]) -> Document:
     if isinstance(source, str) and not _is_file_name(source):
         return _parsed(source, "the given text", "")
     path = Path(source)
-    return _parsed(_content(path), str(path), path.suffix.lower())
+    return _parsed(_readable(lambda: bounded_text(path)), str(path), path.suffix.lower())
 
 
 def without_comment(line: str) -> str:
@@ -50,25 +46,6 @@ def _is_file_name(source: str) -> bool:
     if "\n" in source or len(source) > 4_096 or not source.strip():
         return False
     return (len(source.split()) == 1 and not _YAML.match(source)) or Path(source).is_file()
-
-
-def _content(path: Path) -> str:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise PolicyError(f"{path}: cannot read the policy: it is not a regular file. Name a text file with rules.")
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise _too_large(str(path))
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise PolicyError(
-            f"{path}: cannot read the policy: {error.strerror}. Name an existing file with rules."
-        ) from None
-    except UnicodeDecodeError as error:
-        raise PolicyError(
-            f"{path}: cannot read the policy: byte {error.start} is not UTF-8. Save it as UTF-8."
-        ) from None
 
 
 def _parsed(text: str, name: str, suffix: str) -> Document:
@@ -88,35 +65,18 @@ def _too_large(name: str) -> PolicyError:
 
 
 def _from_yaml(text: str, name: str) -> Document:
-    import yaml  # heavy: only where a policy is YAML
+    def build(yaml: Any, source: str) -> Document:
+        return _Reader(name, yaml).document(yaml.compose(source, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    document: Document = _readable(lambda: bounded_yaml(text, name, build))
+    return document
+
+
+def _readable(read: Callable[[], Any]) -> Any:
     try:
-        _check_events(yaml.parse(text, Loader=loader), name, yaml)
-        node = yaml.compose(text, Loader=loader)
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise PolicyError(
-            f"{name}{line}: cannot read the policy: not valid YAML: {error.problem}. Quote values that begin with *."
-        ) from None
-    except yaml.YAMLError as error:
-        raise PolicyError(
-            f"{name}: cannot read the policy: not valid YAML: {error}. Save it as plain UTF-8 text."
-        ) from None
-    return _Reader(name, yaml).document(node)
-
-
-def _check_events(events: Any, name: str, yaml: Any) -> None:
-    """Before anything is built: an alias or depth bomb is small as text."""
-    depth = aliases = 0
-    for event in events:
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        aliases += isinstance(event, yaml.AliasEvent)
-        if depth > DEEPEST or aliases > MOST_ALIASES:
-            what = f"more than {DEEPEST} levels deep" if depth > DEEPEST else f"more than {MOST_ALIASES} aliases"
-            raise PolicyError(
-                f"{name}, line {event.start_mark.line + 1}: cannot read the policy: {what}. Write plain rules."
-            )
+        return read()
+    except Unreadable as error:
+        raise PolicyError(f"{error.place}: cannot read the policy: {error.problem}. {error.advice}") from None
 
 
 class _Reader:
@@ -125,7 +85,6 @@ class _Reader:
     def __init__(self, name: str, yaml: Any) -> None:
         self.name = name
         self.yaml = yaml
-        self.nodes = 0
 
     def document(self, node: Any) -> Document:
         if node is None or self._is_null(node):
@@ -157,9 +116,6 @@ class _Reader:
         return [Entry(self._value(item), self._where(item)) for item in node.value]
 
     def _value(self, node: Any) -> Any:
-        self.nodes += 1
-        if self.nodes > MOST_NODES:
-            raise self._error(node, f"more than {MOST_NODES:,} values. Use fewer rules, with globs.")
         if isinstance(node, self.yaml.ScalarNode):
             return None if self._is_null(node) else str(node.value)
         if isinstance(node, self.yaml.SequenceNode):

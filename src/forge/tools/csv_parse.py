@@ -48,7 +48,7 @@ class CsvParse(
     async def run(
         self,
         ctx: ToolContext,
-        data: Annotated[str, "The CSV text; or give path instead."] = "",
+        data: Annotated[str, Limits(example="city,people\nOslo,717710"), "The CSV text; or give path instead."] = "",
         path: Annotated[str, "A CSV file in the workspace; or give data instead."] = "",
         delimiter: Annotated[str, "One character, such as , or ; or \\t."] = ",",
         headers: Annotated[bool, "Whether the first row names the columns; otherwise rows come back as lists."] = True,

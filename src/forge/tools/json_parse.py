@@ -14,6 +14,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._json_path import read_path, select
+from forge.tools._limits import Limits
 
 MAX_DEPTH = 200
 MAX_TEXT = 64 * 1024 * 1024  # characters of indented JSON; longer documents are written without indentation
@@ -31,7 +32,7 @@ class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
 
     def run(
         self,
-        data: Annotated[str, "The JSON text."],
+        data: Annotated[str, Limits(example='{"a": [1, 2]}'), "The JSON text."],
         query: Annotated[str, 'A path such as users[0].name, a["x.y"] or items[*].id; empty for everything.'] = "",
     ) -> ToolResult:
         steps = read_path(query)

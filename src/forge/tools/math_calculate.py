@@ -10,10 +10,13 @@ from forge.core.spec import Category
 from forge.core.tool import tool
 from forge.tools._arithmetic import Number
 from forge.tools._expression import evaluate
+from forge.tools._limits import Limits
 
 
 @tool(category=Category.BUILTIN, idempotent=True, timeout=10.0)
-def math_calculate(expression: Annotated[str, 'For example "2**64 % 97" or "sqrt(2) * sin(pi / 4)".']) -> ToolResult:
+def math_calculate(
+    expression: Annotated[str, Limits(example="sqrt(2) * sin(pi / 4)"), 'Such as "2**64 % 97".'],
+) -> ToolResult:
     """Calculate an arithmetic expression instead of doing it in your head. Integers are exact; ^ and ** are powers."""
     value = evaluate(expression)
     return ToolResult(for_llm=written(value), data={"result": value})
