@@ -132,6 +132,23 @@ class TurnFinished(Event):
     usage: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class RunStarted(Event):
+    type: ClassVar[str] = "run_started"
+    prompt: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class RunFinished(Event):
+    """The last event of a run, however it ended."""
+
+    type: ClassVar[str] = "run_finished"
+    text: str
+    reason: str
+    turns: int
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+
 _COMMON = frozenset(f.name for f in fields(Event))
 
 

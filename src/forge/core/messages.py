@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from os import urandom
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from forge.core.result import Attachment
 
@@ -30,6 +30,26 @@ class ToolCall:
     server: str = "local"
 
 
+class Usage(NamedTuple):
+    """Tokens that were paid for. `cached` are those of the input that came from the provider's cache."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        return Usage(self.input + other.input, self.output + other.output, self.cached + other.cached)
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+
+_NOTHING_PAID = Usage()
+
+Finish = Literal["", "stop", "calls", "length", "refused"]
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One entry of the history."""
@@ -39,6 +59,9 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     call_id: str = ""  # for role "tool": the call this answers
     attachments: tuple[Attachment, ...] = ()
+    finish: Finish = ""  # why the model stopped; "length": it was cut, and its last call may be incomplete
+    usage: Usage = _NOTHING_PAID
+    extra: Mapping[str, Any] = field(default_factory=dict)  # what its provider wants to see again, such as thinking
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
