@@ -6,16 +6,20 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from forge.core.context import ToolContext, Work
 from forge.core.deadline import Until
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.threads import home_loop
 
 log = logging.getLogger("forge.tools")
+
+MOST_KEPT = 1_000  # completed results of a session that no loop has taken
 
 Finish = Callable[[ToolContext, ToolResult], Awaitable[None]]
 
@@ -27,11 +31,15 @@ class BackgroundWork:
         self._finish = finish
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()  # asyncio keeps only weak references
+        self._open: dict[str, set[str]] = {}  # session -> calls whose work goes on
+        self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> what nobody heard of yet
+        self._news = asyncio.Event()
 
     def go_on(self, ctx: ToolContext, work: Work) -> None:
         if not callable(work) and not inspect.isawaitable(work):
             raise TypeError(f"background({work!r}): pass a coroutine, or a function that returns one")
         log.info("%s goes on in the background", ctx.call.name)
+        self._open.setdefault(ctx.scope.session_id, set()).add(ctx.call.id)
         loop = home_loop()
         if loop is _running():
             self._keep(self._until_done(ctx, work))
@@ -40,6 +48,26 @@ class BackgroundWork:
 
     def completion(self, ctx: ToolContext) -> Completion:
         return Completion(self, ctx)
+
+    def keep_completed(self, ctx: ToolContext, result: ToolResult) -> None:
+        """For a loop to take: what is never taken is forgotten, oldest first."""
+        session = ctx.scope.session_id
+        self._open.get(session, set()).discard(ctx.call.id)
+        self._completed.setdefault(session, deque(maxlen=MOST_KEPT)).append((ctx.call, result))
+        self._news.set()
+
+    def take_completed(self, session_id: str) -> Iterable[tuple[ToolCall, ToolResult]]:
+        """What was completed since this was last asked for."""
+        return self._completed.pop(session_id, ())
+
+    async def next_completed(self, session_id: str) -> bool:
+        """Wait until something is completed; False when nothing is under way."""
+        while session_id not in self._completed:
+            if not self._open.get(session_id):
+                return False
+            self._news.clear()
+            await self._news.wait()
+        return True
 
     async def settled(self, timeout: float | None = None) -> bool:
         """Wait until nothing is under way; False when time ran out."""

@@ -95,21 +95,27 @@ class ToolExecutor:
             self._ended(ctx, result, started)
         return result
 
-    async def execute_all(self, calls: Sequence[ToolCall], scope: Scope) -> list[ToolResult]:
+    async def execute_all(
+        self, calls: Sequence[ToolCall], scope: Scope, done: Callable[[ToolCall, ToolResult], None] | None = None
+    ) -> list[ToolResult]:
         """One turn's calls, side by side where allowed; order kept; one result a call, always.
 
         A tool with `parallel=False` runs alone, after the calls before it and before those after it. What ends the turn
-        runs last.
+        runs last. `done` hears of every result as it comes, so that none is lost when the rest is cancelled.
         """
-        results: list[ToolResult | None] = [None] * len(calls)
+        results: dict[int, ToolResult] = {}
+
+        async def run(index: int) -> None:
+            results[index] = await self.execute(calls[index], scope)
+            if done is not None:
+                done(calls[index], results[index])
+
         for batch in self._batches(calls):
             if len(batch) == 1:
-                results[batch[0]] = await self.execute(calls[batch[0]], scope)
-                continue
-            done = await asyncio.gather(*(self.execute(calls[index], scope) for index in batch))
-            for index, result in zip(batch, done, strict=True):
-                results[index] = result
-        return [result for result in results if result is not None]
+                await run(batch[0])
+            else:
+                await asyncio.gather(*map(run, batch))
+        return [results[index] for index in range(len(calls))]
 
     def clear_turn(self, session_id: str = "") -> None:
         """A new turn: what was called before may be called again. Without a session: for all of them."""
@@ -167,6 +173,7 @@ class ToolExecutor:
         late = ctx.replace(outcome=result)
         result = await self._screened(late, self._entry(ctx.call.name))
         log.info("%s completed in the background", ctx.call.name)
+        self.background.keep_completed(ctx, result)
         ctx.emit(ToolCompleted(ctx.call, result))
 
     def _entry(self, name: str) -> _Entry:

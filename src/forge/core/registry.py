@@ -32,6 +32,7 @@ class ToolRegistry(Mapping[str, Tool]):
         self._names: dict[str, str] = {}  # every name and alias -> canonical name
         self._revealed: dict[str, dict[str, int]] = {}  # session -> hidden tool -> turns left
         self._definitions: dict[tuple[str, frozenset[str]], list[dict[str, Any]]] = {}
+        self._shown: tuple[int, list[ToolSpec]] = (-1, [])  # the specs of a version, where nothing is revealed
         self.version = 0
         self.add(*tools)
 
@@ -92,8 +93,13 @@ class ToolRegistry(Mapping[str, Tool]):
 
     def specs(self, session_id: str = "") -> list[ToolSpec]:
         """What a model is shown in this session: everything that is not hidden, and what was revealed."""
+        if not self._revealed and self._shown[0] == self.version:
+            return self._shown[1]
         revealed = self._revealed.get(session_id, {})
-        return [one.spec for name, one in self._tools.items() if not one.spec.hidden or name in revealed]
+        shown = [one.spec for name, one in self._tools.items() if not one.spec.hidden or name in revealed]
+        if not self._revealed:
+            self._shown = (self.version, shown)
+        return shown
 
     def definitions(self, dialect: str = "openai", session_id: str = "") -> list[dict[str, Any]]:
         """The specs in a provider's spelling, in order of registration; built once a version."""

@@ -1,0 +1,164 @@
+"""The front door: a model, its tools, and the rules they live by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
+from typing import Any, Self
+
+from forge.agent.conversation import Conversation
+from forge.agent.limits import Limits
+from forge.agent.loop import Prepare, run_loop
+from forge.agent.output import Structured
+from forge.agent.result import RunResult
+from forge.core.activity import ActivityStream
+from forge.core.context import Scope
+from forge.core.events import Event, RunStarted
+from forge.core.executor import Step, ToolExecutor
+from forge.core.messages import Message
+from forge.core.provider import Provider
+from forge.core.registry import ToolRegistry, ToolSource
+from forge.core.secrets import Secrets
+from forge.core.tool import Tool
+from forge.permissions.gate import Approver, PolicyGate, nobody
+from forge.permissions.policy import Policy
+from forge.pipeline import standard_steps
+from forge.providers.names import provider_for
+from forge.tools.conversation import ask_question, converse, task_completion
+
+Prompt = str | list[Message] | Conversation
+"""A question, or a history to go on from."""
+
+
+class Agent:
+    """Holds configuration only; every run has its own state.
+
+    `tools` takes functions, tools and sources alike; an agent with sources is used inside `async with`, which opens
+    them. `model` is a name such as `anthropic:claude-opus-4-6`, or a provider.
+    """
+
+    def __init__(
+        self,
+        model: str | Provider,
+        *,
+        tools: ToolRegistry | Iterable[Tool | Callable[..., Any] | ToolSource] = (),
+        instructions: str = "",
+        policy: Policy | None = None,
+        approve: Approver = nobody,
+        limits: Limits | None = None,
+        options: Mapping[str, Any] | None = None,
+        output: Any = None,
+        secrets: Secrets | Iterable[str] = (),
+        steps: Callable[[PolicyGate, Secrets], list[Step]] = standard_steps,
+        prepare: Prepare | None = None,
+        wait_for_background: bool = False,
+        name: str = "main",
+    ) -> None:
+        self.provider = provider_for(model) if isinstance(model, str) else model
+        self.instructions = instructions
+        self.limits = limits if limits is not None else Limits()
+        self.options = dict(options or {})
+        self.output = output
+        self.name = name
+        self.secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
+        self.gate = PolicyGate(policy, approve)
+        self.steps = steps(self.gate, self.secrets)
+        self.prepare = prepare
+        self.wait_for_background = wait_for_background
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
+        self._sources: list[ToolSource] = []
+        self._open = AsyncExitStack()
+        for item in () if isinstance(tools, ToolRegistry) else tools:
+            if isinstance(item, AbstractAsyncContextManager):
+                self._sources.append(item)
+            else:
+                self.registry.add(item)
+        self.registry.add(
+            *(one for one in (task_completion, ask_question, converse) if one.spec.name not in self.registry)
+        )
+
+    async def __aenter__(self) -> Self:
+        try:
+            while self._sources:
+                self.registry.add(*await self._open.enter_async_context(self._sources.pop(0)))
+        except BaseException:
+            await self._open.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._open.aclose()
+
+    async def run(
+        self, prompt: Prompt, *, scope: Scope | None = None, activity: ActivityStream | None = None, **more: Any
+    ) -> RunResult:
+        """Run to the end and return the result. `more` are fields of `forge.agent.loop.Run`."""
+        if self._sources:
+            raise RuntimeError("this agent mounts tool sources: use it inside `async with agent:`")
+        conversation = self._conversation(prompt)
+        scope = replace(scope if scope is not None else Scope(), agent=self.name)
+        stream = activity if activity is not None else ActivityStream(self.secrets)
+        registry, structured = self.registry, None
+        if self.output is not None:
+            structured = Structured(self.output)
+            registry = registry.select(lambda spec: True)
+            registry.add(structured.tool)
+            more["accept"] = structured.accept
+        await registry.ready()
+        executor = ToolExecutor(registry, self.steps, stream, self.secrets)
+        if stream.listening:
+            started = RunStarted(prompt if isinstance(prompt, str) else "")
+            started.session, started.agent = scope.session_id, scope.agent
+            stream.emit(started)
+        settings = {"options": self.options, "prepare": self.prepare, "wait_for_background": self.wait_for_background}
+        try:
+            result = await run_loop(self.provider, executor, conversation, scope, self.limits, **{**settings, **more})
+        except asyncio.CancelledError:
+            executor.background.cancel()
+            raise
+        if structured is not None and result.error is None:
+            result.output = structured.found
+        return result
+
+    def run_sync(self, prompt: Prompt, **more: Any) -> RunResult:
+        """The same for programs without an event loop."""
+
+        async def main() -> RunResult:
+            async with self:
+                return await self.run(prompt, **more)
+
+        return asyncio.run(main())
+
+    async def stream(self, prompt: Prompt, **more: Any) -> AsyncIterator[Event | RunResult]:
+        """Run and yield every event; the `RunResult` comes last. Leaving the loop early stops the work."""
+        activity, queue = ActivityStream(self.secrets), asyncio.Queue[Event | None]()
+        activity.subscribe(queue.put_nowait)
+        running = asyncio.create_task(self.run(prompt, activity=activity, **more))
+        running.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+            yield await running
+        finally:
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+
+    def _conversation(self, prompt: Prompt) -> Conversation:
+        if isinstance(prompt, Conversation):
+            conversation = prompt
+        elif isinstance(prompt, list):
+            conversation = Conversation(prompt)
+        else:
+            conversation = Conversation([])
+        if self.instructions and not any(message.role == "system" for message in conversation.messages[:1]):
+            first = Message("system", self.instructions)
+            if conversation.messages:
+                conversation.show([first, *conversation.messages])
+            else:
+                conversation.say(first)
+        if isinstance(prompt, str):
+            conversation.say(Message("user", prompt))
+        return conversation

@@ -1,0 +1,28 @@
+"""A history that is only ever appended to, and the part of it that the model is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from forge.core.messages import Message
+
+
+class Conversation:
+    """`messages` is everything that was said. `shown` is the same list, until older parts are put into a summary."""
+
+    def __init__(self, messages: list[Message], store: Callable[[tuple[Message, ...]], None] | None = None) -> None:
+        self.messages = messages
+        self.shown = messages
+        self._store = store  # keeps what is said, and appends it to `messages`
+
+    def say(self, *messages: Message) -> None:
+        if self._store is not None:
+            self._store(messages)
+        else:
+            self.messages.extend(messages)
+        if self.shown is not self.messages:
+            self.shown.extend(messages)
+
+    def show(self, messages: Iterable[Message]) -> None:
+        """From now on the model sees this instead of what was said so far."""
+        self.shown = list(messages)

@@ -1,0 +1,293 @@
+"""Model, tools, model, tools, until one of them ends the turn or a limit is reached."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import uuid4
+
+from forge.agent.conversation import Conversation
+from forge.agent.limits import Limits, Spent
+from forge.agent.result import ENDINGS, Reason, RunResult
+from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import Event, RunFinished, TurnFinished
+from forge.core.executor import ToolExecutor
+from forge.core.messages import Message, ToolCall, unanswered_calls
+from forge.core.plain import text_of
+from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.core.result import Failure, ToolResult
+from forge.core.spec import Permission
+
+MOST_RECOVERIES = 3  # times in a row that a model is told to call a tool, or to mend its answer
+
+Accept = Callable[[str], str]
+"""Looks at a final answer: what is wrong with it, in words for the model, or nothing."""
+
+Prepare = Callable[[Conversation], Awaitable[None]]
+"""Called before every turn: may shorten what the model is shown."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """Everything one run needs; `run_loop` makes it of its arguments."""
+
+    provider: Provider
+    executor: ToolExecutor
+    conversation: Conversation
+    scope: Scope
+    limits: Limits = field(default_factory=Limits)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    accept: Accept | None = None
+    prepare: Prepare | None = None
+    not_started: Collection[str] = ()  # ids of open calls of which is known that they never ran
+    wait_for_background: bool = False
+    announce: bool = True  # False for a sub-agent: only the run as a whole is announced
+    spent: Spent = field(default_factory=Spent)
+    recoveries: int = 0
+    cuts: int = 0
+    id: str = field(default_factory=lambda: uuid4().hex[:8])
+
+
+async def run_loop(
+    provider: Provider,
+    executor: ToolExecutor,
+    history: list[Message] | Conversation,
+    scope: Scope | None = None,
+    limits: Limits | None = None,
+    **more: Any,
+) -> RunResult:
+    """Run until an answer. The history is appended to; one that ends in open calls resumes with those calls.
+
+    Never raises, except to be cancelled: then every open call has its result, so that the history can be run again.
+    """
+    conversation = history if isinstance(history, Conversation) else Conversation(history)
+    run = Run(
+        provider=provider,
+        executor=executor,
+        conversation=conversation,
+        scope=scope if scope is not None else Scope(),
+        limits=limits if limits is not None else Limits(),
+        **more,
+    )
+    try:
+        result = await _until_the_end(run)
+    except asyncio.CancelledError:
+        _answer_the_rest(run)
+        _tell(run, _ended(run, "cancelled"))
+        raise
+    _tell(run, result)
+    return result
+
+
+async def _until_the_end(run: Run) -> RunResult:
+    open_calls = unanswered_calls(run.conversation.messages)
+    if open_calls and (ended := await _answer(run, open_calls, resumed=True)):
+        return ended
+    while True:
+        if reason := run.spent.reached(run.limits):
+            return _ended(run, reason)  # type: ignore[arg-type]
+        _hear_background(run)
+        if run.prepare is not None:
+            await run.prepare(run.conversation)
+        run.spent.turns += 1
+        try:
+            reply = await _ask(run)
+        except ProviderError as error:
+            return _failed(run, error)
+        run.conversation.say(reply)
+        run.spent.usage = run.spent.usage.plus(reply.usage)
+        ended = await (_answer(run, reply.tool_calls) if reply.tool_calls else _final(run, reply))
+        _emit(run, TurnFinished(run.spent.turns, reply.usage._asdict()))
+        run.executor.registry.next_turn(run.scope.session_id)
+        if ended is not None:
+            return ended
+
+
+async def _ask(run: Run) -> Message:
+    """One turn of the model. Its text is told as it comes; the stream is closed however this ends."""
+    executor, session = run.executor, run.scope.session_id
+    request = ModelRequest(
+        messages=run.conversation.shown,
+        tools=executor.registry.specs(session),
+        options=run.options,
+        spell=lambda dialect: executor.registry.definitions(dialect, session),
+    )
+    left = run.limits.seconds - run.spent.seconds if run.limits.seconds else None
+    stream = run.provider.stream(request)
+    try:
+        async with asyncio.timeout(left):
+            async for part in stream:
+                if isinstance(part, Message):
+                    return part
+                _emit(run, part)
+    except TimeoutError:
+        raise ProviderError("the run's time was over while the model was speaking", ErrorKind.TIMEOUT) from None
+    except ProviderError:
+        raise
+    except Exception as error:  # a provider of somebody's own making
+        raise ProviderError(f"the provider failed: {text_of(error)}") from error
+    finally:
+        if close := getattr(stream, "aclose", None):
+            with contextlib.suppress(Exception):
+                await close()
+    raise ProviderError(
+        "the provider ended its stream without a message", suggestion="Its last item must be a Message."
+    )
+
+
+async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False) -> RunResult | None:
+    """Run the calls of a turn. Every one gets its result, in order; the run may end with them."""
+    results = _refusals(run, calls, resumed=resumed)
+    runnable = [call for call in calls if call.id not in results]
+    if run.limits.calls:
+        allowed = max(0, run.limits.calls - run.spent.calls)
+        for call in runnable[allowed:]:
+            results[call.id] = _refusal(call, f"the run may make {run.limits.calls} calls, and has made them")
+        runnable = runnable[:allowed]
+    run.spent.calls += len(runnable)
+    scope = replace(run.scope, message_id=f"{run.id}.{run.spent.turns}")
+
+    def done(call: ToolCall, result: ToolResult) -> None:
+        results[call.id] = result
+
+    try:
+        await run.executor.execute_all(runnable, scope, done)
+    finally:  # also when we are cancelled: what is finished is not lost
+        _say_results(run, calls, results)
+    return _ending(run, calls, results)
+
+
+def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str, ToolResult]:
+    """Calls that are not run at all, and why."""
+    refused = {
+        call.id: _refusal(call, f"no server {call.server!r} is mounted", "Use the tools you were given.")
+        for call in calls
+        if call.server != "local"
+    }
+    if resumed:
+        for call in calls:
+            if call.id not in run.not_started and not _may_run_again(run, call):
+                words = "its state is unknown: the run was interrupted while it was under way, and it may have happened"
+                refused[call.id] = _refusal(call, words, "Check what is there before you repeat it.")
+        return refused
+    last = run.conversation.messages[-1]
+    if last.finish == "length" and calls:
+        words = "the answer was cut before this call was complete, so it was not run"
+        refused[calls[-1].id] = _refusal(calls[-1], words, "Send it again, in smaller parts if it is long.")
+    return refused
+
+
+def _may_run_again(run: Run, call: ToolCall) -> bool:
+    spec = run.executor.registry.find(call.name).spec
+    return spec.idempotent or not spec.permissions - {Permission.READ}
+
+
+def _refusal(call: ToolCall, words: str, suggestion: str = "Go on without it.") -> ToolResult:
+    return ToolResult.failed(ToolError(words, ErrorKind.USER, suggestion), during=call.name)
+
+
+def _say_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> None:
+    said = [
+        Message("tool", results[call.id].for_llm, call_id=call.id, attachments=results[call.id].attachments)
+        for call in calls
+        if call.id in results
+    ]
+    run.conversation.say(*said)
+
+
+def _ending(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> RunResult | None:
+    """Whether these results end the run: handed over to the person, going in circles, cut twice, or too many."""
+    for call in calls:
+        result = results[call.id]
+        spec = run.executor.registry.find(call.name).spec
+        if spec.ends_turn and result.success:
+            shown = "" if result.silent else result.for_user or result.for_llm
+            return _ended(run, ENDINGS.get(spec.name, "answer"), shown, output=result.data.get("output"))
+    for call in calls:
+        stop = results[call.id].data.get("stop")
+        if stop == "loop":
+            return _ended(run, "loop", error=results[call.id].failure)
+    if run.conversation.messages[-len(calls) - 1].finish == "length":
+        run.cuts += 1
+        if run.cuts > 1:
+            return _ended(run, "error", error=Failure("the model's answer was cut inside a call twice in a row"))
+    else:
+        run.cuts = 0
+    if run.limits.calls and run.spent.calls >= run.limits.calls:
+        return _ended(run, "max_calls")
+    return None
+
+
+async def _final(run: Run, reply: Message) -> RunResult | None:
+    """An answer without calls: the end, unless it is not what was asked for or something is still under way."""
+    complaint = ""
+    if getattr(run.provider, "expects_calls", False):
+        complaint = "Your answer held no tool call. Call a tool; to finish, call task_completion."
+    if run.accept is not None:
+        complaint = run.accept(reply.text)
+    if complaint:
+        run.recoveries += 1
+        if run.recoveries > MOST_RECOVERIES:
+            words = f"the model was told {MOST_RECOVERIES} times and did not mend its answer: {complaint}"
+            return _ended(run, "error", reply.text, error=Failure(words[:1_000]))
+        run.conversation.say(Message("user", complaint))
+        return None
+    if run.wait_for_background and await run.executor.background.next_completed(run.scope.session_id):
+        return None  # what arrived is heard before the next turn
+    reason: Reason = "max_tokens" if reply.finish == "length" else "answer"
+    return _ended(run, reason, reply.text)
+
+
+def _hear_background(run: Run) -> None:
+    """What was completed meanwhile is told to the model, once."""
+    for call, result in run.executor.background.take_completed(run.scope.session_id):
+        text = f"The background work of {call.name} (call {call.id}) is over:\n{result.for_llm}"
+        run.conversation.say(Message("user", text, attachments=result.attachments))
+
+
+def _answer_the_rest(run: Run) -> None:
+    """A cancelled run owes its open calls a result, so that the history stays valid."""
+    rest = unanswered_calls(run.conversation.messages)
+    run.conversation.say(
+        *(Message("tool", f"{call.name}: cancelled before it ended.", call_id=call.id) for call in rest)
+    )
+
+
+def _failed(run: Run, error: ProviderError) -> RunResult:
+    reason: Reason = "max_time" if error.kind is ErrorKind.TIMEOUT and run.spent.reached(run.limits) else "error"
+    return _ended(run, reason, error=Failure(error.message, error.kind, error.suggestion, error.passing, error))
+
+
+def _ended(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
+    """Never without words: the last thing the model said, or why there is nothing."""
+    if not text:
+        text = next((m.text for m in reversed(run.conversation.messages) if m.role == "assistant" and m.text), "")
+    if not text:
+        text = error.text() if error is not None else f"The run ended without an answer: {reason}."
+    price = run.limits.price
+    return RunResult(
+        text=text,
+        reason=reason,
+        turns=run.spent.turns,
+        messages=run.conversation.messages,
+        usage=run.spent.usage,
+        calls=run.spent.calls,
+        cost=price.of(run.spent.usage) if price is not None else None,
+        output=output,
+        error=error,
+    )
+
+
+def _tell(run: Run, result: RunResult) -> None:
+    if run.announce:
+        _emit(run, RunFinished(result.text, result.reason, result.turns, result.usage._asdict()))
+
+
+def _emit(run: Run, event: Event) -> None:
+    if run.executor.activity.listening:
+        event.session, event.agent = run.scope.session_id, run.scope.agent
+        run.executor.activity.emit(event)

@@ -1,0 +1,71 @@
+"""A structured answer: the model fills in a schema, and is asked again until it is right."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
+from forge.core.tool import SchemaTool, Tool
+
+NAME = "final_answer"
+
+
+class Structured:
+    """What `Agent(output=Model)` wants. `tool` ends the run; `accept` judges an answer that came as text instead."""
+
+    def __init__(self, wanted: Any) -> None:
+        from pydantic import TypeAdapter  # heavy: only where an output is asked for
+
+        self._adapter: Any = TypeAdapter(wanted)
+        schema = self._adapter.json_schema()
+        self._is_object = schema.get("type") == "object" and "properties" in schema
+        if not self._is_object:
+            inner = {key: value for key, value in schema.items() if key != "$defs"}
+            shelf = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+            schema = {"type": "object", "properties": {"value": inner}, "required": ["value"], **shelf}
+        self.tool: Tool = SchemaTool(
+            ToolSpec(
+                name=NAME,
+                description="Finish with the answer in exactly this shape. Call it once, when everything is done.",
+                parameters={**schema, "additionalProperties": False} if self._is_object else schema,
+                ends_turn=True,
+            ),
+            self._finish,
+        )
+        self.found: Any = None
+
+    async def _finish(self, **arguments: Any) -> ToolResult:
+        self.found = self._validated(arguments)
+        shown = json.dumps(arguments if self._is_object else arguments["value"], ensure_ascii=False)
+        return ToolResult(for_llm=shown, data={"output": self.found})
+
+    def accept(self, text: str) -> str:
+        """Some models write the object instead of calling the tool."""
+        start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
+        end = max(text.rfind("}"), text.rfind("]"))
+        if 0 <= start < end:
+            try:
+                value = json.loads(text[start : end + 1])
+                wrapped = value if self._is_object else {"value": value}
+                self.found = self._validated(self.tool.parse(wrapped))
+                return ""
+            except (ValueError, RecursionError):
+                pass
+            except ToolError as error:
+                return f"Your answer does not fit: {error.message}. Call {NAME} with the right shape."
+        return f"Your answer must have a shape: call {NAME}."
+
+    def _validated(self, arguments: Any) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return self._adapter.validate_json(json.dumps(arguments if self._is_object else arguments["value"]))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ToolError(
+                f"{place}: {first['msg']}".lstrip(": "), ErrorKind.VALIDATION, "Mend it and call again."
+            ) from None
