@@ -1,212 +1,140 @@
-"""The same three doors into every system: call a function, define a tool, hand definitions to a model."""
+"""Every system behind the same five doors; peers are imported by name, as the usual environment has none of them."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol
 
-from benchmarks.calls import add
-from benchmarks.definitions import search_files
-from forge import Scope, ToolCall, ToolRegistry, rules, tool
+from benchmarks.calls import add, total
+from forge import Scope, ToolCall, rules, tool
 from forge.pipeline import standard_executor
-
-Call = Callable[[str], Awaitable[str]]
-Definitions = Callable[[], Awaitable[list[Any]]]
 
 
 class System(Protocol):
-    """Peers are imported by name when one is made: they are not in the usual environment."""
-
-    async def call(self, function: Callable[..., Any]) -> Call:
-        """From the JSON text of the arguments to the text the model sees."""
-
-    def define(self, name: str) -> Any:
-        """A tool of `search_files`, ready to be called, its definition built."""
-
-    async def definitions(self, tools: list[Any]) -> Definitions:
-        """What every turn hands to a model."""
+    def make(self, function: Callable[..., Any], name: str) -> Any: ...
+    def describe(self, made: Any) -> Any: ...  # the definition of one tool
+    async def serve(self, tools: list[Any]) -> Any: ...  # what holds the tools while an agent runs
+    async def send(self, server: Any, name: str, text: str) -> str: ...  # may raise: the model sees the message
+    async def definitions(self, server: Any) -> list[Any]: ...  # of all tools, as every turn asks for them
 
 
 class Forge:
-    async def call(self, function: Callable[..., Any]) -> Call:
-        executor, scope, name = standard_executor([tool(function)], policy=rules("allow read")), Scope(), function.__name__
+    def __init__(self) -> None:
+        self.scope = Scope()
 
-        async def call(text: str) -> str:
-            return (await executor.execute(ToolCall(name, text), scope)).for_llm
+    def make(self, function: Callable[..., Any], name: str) -> Any:
+        return tool(name=name)(function)
 
-        return call
+    def describe(self, made: Any) -> Any:
+        made.parse('{"pattern": "a", "path": "b"}')  # peers build their validator at once
+        return made.spec.to_function()
 
-    def define(self, name: str) -> Any:
-        made = tool(name=name)(search_files)
-        made.parse('{"pattern": "a", "path": "b"}')
-        made.spec.to_function()
-        return made
+    async def serve(self, tools: list[Any]) -> Any:
+        return standard_executor(tools, policy=rules("allow read"))
 
-    async def definitions(self, tools: list[Any]) -> Definitions:
-        return _now(ToolRegistry(tools).definitions)
+    async def send(self, server: Any, name: str, text: str) -> str:
+        return str((await server.execute(ToolCall(name, text), self.scope)).for_llm)
+
+    async def definitions(self, server: Any) -> list[Any]:
+        return list(server.registry.definitions())
 
 
 class PydanticAI:
     def __init__(self) -> None:
         self.peer: Any = import_module("pydantic_ai")
-        self.manager: Any = import_module("pydantic_ai.tool_manager")
+        self.manager: Any = import_module("pydantic_ai.tool_manager").ToolManager
+        self.refused: Any = import_module("pydantic_ai.exceptions").ToolRetryError
         model = import_module("pydantic_ai.models.test").TestModel()
         self.run = self.peer.RunContext(deps=None, model=model, usage=self.peer.RunUsage(), run_step=1)
 
-    async def call(self, function: Callable[..., Any]) -> Call:
-        manager = await self._step([self.peer.Tool(function, max_retries=10**9)], 1)
-        part, refused = self.peer.ToolCallPart, import_module("pydantic_ai.exceptions").ToolRetryError
+    def make(self, function: Callable[..., Any], name: str) -> Any:
+        return self.peer.Tool(function, name=name, max_retries=10**9)
 
-        async def call(text: str) -> str:
-            try:
-                return str(await manager.handle_call(part(function.__name__, text, "c1")))
-            except refused as error:
-                return str(error.tool_retry.model_response())
+    def describe(self, made: Any) -> Any:
+        return made.tool_def
 
-        return call
+    async def serve(self, tools: list[Any]) -> Any:
+        return await self.manager(self.peer.FunctionToolset(tools)).for_run_step(self.run)
 
-    def define(self, name: str) -> Any:
-        made = self.peer.Tool(search_files, name=name)
-        assert made.tool_def
-        return made
+    async def send(self, server: Any, name: str, text: str) -> str:
+        try:
+            return str(await server.handle_call(self.peer.ToolCallPart(name, text, "c1")))
+        except self.refused as error:
+            return str(error.tool_retry.model_response_str())
 
-    async def definitions(self, tools: list[Any]) -> Definitions:
-        toolset, steps = self.peer.FunctionToolset(tools), iter(range(2, 10**9))
-
-        async def turn() -> list[Any]:
-            return list((await self._step(toolset, next(steps))).tool_defs)
-
-        return turn
-
-    async def _step(self, tools: Any, number: int) -> Any:
-        toolset = self.peer.FunctionToolset(tools) if isinstance(tools, list) else tools
-        run = dataclasses.replace(self.run, run_step=number)
-        return await self.manager.ToolManager(toolset, default_max_retries=10**9).for_run_step(run)
+    async def definitions(self, server: Any) -> list[Any]:
+        return list((await server.for_run_step(replace(self.run, run_step=2))).tool_defs)
 
 
 class LangChain:
     def __init__(self) -> None:
         self.tool: Any = import_module("langchain_core.tools").tool
-        self.convert: Any = import_module("langchain_core.utils.function_calling").convert_to_openai_tool
+        self.describe: Any = import_module("langchain_core.utils.function_calling").convert_to_openai_tool
 
-    async def call(self, function: Callable[..., Any]) -> Call:
-        made = self.tool(function, parse_docstring=True)
+    def make(self, function: Callable[..., Any], name: str) -> Any:
+        made = self.tool(name, parse_docstring=True)(function)
         made.handle_validation_error = str
-
-        async def call(text: str) -> str:
-            sent = {"name": made.name, "args": json.loads(text), "id": "c1", "type": "tool_call"}
-            return str((await made.ainvoke(sent)).content)
-
-        return call
-
-    def define(self, name: str) -> Any:
-        made = self.tool(name, parse_docstring=True)(search_files)
-        self.convert(made)
         return made
 
-    async def definitions(self, tools: list[Any]) -> Definitions:
-        return _now(lambda: [self.convert(made) for made in tools])
+    async def serve(self, tools: list[Any]) -> Any:
+        return {made.name: made for made in tools}
+
+    async def send(self, server: Any, name: str, text: str) -> str:
+        call = {"type": "tool_call", "id": "c1", "name": name, "args": json.loads(text)}
+        return str((await server[name].ainvoke(call)).content)
+
+    async def definitions(self, server: Any) -> list[Any]:
+        return [self.describe(made) for made in server.values()]
 
 
 class OpenAIAgents:
     def __init__(self) -> None:
         self.peer: Any = import_module("agents")
         self.context: Any = import_module("agents.tool_context").ToolContext
+        self.converter: Any = import_module("agents.models.openai_responses").Converter
 
-    async def call(self, function: Callable[..., Any]) -> Call:
-        made = self.peer.function_tool(function)
+    def make(self, function: Callable[..., Any], name: str) -> Any:
+        return self.peer.function_tool(function, name_override=name)
 
-        async def call(text: str) -> str:
-            context = self.context(None, tool_name=made.name, tool_call_id="c1", tool_arguments=text)
-            return str(await made.on_invoke_tool(context, text))
+    def describe(self, made: Any) -> Any:
+        return self.converter.convert_tools([made], []).tools
 
-        return call
+    async def serve(self, tools: list[Any]) -> Any:
+        return self.peer.Agent(name="agent", tools=tools)
 
-    def define(self, name: str) -> Any:
-        return self.peer.function_tool(search_files, name_override=name)
+    async def send(self, server: Any, name: str, text: str) -> str:
+        context = self.context(None, tool_name=name, tool_call_id="c1", tool_arguments=text)
+        return str(await server.tools[0].on_invoke_tool(context, text))
 
-    async def definitions(self, tools: list[Any]) -> Definitions:
-        agent, context = self.peer.Agent(name="agent", tools=tools), self.peer.RunContextWrapper(None)
-        converter = import_module("agents.models.openai_responses").Converter
-
-        async def turn() -> list[Any]:
-            return list(converter.convert_tools(await agent.get_all_tools(context), []).tools)
-
-        return turn
+    async def definitions(self, server: Any) -> list[Any]:
+        tools = await server.get_all_tools(self.peer.RunContextWrapper(None))
+        return list(self.converter.convert_tools(tools, []).tools)
 
 
 class SmolAgents:
-    """Takes plain functions only, and no nested models."""
-
     def __init__(self) -> None:
         self.peer: Any = import_module("smolagents")
+        self.describe: Any = import_module("smolagents.models").get_tool_json_schema
 
-    async def call(self, function: Callable[..., Any]) -> Call:
-        made = self.peer.tool(plain_add if function is add.run else plain_total)
-        agent = self.peer.ToolCallingAgent(tools=[made], model=self.peer.Model(), verbosity_level=-1)
-
-        async def call(text: str) -> str:
-            try:
-                return str(agent.execute_tool_call(made.name, json.loads(text)))
-            except self.peer.AgentError as error:
-                return str(error)
-
-        return call
-
-    def define(self, name: str) -> Any:
-        made = self.peer.tool(search_files)
+    def make(self, function: Callable[..., Any], name: str) -> Any:
+        made = self.peer.tool({add.run: plain_add, total.run: plain_total}.get(function, function))
         made.name = name
-        self.peer.models.get_tool_json_schema(made)
         return made
 
-    async def definitions(self, tools: list[Any]) -> Definitions:
-        return _now(lambda: [self.peer.models.get_tool_json_schema(made) for made in tools])
+    async def serve(self, tools: list[Any]) -> Any:
+        return self.peer.ToolCallingAgent(tools=tools, model=self.peer.Model(), verbosity_level=-1)
+
+    async def send(self, server: Any, name: str, text: str) -> str:
+        return str(server.execute_tool_call(name, json.loads(text)))
+
+    async def definitions(self, server: Any) -> list[Any]:
+        return [self.describe(made) for made in server.tools.values()]
 
 
-class FastMCP:
-    def __init__(self) -> None:
-        self.server: Any = import_module("fastmcp").FastMCP
-        self.tool: Any = import_module("fastmcp.tools").Tool
-
-    async def call(self, function: Callable[..., Any]) -> Call:
-        server = self.server("server")
-        server.add_tool(self.tool.from_function(function))
-
-        async def call(text: str) -> str:
-            try:
-                return str((await server.call_tool(function.__name__, json.loads(text))).content[0].text)
-            except Exception as error:
-                return str(error)
-
-        return call
-
-    def define(self, name: str) -> Any:
-        made = self.tool.from_function(search_files, name=name)
-        made.to_mcp_tool()
-        return made
-
-    async def definitions(self, tools: list[Any]) -> Definitions:
-        server = self.server("server")
-        for made in tools:
-            server.add_tool(made)
-
-        async def turn() -> list[Any]:
-            return [made.to_mcp_tool() for made in await server.list_tools()]
-
-        return turn
-
-
-def _now(function: Callable[[], list[Any]]) -> Definitions:
-    async def turn() -> list[Any]:
-        return function()
-
-    return turn
-
-
-def plain_add(a: int, b: int) -> int:
+def plain_add(a: int, b: int) -> int:  # smolagents takes no async functions
     """Add two numbers.
 
     Args:
@@ -216,7 +144,7 @@ def plain_add(a: int, b: int) -> int:
     return a + b
 
 
-def plain_total(items: list[dict[str, Any]], discount: float) -> float:
+def plain_total(items: list[dict[str, Any]], discount: float) -> float:  # nor models
     """Total price of the items.
 
     Args:
@@ -224,6 +152,30 @@ def plain_total(items: list[dict[str, Any]], discount: float) -> float:
         discount: taken from the sum
     """
     return sum(float(item["price"]) for item in items) - discount
+
+
+class FastMCP:
+    def __init__(self) -> None:
+        self.server: Any = import_module("fastmcp").FastMCP
+        self.tool: Any = import_module("fastmcp.tools").Tool
+
+    def make(self, function: Callable[..., Any], name: str) -> Any:
+        return self.tool.from_function(function, name=name)
+
+    def describe(self, made: Any) -> Any:
+        return made.to_mcp_tool()
+
+    async def serve(self, tools: list[Any]) -> Any:
+        server = self.server("server")
+        for made in tools:
+            server.add_tool(made)
+        return server
+
+    async def send(self, server: Any, name: str, text: str) -> str:
+        return str((await server.call_tool(name, json.loads(text))).content[0].text)
+
+    async def definitions(self, server: Any) -> list[Any]:
+        return [made.to_mcp_tool() for made in await server.list_tools()]
 
 
 SYSTEMS: dict[str, Callable[[], System]] = {

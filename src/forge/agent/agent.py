@@ -13,6 +13,7 @@ from forge.agent.limits import Limits
 from forge.agent.loop import Prepare, run_loop
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
+from forge.agent.subagent import AgentType, Task
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.events import Event, RunStarted
@@ -54,6 +55,7 @@ class Agent:
         steps: Callable[[PolicyGate, Secrets], list[Step]] = standard_steps,
         prepare: Prepare | None = None,
         wait_for_background: bool = False,
+        agents: Mapping[str, AgentType] | None = None,
         name: str = "main",
     ) -> None:
         self.provider = provider_for(model) if isinstance(model, str) else model
@@ -75,6 +77,8 @@ class Agent:
                 self._sources.append(item)
             else:
                 self.registry.add(item)
+        if agents is not None:
+            self.registry.add(Task(self.provider, self.registry, tuple(self.steps), agents))
         self.registry.add(
             *(one for one in (task_completion, ask_question, converse) if one.spec.name not in self.registry)
         )
