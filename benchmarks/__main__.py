@@ -1,4 +1,4 @@
-"""Prints the table: `python -m benchmarks [--json] [calls|definitions|parallel|startup …]`."""
+"""Prints the table: `python -m benchmarks [--json] [calls|definitions|parallel|loop|startup …]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import import_module
 
 from benchmarks.timing import Measure
 
-PARTS = ("calls", "definitions", "parallel", "startup")
+PARTS = ("calls", "definitions", "parallel", "loop", "startup")
 
 
 def main() -> int:

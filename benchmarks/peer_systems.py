@@ -1,4 +1,4 @@
-"""Every system behind the same five doors; peers are imported by name, as the usual environment has none of them."""
+"""Every system behind the same four doors; peers are imported by name, as the usual environment has none of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from forge.pipeline import standard_executor
 
 
 class System(Protocol):
-    def make(self, function: Callable[..., Any], name: str) -> Any: ...
-    def describe(self, made: Any) -> Any: ...  # the definition of one tool
+    def define(self, function: Callable[..., Any], name: str) -> Any: ...  # a tool, with what a model reads of it built
     async def serve(self, tools: list[Any]) -> Any: ...  # what holds the tools while an agent runs
-    async def send(self, server: Any, name: str, text: str) -> str: ...  # may raise: the model sees the message
+    async def send(self, server: Any, name: str, text: str) -> str: ...  # from JSON text to what the model sees
     async def definitions(self, server: Any) -> list[Any]: ...  # of all tools, as every turn asks for them
 
 
@@ -25,21 +24,20 @@ class Forge:
     def __init__(self) -> None:
         self.scope = Scope()
 
-    def make(self, function: Callable[..., Any], name: str) -> Any:
-        return tool(name=name)(function)
-
-    def describe(self, made: Any) -> Any:
-        made.parse('{"pattern": "a", "path": "b"}')  # peers build their validator at once
-        return made.spec.to_function()
+    def define(self, function: Callable[..., Any], name: str) -> Any:
+        made = tool(name=name)(function)
+        made.spec.to_function()  # the schema comes from the validator: both are built now
+        return made
 
     async def serve(self, tools: list[Any]) -> Any:
         return standard_executor(tools, policy=rules("allow read"))
 
     async def send(self, server: Any, name: str, text: str) -> str:
-        return str((await server.execute(ToolCall(name, text), self.scope)).for_llm)
+        return str((await server.execute(ToolCall(name, text, "c1"), self.scope)).for_llm)
 
     async def definitions(self, server: Any) -> list[Any]:
-        return list(server.registry.definitions())
+        definitions: list[Any] = server.registry.definitions()
+        return definitions
 
 
 class PydanticAI:
@@ -50,11 +48,10 @@ class PydanticAI:
         model = import_module("pydantic_ai.models.test").TestModel()
         self.run = self.peer.RunContext(deps=None, model=model, usage=self.peer.RunUsage(), run_step=1)
 
-    def make(self, function: Callable[..., Any], name: str) -> Any:
-        return self.peer.Tool(function, name=name, max_retries=10**9)
-
-    def describe(self, made: Any) -> Any:
-        return made.tool_def
+    def define(self, function: Callable[..., Any], name: str) -> Any:
+        made = self.peer.Tool(function, name=name, max_retries=10**9)
+        assert made.tool_def.name == name
+        return made
 
     async def serve(self, tools: list[Any]) -> Any:
         return await self.manager(self.peer.FunctionToolset(tools)).for_run_step(self.run)
@@ -72,11 +69,12 @@ class PydanticAI:
 class LangChain:
     def __init__(self) -> None:
         self.tool: Any = import_module("langchain_core.tools").tool
-        self.describe: Any = import_module("langchain_core.utils.function_calling").convert_to_openai_tool
+        self.described: Any = import_module("langchain_core.utils.function_calling").convert_to_openai_tool
 
-    def make(self, function: Callable[..., Any], name: str) -> Any:
+    def define(self, function: Callable[..., Any], name: str) -> Any:
         made = self.tool(name, parse_docstring=True)(function)
         made.handle_validation_error = str
+        self.described(made)
         return made
 
     async def serve(self, tools: list[Any]) -> Any:
@@ -87,7 +85,7 @@ class LangChain:
         return str((await server[name].ainvoke(call)).content)
 
     async def definitions(self, server: Any) -> list[Any]:
-        return [self.describe(made) for made in server.values()]
+        return [self.described(made) for made in server.values()]
 
 
 class OpenAIAgents:
@@ -96,11 +94,10 @@ class OpenAIAgents:
         self.context: Any = import_module("agents.tool_context").ToolContext
         self.converter: Any = import_module("agents.models.openai_responses").Converter
 
-    def make(self, function: Callable[..., Any], name: str) -> Any:
-        return self.peer.function_tool(function, name_override=name)
-
-    def describe(self, made: Any) -> Any:
-        return self.converter.convert_tools([made], []).tools
+    def define(self, function: Callable[..., Any], name: str) -> Any:
+        made = self.peer.function_tool(function, name_override=name)
+        self.converter.convert_tools([made], [])
+        return made
 
     async def serve(self, tools: list[Any]) -> Any:
         return self.peer.Agent(name="agent", tools=tools)
@@ -117,21 +114,25 @@ class OpenAIAgents:
 class SmolAgents:
     def __init__(self) -> None:
         self.peer: Any = import_module("smolagents")
-        self.describe: Any = import_module("smolagents.models").get_tool_json_schema
+        self.described: Any = import_module("smolagents.models").get_tool_json_schema
 
-    def make(self, function: Callable[..., Any], name: str) -> Any:
+    def define(self, function: Callable[..., Any], name: str) -> Any:
         made = self.peer.tool({add.run: plain_add, total.run: plain_total}.get(function, function))
         made.name = name
+        self.described(made)
         return made
 
     async def serve(self, tools: list[Any]) -> Any:
         return self.peer.ToolCallingAgent(tools=tools, model=self.peer.Model(), verbosity_level=-1)
 
     async def send(self, server: Any, name: str, text: str) -> str:
-        return str(server.execute_tool_call(name, json.loads(text)))
+        try:
+            return str(server.execute_tool_call(name, json.loads(text)))
+        except self.peer.AgentError as error:
+            return str(error)
 
     async def definitions(self, server: Any) -> list[Any]:
-        return [self.describe(made) for made in server.tools.values()]
+        return [self.described(made) for made in server.tools.values()]
 
 
 def plain_add(a: int, b: int) -> int:  # smolagents takes no async functions
@@ -158,12 +159,12 @@ class FastMCP:
     def __init__(self) -> None:
         self.server: Any = import_module("fastmcp").FastMCP
         self.tool: Any = import_module("fastmcp.tools").Tool
+        self.refused: Any = import_module("fastmcp.exceptions").ValidationError
 
-    def make(self, function: Callable[..., Any], name: str) -> Any:
-        return self.tool.from_function(function, name=name)
-
-    def describe(self, made: Any) -> Any:
-        return made.to_mcp_tool()
+    def define(self, function: Callable[..., Any], name: str) -> Any:
+        made = self.tool.from_function(function, name=name)
+        made.to_mcp_tool()
+        return made
 
     async def serve(self, tools: list[Any]) -> Any:
         server = self.server("server")
@@ -172,7 +173,10 @@ class FastMCP:
         return server
 
     async def send(self, server: Any, name: str, text: str) -> str:
-        return str((await server.call_tool(name, json.loads(text))).content[0].text)
+        try:
+            return str((await server.call_tool(name, json.loads(text))).content[0].text)
+        except self.refused as error:  # what the protocol around the server makes an error result of
+            return str(error)
 
     async def definitions(self, server: Any) -> list[Any]:
         return [made.to_mcp_tool() for made in await server.list_tools()]

@@ -11,12 +11,14 @@ import pytest
 import forge
 
 PUBLIC = """
-    ActivityStream Answer Approver Attachment Category Decision DefinitionError DuplicateToolError ErrorKind Event
-    Failure Message ModelRequest Next Permission PermissionAnswered PermissionAsked PermissionRequest Policy
-    PolicyError PolicyGate Provider Rate Ruling Scope Secrets Step TextDelta Tool ToolCall ToolCompleted ToolContext
-    ToolError ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource
-    ToolSpec ToolStarted TurnFinished approve_all audit_log dry_run layered load_rules nobody record register_all
-    replay rules standard_executor standard_steps tool toolset unanswered_calls
+    ActivityStream Agent AgentType Answer Anthropic Approver Attachment Category Conversation Decision
+    DefinitionError DuplicateToolError ErrorKind Event Failure Limits Message ModelRequest Next OpenAI Permission
+    PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Provider ProviderError
+    Rate Ruling RunFinished RunResult RunStarted Scope Scripted Secrets SessionStore Step TextDelta Tool ToolCall
+    ToolCompleted ToolContext ToolError ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry
+    ToolResult ToolSource ToolSpec ToolStarted TurnFinished Usage approve_all audit_log dry_run fallback layered
+    load_rules nobody provider_for record register_all replay rules run_loop scripted standard_executor
+    standard_steps text_calls tool toolset unanswered_calls
 """.split()
 
 

@@ -6,6 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
+    "forge.agent.agent": ("Agent",),
+    "forge.agent.conversation": ("Conversation",),
+    "forge.agent.limits": ("Limits", "Price"),
+    "forge.agent.loop": ("run_loop",),
+    "forge.agent.result": ("RunResult",),
+    "forge.agent.session": ("SessionStore",),
+    "forge.agent.subagent": ("AgentType",),
     "forge.core.activity": ("ActivityStream",),
     "forge.core.context": ("Scope", "ToolContext"),
     "forge.core.errors": ("DefinitionError", "DuplicateToolError", "ErrorKind", "ToolError"),
@@ -13,6 +20,8 @@ _HOME = {
         "Event",
         "PermissionAnswered",
         "PermissionAsked",
+        "RunFinished",
+        "RunStarted",
         "TextDelta",
         "ToolCompleted",
         "ToolFailed",
@@ -23,8 +32,8 @@ _HOME = {
         "TurnFinished",
     ),
     "forge.core.executor": ("Next", "Step", "ToolExecutor"),
-    "forge.core.messages": ("Message", "ToolCall", "unanswered_calls"),
-    "forge.core.provider": ("ModelRequest", "Provider"),
+    "forge.core.messages": ("Message", "ToolCall", "Usage", "unanswered_calls"),
+    "forge.core.provider": ("ModelRequest", "Provider", "ProviderError"),
     "forge.core.registry": ("ToolRegistry", "ToolSource"),
     "forge.core.result": ("Attachment", "Failure", "ToolResult"),
     "forge.core.secrets": ("Secrets",),
@@ -45,6 +54,12 @@ _HOME = {
     "forge.pipeline": ("standard_executor", "standard_steps"),
     "forge.pipeline.dry_run": ("dry_run",),
     "forge.pipeline.record": ("record", "replay"),
+    "forge.providers.anthropic": ("Anthropic",),
+    "forge.providers.fallback": ("fallback",),
+    "forge.providers.names": ("provider_for",),
+    "forge.providers.openai": ("OpenAI",),
+    "forge.providers.scripted": ("Scripted", "scripted"),
+    "forge.providers.text_calls": ("text_calls",),
     "forge.tools": ("register_all",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
@@ -66,97 +81,79 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal to the table above
+    from forge.agent.agent import (
+        Agent as Agent,
+    )
+    from forge.agent.conversation import (
+        Conversation as Conversation,
+    )
+    from forge.agent.limits import (
+        Limits as Limits,
+        Price as Price,
+    )
+    from forge.agent.loop import (
+        run_loop as run_loop,
+    )
+    from forge.agent.result import (
+        RunResult as RunResult,
+    )
+    from forge.agent.session import (
+        SessionStore as SessionStore,
+    )
+    from forge.agent.subagent import (
+        AgentType as AgentType,
+    )
     from forge.core.activity import (
         ActivityStream as ActivityStream,
     )
     from forge.core.context import (
         Scope as Scope,
-    )
-    from forge.core.context import (
         ToolContext as ToolContext,
     )
     from forge.core.errors import (
         DefinitionError as DefinitionError,
-    )
-    from forge.core.errors import (
         DuplicateToolError as DuplicateToolError,
-    )
-    from forge.core.errors import (
         ErrorKind as ErrorKind,
-    )
-    from forge.core.errors import (
         ToolError as ToolError,
     )
     from forge.core.events import (
         Event as Event,
-    )
-    from forge.core.events import (
         PermissionAnswered as PermissionAnswered,
-    )
-    from forge.core.events import (
         PermissionAsked as PermissionAsked,
-    )
-    from forge.core.events import (
+        RunFinished as RunFinished,
+        RunStarted as RunStarted,
         TextDelta as TextDelta,
-    )
-    from forge.core.events import (
         ToolCompleted as ToolCompleted,
-    )
-    from forge.core.events import (
         ToolFailed as ToolFailed,
-    )
-    from forge.core.events import (
         ToolFinished as ToolFinished,
-    )
-    from forge.core.events import (
         ToolOutput as ToolOutput,
-    )
-    from forge.core.events import (
         ToolProgress as ToolProgress,
-    )
-    from forge.core.events import (
         ToolStarted as ToolStarted,
-    )
-    from forge.core.events import (
         TurnFinished as TurnFinished,
     )
     from forge.core.executor import (
         Next as Next,
-    )
-    from forge.core.executor import (
         Step as Step,
-    )
-    from forge.core.executor import (
         ToolExecutor as ToolExecutor,
     )
     from forge.core.messages import (
         Message as Message,
-    )
-    from forge.core.messages import (
         ToolCall as ToolCall,
-    )
-    from forge.core.messages import (
+        Usage as Usage,
         unanswered_calls as unanswered_calls,
     )
     from forge.core.provider import (
         ModelRequest as ModelRequest,
-    )
-    from forge.core.provider import (
         Provider as Provider,
+        ProviderError as ProviderError,
     )
     from forge.core.registry import (
         ToolRegistry as ToolRegistry,
-    )
-    from forge.core.registry import (
         ToolSource as ToolSource,
     )
     from forge.core.result import (
         Attachment as Attachment,
-    )
-    from forge.core.result import (
         Failure as Failure,
-    )
-    from forge.core.result import (
         ToolResult as ToolResult,
     )
     from forge.core.secrets import (
@@ -164,23 +161,13 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.core.spec import (
         Category as Category,
-    )
-    from forge.core.spec import (
         Permission as Permission,
-    )
-    from forge.core.spec import (
         Rate as Rate,
-    )
-    from forge.core.spec import (
         ToolSpec as ToolSpec,
     )
     from forge.core.tool import (
         Tool as Tool,
-    )
-    from forge.core.tool import (
         tool as tool,
-    )
-    from forge.core.tool import (
         toolset as toolset,
     )
     from forge.listeners.audit import (
@@ -188,47 +175,23 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.permissions.gate import (
         Answer as Answer,
-    )
-    from forge.permissions.gate import (
         Approver as Approver,
-    )
-    from forge.permissions.gate import (
         PolicyGate as PolicyGate,
-    )
-    from forge.permissions.gate import (
         approve_all as approve_all,
-    )
-    from forge.permissions.gate import (
         nobody as nobody,
     )
     from forge.permissions.policy import (
         Decision as Decision,
-    )
-    from forge.permissions.policy import (
         PermissionRequest as PermissionRequest,
-    )
-    from forge.permissions.policy import (
         Policy as Policy,
-    )
-    from forge.permissions.policy import (
         PolicyError as PolicyError,
-    )
-    from forge.permissions.policy import (
         Ruling as Ruling,
-    )
-    from forge.permissions.policy import (
         layered as layered,
-    )
-    from forge.permissions.policy import (
         load_rules as load_rules,
-    )
-    from forge.permissions.policy import (
         rules as rules,
     )
     from forge.pipeline import (
         standard_executor as standard_executor,
-    )
-    from forge.pipeline import (
         standard_steps as standard_steps,
     )
     from forge.pipeline.dry_run import (
@@ -236,9 +199,26 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.pipeline.record import (
         record as record,
-    )
-    from forge.pipeline.record import (
         replay as replay,
+    )
+    from forge.providers.anthropic import (
+        Anthropic as Anthropic,
+    )
+    from forge.providers.fallback import (
+        fallback as fallback,
+    )
+    from forge.providers.names import (
+        provider_for as provider_for,
+    )
+    from forge.providers.openai import (
+        OpenAI as OpenAI,
+    )
+    from forge.providers.scripted import (
+        Scripted as Scripted,
+        scripted as scripted,
+    )
+    from forge.providers.text_calls import (
+        text_calls as text_calls,
     )
     from forge.tools import (
         register_all as register_all,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +14,7 @@ from forge.agent.limits import Limits, Spent
 from forge.agent.result import ENDINGS, Reason, RunResult
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.events import Event, RunFinished, TurnFinished
+from forge.core.events import Event, RunFinished, TextDelta, TurnFinished
 from forge.core.executor import ToolExecutor
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.plain import text_of
@@ -116,14 +116,12 @@ async def _ask(run: Run) -> Message:
         options=run.options,
         spell=lambda dialect: executor.registry.definitions(dialect, session),
     )
-    left = run.limits.seconds - run.spent.seconds if run.limits.seconds else None
     stream = run.provider.stream(request)
     try:
-        async with asyncio.timeout(left):
-            async for part in stream:
-                if isinstance(part, Message):
-                    return part
-                _emit(run, part)
+        if not run.limits.seconds:
+            return await _heard(run, stream)
+        async with asyncio.timeout(run.limits.seconds - run.spent.seconds):
+            return await _heard(run, stream)
     except TimeoutError:
         raise ProviderError("the run's time was over while the model was speaking", ErrorKind.TIMEOUT) from None
     except ProviderError:
@@ -134,6 +132,13 @@ async def _ask(run: Run) -> Message:
         if close := getattr(stream, "aclose", None):
             with contextlib.suppress(Exception):
                 await close()
+
+
+async def _heard(run: Run, stream: AsyncIterator[TextDelta | Message]) -> Message:
+    async for part in stream:
+        if isinstance(part, Message):
+            return part
+        _emit(run, part)
     raise ProviderError(
         "the provider ended its stream without a message", suggestion="Its last item must be a Message."
     )
@@ -149,7 +154,7 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
             results[call.id] = _refusal(call, f"the run may make {run.limits.calls} calls, and has made them")
         runnable = runnable[:allowed]
     run.spent.calls += len(runnable)
-    scope = replace(run.scope, message_id=f"{run.id}.{run.spent.turns}")
+    scope = run.scope.in_turn(f"{run.id}.{run.spent.turns}")
 
     def done(call: ToolCall, result: ToolResult) -> None:
         results[call.id] = result
@@ -163,11 +168,11 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
 
 def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str, ToolResult]:
     """Calls that are not run at all, and why."""
-    refused = {
-        call.id: _refusal(call, f"no server {call.server!r} is mounted", "Use the tools you were given.")
-        for call in calls
-        if call.server != "local"
-    }
+    refused = {}
+    for call in calls:
+        if call.server != "local":
+            words = f"no server {call.server!r} is mounted"
+            refused[call.id] = _refusal(call, words, "Use the tools you were given.")
     if resumed:
         for call in calls:
             if call.id not in run.not_started and not _may_run_again(run, call):

@@ -28,6 +28,18 @@ class Scope:
     workspace: Path = field(default_factory=Path.cwd)
     user: str = ""
 
+    def in_turn(self, message_id: str) -> Scope:
+        """The same for the calls of another turn."""
+        return Scope(
+            session_id=self.session_id,
+            message_id=message_id,
+            agent=self.agent,
+            channel=self.channel,
+            chat_id=self.chat_id,
+            workspace=self.workspace,
+            user=self.user,
+        )
+
 
 class Gate(Protocol):
     """Decides whether a call may do something to a target. Raises `ToolError` if not."""

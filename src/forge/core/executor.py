@@ -103,6 +103,11 @@ class ToolExecutor:
         A tool with `parallel=False` runs alone, after the calls before it and before those after it. What ends the turn
         runs last. `done` hears of every result as it comes, so that none is lost when the rest is cancelled.
         """
+        if len(calls) == 1:
+            result = await self.execute(calls[0], scope)
+            if done is not None:
+                done(calls[0], result)
+            return [result]
         results: dict[int, ToolResult] = {}
 
         async def run(index: int) -> None:

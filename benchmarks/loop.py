@@ -1,0 +1,64 @@
+"""What an agent costs beside its model and its tools: one call a turn, and the thousandth turn against the hundredth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from benchmarks.calls import add
+from benchmarks.timing import Measure, per_await, side_by_side_async
+from forge import Limits, Message, ModelRequest, Scope, TextDelta, ToolCall, rules, run_loop
+from forge.pipeline import standard_executor
+
+
+class Counting:
+    """A model that calls `add` with another number every turn."""
+
+    def __init__(self, turns: int) -> None:
+        self.left = turns
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+        self.left -= 1
+        if self.left < 0:
+            yield Message("assistant", "done")
+        else:
+            call = ToolCall("add", f'{{"a": {self.left}, "b": 3}}', f"c{self.left}")
+            yield Message("assistant", tool_calls=(call,))
+
+
+async def turns(number: int, history: list[Message] | None = None) -> None:
+    executor = standard_executor([add], policy=rules("allow read"))
+    limits = Limits(turns=number + 1, calls=0)
+    result = await run_loop(Counting(number), executor, [Message("user", "go")], Scope(), limits)
+    assert result.reason == "answer"
+    assert result.calls == number
+
+
+async def per_turn(number: int) -> float:
+    """Microseconds of CPU a turn."""
+    return await per_await(lambda: turns(number), max(1, 1_000 // number)) / number
+
+
+async def dispatch() -> float:
+    executor = standard_executor([add], policy=rules("allow read"))
+    texts = [json.dumps({"a": number, "b": 3}) for number in range(500)]
+    calls: list[Any] = [ToolCall("add", text) for text in texts]
+    scope = Scope()
+
+    async def all_of_them() -> None:
+        for call in calls:
+            await executor.execute(call, scope)
+
+    return await per_await(all_of_them, 2) / len(calls)
+
+
+async def measures() -> list[Measure]:
+    overhead = await side_by_side_async(dispatch, lambda: per_turn(100))
+    flat = await side_by_side_async(lambda: per_turn(100), lambda: per_turn(1_000))
+    long = await side_by_side_async(lambda: per_turn(1_000), lambda: per_turn(10_000))
+    return [
+        Measure("loop: a turn with one call", "the call alone", *overhead, "µs", 5.0),
+        Measure("loop: a turn at 1,000 turns", "a turn at 100", *flat, "µs", 1.2),
+        Measure("loop: a turn at 10,000 turns", "a turn at 1,000", *long, "µs", 1.2),
+    ]

@@ -1,0 +1,94 @@
+"""Reads server-sent events from bytes that arrive in pieces of any size."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LONGEST_EVENT = 16 * 1024 * 1024  # bytes of one line, and of the data of one event
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Event(NamedTuple):
+    """One server-sent event."""
+
+    name: str
+    data: str
+
+
+class TooLong(Exception):
+    """A line, or the data of one event, is longer than we keep."""
+
+
+class EventReader:
+    """`feed` it bytes as they come, `finish` it at the end: both give the events that are complete by then.
+
+    As the specification says: lines end in CR LF, LF or CR, a comment and an unknown field are skipped, an event
+    without data is none. One thing is kinder: an event that lacks its blank line at the end of the stream counts.
+    """
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._start = b""  # what may become a byte order mark
+        self._parts: list[bytes] = []  # of a line that is not over
+        self._kept = 0  # bytes in them
+        self._after_cr = False
+        self._name = ""
+        self._data: list[str] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Raises `TooLong`."""
+        chunk = chunk if self._begun else self._without_mark(chunk)
+        if self._after_cr and chunk:
+            self._after_cr = False
+            chunk = chunk.removeprefix(b"\n")
+        events: list[Event] = []
+        for line in chunk.splitlines(keepends=True):
+            self._parts.append(line)
+            self._kept += len(line)
+            if self._kept > LONGEST_EVENT:
+                raise TooLong
+            if line.endswith((b"\n", b"\r")):
+                self._after_cr = line.endswith(b"\r")
+                self._end_line(events)
+        return events
+
+    def finish(self) -> list[Event]:
+        """The stream is over."""
+        events: list[Event] = []
+        if self._start:
+            self._parts, self._start = [self._start], b""
+        if self._parts:
+            self._end_line(events)
+        self._dispatch(events)
+        return events
+
+    def _without_mark(self, chunk: bytes) -> bytes:
+        chunk = self._start + chunk
+        if len(chunk) < len(_BOM) and _BOM.startswith(chunk):
+            self._start = chunk
+            return b""
+        self._start, self._begun = b"", True
+        return chunk.removeprefix(_BOM)
+
+    def _end_line(self, events: list[Event]) -> None:
+        line = b"".join(self._parts).rstrip(b"\r\n").decode(errors="replace")
+        self._parts, self._kept = [], 0
+        if not line:
+            self._dispatch(events)
+            return
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            self._size += len(value) + 1
+            if self._size > LONGEST_EVENT:
+                raise TooLong
+            self._data.append(value)
+        elif field == "event":
+            self._name = value
+
+    def _dispatch(self, events: list[Event]) -> None:
+        if self._data:
+            events.append(Event(self._name or "message", "\n".join(self._data)))
+        self._name, self._data, self._size = "", [], 0
