@@ -26,6 +26,31 @@ check: format-check lint types contracts quick-tests ## the same without the tes
 bench: $(READY) ## the table of speeds, as ratios against floors
 	@$(BIN)/python -m benchmarks
 
+# In an environment of its own, because the peers bring a hundred packages; a peer that cannot be installed is left out.
+PEERS := pydantic-ai-slim langchain-core openai-agents smolagents fastmcp
+PEERS_VENV := .venv-peers
+PEERS_READY := $(PEERS_VENV)/$(notdir $(READY))
+
+.PHONY: bench-peers
+bench-peers: $(PEERS_READY) ## the same calls through other tool systems (minutes; the first time installs them)
+	@$(PEERS_VENV)/bin/python -m benchmarks.peers
+
+$(PEERS_READY): $(READY)
+	@rm -rf $(PEERS_VENV); \
+	if uv --version >/dev/null 2>&1; then \
+		uv venv --quiet --python $(BIN)/python $(PEERS_VENV) || exit 1; \
+		install='uv pip install --quiet --python $(PEERS_VENV)/bin/python'; \
+	else \
+		$(BIN)/python -m venv $(PEERS_VENV) || exit 1; \
+		install='$(PEERS_VENV)/bin/python -m pip install -qq --disable-pip-version-check'; \
+	fi; \
+	echo '== setup: installing forge and its peers in $(PEERS_VENV) (a minute or two)'; \
+	$$install -c constraints.txt -e . || exit 1; \
+	$$install -c constraints.txt $(PEERS) || for peer in $(PEERS); do \
+		$$install -c constraints.txt $$peer || echo "== setup: $$peer cannot be installed and is left out"; \
+	done; \
+	touch $@
+
 format: $(READY) ## format the code and mend what the linter can
 	$(call step,format)
 	@$(BIN)/ruff check --fix-only --quiet .

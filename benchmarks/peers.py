@@ -49,18 +49,19 @@ def main() -> int:
         return 0
     found = {name: in_a_process(name) for name in SYSTEMS}
     there = {name: one["rows"] for name, one in found.items() if "rows" in one}
-    print(
-        f"CPU time, as multiples of the floor's. Python {platform.python_version()}, pydantic {version('pydantic')}.\n"
-    )
+    for name in found:
+        if name not in there:
+            print(f"left out: {name}: {found[name]['reason']}")
+    if "forge-tools" not in there:
+        return 1
+    print(f"CPU time in multiples of the floor's; Python {platform.python_version()}, pydantic {version('pydantic')}\n")
     print("|", *(f"| {title}" for title in ["floor", "µs", *(f"{name} {version(name)}" for name in there)]), "|")
     print("|---" * (len(there) + 3) + "|")
-    for (measure, floor), *row in zip(MEASURES.items(), *there.values(), strict=bool(there)):
+    for (measure, floor), *row in zip(MEASURES.items(), *there.values(), strict=True):
         ratios = [f"{shown(ours / bare)}{mark}" for bare, ours, mark in row]
         print(f"| {' | '.join([measure, floor, f'{row[0][0]:.1f}', *ratios])} |")
     print("", *(f"{mark} {meaning}" for mark, meaning in MARKS.items()), sep="\n")
-    for name in found.keys() - there.keys():
-        print(f"left out: {name}: {found[name]['reason']}")
-    return 0 if "forge-tools" in there else 1
+    return 0
 
 
 def shown(ratio: float) -> str:

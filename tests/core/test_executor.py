@@ -14,6 +14,7 @@ import pytest
 
 from forge.core.activity import ActivityStream
 from forge.core.context import ToolContext
+from forge.core.deadline import Until
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolFailed, ToolFinished, ToolOutput
 from forge.core.executor import ToolExecutor
@@ -934,3 +935,51 @@ async def test_the_end_event_tells_how_long_it_took():
     await execute(works, heard=heard)
     (finished,) = heard.of(ToolFinished)
     assert 0 < finished.seconds < time.perf_counter() - entered
+
+
+class _BadKey:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("odd", [ToolCall([], {}), ToolCall("works", {_BadKey(): 1}), ToolCall({}, None)])  # type: ignore[arg-type, dict-item]
+@pytest.mark.parametrize("listening", [True, False])
+async def test_a_call_that_is_no_call_is_a_failed_result(odd, listening):
+    runs = executor(works)
+    if listening:
+        runs.activity.subscribe(lambda event: None)
+    assert (await runs.execute(odd, SCOPE)).is_error
+    assert (await runs.execute_all([odd, ToolCall("works")], SCOPE))[1].success
+
+
+async def test_a_generator_that_never_waits_still_ends_at_its_deadline():
+    async def floods():
+        """Flood."""
+        while True:
+            yield "x"
+
+    async def step(ctx, proceed):
+        return await Until(proceed(ctx), 0.1)
+
+    runs = ToolExecutor(ToolRegistry([floods]), [step])
+    with at_most(5.0):
+        assert (await runs.execute(ToolCall("floods"), SCOPE)).is_error
+
+
+async def test_a_thread_that_floods_its_listeners_does_not_hold_up_the_loop():
+    @tool
+    def floods(ctx: ToolContext) -> str:
+        """Flood."""
+        while not ctx.cancelled:
+            ctx.output("x" * 1_000)
+        return "stopped"
+
+    async def step(ctx, proceed):
+        return await Until(proceed(ctx), 0.2)
+
+    runs = ToolExecutor(ToolRegistry([floods]), [step])
+    runs.activity.subscribe(lambda event: event.to_dict())
+    with at_most(5.0):
+        assert (await runs.execute(ToolCall("floods"), SCOPE)).is_error

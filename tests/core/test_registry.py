@@ -29,7 +29,7 @@ def registry(*names: str, **options: Any) -> ToolRegistry:
     return ToolRegistry([named(name, **options) for name in names])
 
 
-def shown(tools: ToolRegistry, session: str = "") -> list[str]:
+def shown(tools: ToolRegistry, session: str = "local") -> list[str]:
     return [definition["function"]["name"] for definition in tools.definitions(session_id=session)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -152,3 +153,24 @@ EXPLOSIVE = {
 def test_no_text_takes_long_to_mask(text):
     with at_most(1.5):
         Secrets([SECRET]).mask_all(text)
+
+
+def test_a_secret_that_others_cut_short_is_masked_too():
+    secret = "sup3r-ABCDEFGHIJKLMNOPQRSTUVWXYZ-0123456789-abcdefghijklmnopqrstuvwxyz"
+    secrets = Secrets([secret])
+    for length in (12, 40, len(secret) - 1):
+        assert secret[:8] not in secrets.mask(f'num(token="{secret[:length]}…"): expected integer')
+    assert secrets.mask("nothing to hide…") == "nothing to hide…"
+
+
+def test_secrets_in_sets_paths_and_objects_are_masked():
+    secret = "hunter2-hunter2-hunter2"
+    hidden = Secrets([secret]).mask_value({"set": {secret}, "path": Path(secret), "n": 5, "none": None})
+    assert secret not in str(hidden)
+    assert hidden["n"] == 5
+
+
+def test_a_long_text_is_masked_before_it_is_cut():
+    secret = "s3cret-" * 10
+    shown = Secrets([secret]).mask_everything("x" * (128 * 1024 - 40) + secret + "y" * 100)
+    assert "s3cret" not in shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import typing
 from dataclasses import dataclass
@@ -395,11 +394,15 @@ def test_a_type_without_json_form_names_the_tool():
         ToolRegistry([made]).definitions()
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on both are the same to pydantic")
-def test_a_typed_dict_of_the_standard_library_says_what_to_write_instead():
-    made, _ = taking(OldSize)
-    with pytest.raises(DefinitionError, match=r"^tool 'made': [^']*`typing_extensions.TypedDict`"):
-        ToolRegistry([made]).definitions()
+@pytest.mark.parametrize("annotation", [OldSize, list[OldSize], OldSize | None, dict[str, list[OldSize]]])
+def test_a_typed_dict_of_the_standard_library_works_wherever_it_stands(annotation):
+    made, got = taking(annotation)
+    assert "width" in json.dumps(made.spec.parameters)
+    size = {"width": 3}
+    value = {list[OldSize]: [size], dict[str, list[OldSize]]: {"a": [size]}}.get(annotation, size)
+    assert call(made, {"x": value}).success
+    assert got == [value]
+    assert call(made, {"x": 5}).is_error
 
 
 def test_an_annotation_that_cannot_be_read_names_the_tool():

@@ -17,6 +17,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool, tool, toolset
+from forge.pipeline import standard_executor
 from tests.core.calling import SCOPE, Heard, at_most, call, execute, executor, within
 
 
@@ -614,3 +615,54 @@ def test_defining_five_hundred_tools_takes_no_time():
     with at_most(1.0):
         registry = ToolRegistry([make(n) for n in range(500)])
     assert registry.count == 500
+
+
+async def test_a_tool_built_late_keeps_everything_the_made_tool_is_strict_about():
+    @tool(confirm=True, timeout=0.05, expose_errors=False, optional_permissions={"write"})
+    async def careful(x: int) -> str:
+        """Be careful."""
+        await asyncio.sleep(5)
+        return "ran"
+
+    made = Tool.define("late", lambda: careful, permissions={"read"})
+    await made.ready()
+    assert (made.spec.name, made.spec.confirm, made.spec.timeout, made.spec.expose_errors) == (
+        "late",
+        True,
+        0.05,
+        False,
+    )
+    assert made.spec.permissions == {"read"}
+    assert made.spec.optional_permissions == {"write"}
+    result = await standard_executor([Tool.define("late", lambda: careful)]).execute(ToolCall("late", {"x": 1}), SCOPE)
+    assert result.failure.kind == "permission_error"
+
+
+async def test_an_initialiser_that_hangs_is_left_at_the_deadline_and_others_wait_without_spinning():
+    started = []
+
+    async def hangs():
+        started.append(1)
+        await asyncio.Event().wait()
+
+    runs = ToolExecutor(ToolRegistry([Tool.define("never", hangs, timeout=0.05)]), [])
+    results = await asyncio.gather(*(runs.execute(ToolCall("never"), SCOPE) for _ in range(5)))
+    assert all(result.failure.kind in ("timeout", "system_error") for result in results)
+    assert len(started) <= 5
+
+
+async def test_async_hooks_are_awaited():
+    class Hooked(Tool):
+        """Hooked."""
+
+        channel = ""
+
+        async def set_context(self, channel: str, chat_id: str) -> None:
+            await asyncio.sleep(0)
+            self.channel = channel
+
+        async def run(self) -> str:
+            return self.channel
+
+    runs = ToolExecutor(ToolRegistry([Hooked()]), [])
+    assert (await runs.execute(ToolCall("hooked"), Scope(channel="team"))).for_llm == "team"

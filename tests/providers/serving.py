@@ -50,6 +50,7 @@ class Server:
         self.asked: list[Asked] = []
         self.left = asyncio.Event()
         self.url = ""
+        self.opened = 0  # connections
         self.connections: set[asyncio.Task[None]] = set()
 
     @property
@@ -70,6 +71,7 @@ async def serving(*replies: Reply) -> AsyncIterator[Server]:
         task = asyncio.current_task()
         assert task is not None
         server.connections.add(task)
+        server.opened += 1
         try:
             while await _one(server, reader, writer):
                 pass
@@ -124,7 +126,7 @@ async def _one(server: Server, reader: asyncio.StreamReader, writer: asyncio.Str
     server.asked.append(asked)
     reply = server.next_reply()
     watch = asyncio.ensure_future(reader.read(1))
-    watch.add_done_callback(lambda done: None if done.cancelled() or done.exception() else server.left.set())
+    watch.add_done_callback(lambda done: None if done.cancelled() else (done.exception(), server.left.set()))
     try:
         if reply.before is not None:
             await reply.before()

@@ -22,6 +22,7 @@ from forge.core.provider import ModelRequest, Provider, ProviderError
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import Permission
 
+MOST_RETRIES = 2  # of a turn whose stream broke
 MOST_RECOVERIES = 3  # times in a row that a model is told to call a tool, or to mend its answer
 
 Accept = Callable[[str], str]
@@ -95,7 +96,7 @@ async def _until_the_end(run: Run) -> RunResult:
             await run.prepare(run.conversation)
         run.spent.turns += 1
         try:
-            reply = await _ask(run)
+            reply = await _ask_again_if_it_may_help(run)
         except ProviderError as error:
             return _failed(run, error)
         run.conversation.say(reply)
@@ -105,6 +106,18 @@ async def _until_the_end(run: Run) -> RunResult:
         run.executor.registry.next_turn(run.scope.session_id)
         if ended is not None:
             return ended
+
+
+async def _ask_again_if_it_may_help(run: Run) -> Message:
+    """A connection that broke in the middle is tried anew; what fails before it began was tried by the provider."""
+    for _ in range(MOST_RETRIES):
+        try:
+            return await _ask(run)
+        except ProviderError as error:
+            if not error.passing or error.status:
+                raise
+            _emit(run, TextDelta("\n[the connection was lost; asking again]\n"))
+    return await _ask(run)
 
 
 async def _ask(run: Run) -> Message:

@@ -12,8 +12,8 @@ import click
 from forge.cli.group import LazyGroup
 
 ENDS = """
-Exit codes: 0 fine; 1 the call ended in an error (its result is printed all the same); 2 usage, unknown name, bad
-configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
+Exit codes: 0 fine; 1 the call or run ended in an error (its result is printed all the same); 2 usage, unknown name,
+bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
 """
 
 
@@ -23,6 +23,8 @@ configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
         "completion": "forge.cli.completion",
         "doctor": "forge.cli.doctor",
         "policy": "forge.cli.policy",
+        "run": "forge.cli.run",
+        "session": "forge.cli.session",
         "tool": "forge.cli.tool",
     },
     epilog=ENDS,
@@ -33,7 +35,7 @@ configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
     callback=lambda ctx, _, wanted: _say_version(ctx) if wanted else None,
 )  # fmt: skip
 def forge() -> None:
-    """Tools for language-model agents: list them, look at one, call it as an agent would."""
+    """Agents and their tools: run one, see its conversations; list tools, look at one, call it as an agent would."""
 
 
 def main() -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import queue
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Any], Awaitable[None] | None]
 
 SLOW = 0.05  # seconds: a plain handler that takes longer once is moved to a thread of its own
+INBOX = 1_000  # events of other threads that wait for the loop
+PATIENCE = 5.0  # seconds that a thread waits for room before it goes on regardless
 BACKLOG = 10_000  # events kept for a listener that does not keep up; older ones are dropped and counted
 
 
@@ -37,6 +40,9 @@ class ActivityStream:
         self._seq = 0
         self._loop: Any = None  # where events of worker threads are delivered
         self._loop_thread = 0
+        self._inbox: deque[Event] = deque()  # from other threads
+        self._room = threading.Event()
+        self._draining = False
 
     def subscribe(self, handler: Handler, *types: type[Event] | str) -> Callable[[], None]:
         """Call `handler` for these event classes or wire names (all, if none or "*"). Returns the unsubscribe.
@@ -50,7 +56,7 @@ class ActivityStream:
             self.listening = True
 
         def unsubscribe() -> None:
-            listener.active = False
+            listener.stop()
             with self._lock:
                 self._listeners = tuple(one for one in self._listeners if one is not listener)
                 self.listening = bool(self._listeners)
@@ -68,14 +74,39 @@ class ActivityStream:
         """Deliver to everyone who listens. Never raises."""
         if not self.listening:
             return
-        if self._loop is not None and threading.get_ident() != self._loop_thread:
-            try:
-                self._loop.call_soon_threadsafe(self._deliver, event)
-            except RuntimeError:  # that loop is over
-                self._loop = None
-            else:
-                return
+        if self._loop is not None and threading.get_ident() != self._loop_thread and self._hand_over(event):
+            return
+        while self._inbox:  # what came from threads before comes first
+            self._deliver(self._inbox.popleft())
         self._deliver(event)
+
+    def _hand_over(self, event: Event) -> bool:
+        """From another thread: delivered on the loop, a few at a time. Who is faster than the loop has to wait."""
+        end = time.monotonic() + PATIENCE
+        while len(self._inbox) >= INBOX and time.monotonic() < end:
+            self._room.clear()
+            self._room.wait(0.1)
+        self._inbox.append(event)
+        try:
+            if not self._draining:
+                self._draining = True
+                self._loop.call_soon_threadsafe(self._drain_some)
+        except RuntimeError:  # that loop is over
+            self._loop, self._draining = None, False
+            self._inbox.clear()
+            return False
+        return True
+
+    def _drain_some(self) -> None:
+        for _ in range(100):
+            if not self._inbox:
+                break
+            self._deliver(self._inbox.popleft())
+        self._room.set()
+        if self._inbox:
+            self._loop.call_later(0, self._drain_some)  # after the timers that are due
+        else:
+            self._draining = False
 
     async def drain(self, timeout: float = 5.0) -> bool:
         """Wait until every listener has seen what was emitted so far; False when time ran out."""
@@ -90,7 +121,11 @@ class ActivityStream:
         return True
 
     def _deliver(self, event: Event) -> None:
-        event = event.masked(self.secrets.mask_everything)
+        try:
+            event = event.masked(self.secrets.mask_everything)
+        except Exception:  # arguments of somebody's own making that cannot be read
+            log.exception("an event of type %s could not be masked and is not told", event.type)
+            return
         with self._lock:
             self._seq += 1
             event.seq = self._seq
@@ -103,7 +138,9 @@ class _Listener:
 
     def __init__(self, handler: Handler, types: tuple[type[Event] | str, ...]) -> None:
         for wanted in types:
-            if not (isinstance(wanted, str) or (isinstance(wanted, type) and issubclass(wanted, Event))):
+            if isinstance(wanted, str):
+                _check_wire_name(wanted)
+            elif not (isinstance(wanted, type) and issubclass(wanted, Event)):
                 raise TypeError(f"subscribe({wanted!r}): pass event classes, wire names or '*'")
         self.handler = handler
         self.classes = tuple(wanted for wanted in types if not isinstance(wanted, str))
@@ -115,8 +152,9 @@ class _Listener:
         )
         self.backlog: deque[Event] = deque(maxlen=BACKLOG)
         self.busy = False
+        self.dropped = 0
         self._task: Any = None
-        self._thread_queue: queue.Queue[Event] | None = None
+        self._thread_queue: queue.Queue[Event | None] | None = None
 
     @property
     def waiting(self) -> bool:
@@ -124,10 +162,20 @@ class _Listener:
             self.busy or bool(self.backlog) or bool(self._thread_queue and self._thread_queue.unfinished_tasks)
         )
 
+    def stop(self) -> None:
+        self.active = False
+        if self._thread_queue is not None:
+            with contextlib.suppress(queue.Full):
+                self._thread_queue.put_nowait(None)  # so that its thread sees it and ends
+
     def take(self, event: Event) -> None:
         if not self.active or not (self.everything or isinstance(event, self.classes) or event.type in self.names):
             return
         if self.is_async:
+            if len(self.backlog) == BACKLOG:
+                self.dropped += 1
+                if self.dropped % 1_000 == 1:
+                    log.warning("listener %r does not keep up; %d events dropped", self.handler, self.dropped)
             self.backlog.append(event)
             self._start_task()
         elif self._thread_queue is not None:
@@ -159,7 +207,7 @@ class _Listener:
         def work() -> None:
             while self.active:
                 event = waiting.get()
-                if self.active:
+                if event is not None and self.active:
                     self._call(event)
                 waiting.task_done()
 
@@ -196,3 +244,14 @@ class _Listener:
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # the loop is closing
             log.exception("listener %r failed", self.handler)
+
+
+def _check_wire_name(name: str) -> None:
+    known = {"*"}
+    waiting = [Event]
+    while waiting:
+        kind = waiting.pop()
+        known.add(kind.type)
+        waiting += kind.__subclasses__()
+    if name not in known:
+        raise ValueError(f"subscribe({name!r}): no event is called that; there are {', '.join(sorted(known))}")

@@ -110,21 +110,35 @@ def hopeless(problems: list[Problem]) -> bool:
     if len(problems) > MOST_MENDED:
         return True
     unknown = missing = False
+    contested: set[Path] | None = None
     for problem in problems:
         if problem.kind == "unknown":
             unknown = True
         elif problem.kind == "missing":
             missing = True
-        elif problem.value is not None and _repaired(problem) is None and not _is_contested(problem, problems):
-            return True  # null may stand for a default
+        elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default
+            if contested is None:
+                contested = _contested(problems)
+            if problem.path not in contested:
+                return True
     return missing and not unknown
 
 
-def _is_contested(problem: Problem, problems: list[Problem]) -> bool:
-    """Whether other problems speak of the same place or its inside: branches of a union, one of which may be mended."""
-    path, length = problem.path, len(problem.path)
-    few = problems[:1_000]  # a union has few branches; what comes later belongs to something else
-    return any(other is not problem and other.path[:length] == path for other in few)
+def _contested(problems: list[Problem]) -> set[Path]:
+    """Places that several problems speak of, or of their inside: branches of a union, one of which may be mended."""
+    if len(problems) == 1:
+        return set()
+    seen: set[Path] = set()
+    several: set[Path] = set()
+    for problem in problems:
+        path = problem.path
+        while path:
+            if path in seen:
+                several.add(path)
+            else:
+                seen.add(path)
+            path = path[:-1] if len(path) > 1 else ()
+    return several
 
 
 def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema) -> Any:

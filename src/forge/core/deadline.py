@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 NEW: Any = object()
+_left_behind: deque[Any] = deque(maxlen=10_000)
 GRACE = 1.0  # seconds a cancelled coroutine has for cleaning up
 
 
@@ -160,8 +162,8 @@ class Until(Generic[T]):
     def _close(self) -> None:
         try:
             self.coroutine.close()
-        except BaseException:  # noqa: S110 - it refuses even that; nothing more can be done from outside
-            pass
+        except BaseException:  # it refuses even that; kept, since letting go of it would try once more, aloud
+            _left_behind.append(self.coroutine)
 
 
 def _comes_from_a_group(coroutine: Any) -> bool:

@@ -11,6 +11,8 @@ from forge.core.messages import ToolCall
 from forge.core.plain import plain, sendable
 from forge.core.result import ToolResult
 
+LONGEST_NAME = 200  # characters of a tool's name in an event
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Event:
@@ -40,7 +42,7 @@ class Event:
             "agent": self.agent,
         }
         for name in (f.name for f in fields(self) if f.name not in _COMMON):
-            wire[name] = _on_the_wire(getattr(self, name))
+            wire[name] = _on_the_wire(getattr(self, name), getattr(self, "call", None))
         return wire
 
 
@@ -154,13 +156,13 @@ _COMMON = frozenset(f.name for f in fields(Event))
 
 def _masked(value: Any, mask: Callable[[Any], Any]) -> Any:
     if isinstance(value, ToolCall):
-        return replace(value, arguments=mask(value.arguments))
+        return replace(value, name=mask(value.name[:LONGEST_NAME]), arguments=mask(value.arguments))
     return value.masked(mask) if isinstance(value, ToolResult) else mask(value)
 
 
-def _on_the_wire(value: Any) -> Any:
+def _on_the_wire(value: Any, call: ToolCall | None) -> Any:
     if isinstance(value, ToolCall):
         return {"id": sendable(value.id), "name": sendable(value.name), "arguments": plain(value.arguments)}
     if isinstance(value, ToolResult):
-        return value.to_dict()
+        return value.to_dict(id=call.id, name=call.name) if call is not None else value.to_dict()
     return sendable(value) if isinstance(value, str) else plain(value)

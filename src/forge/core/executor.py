@@ -15,6 +15,7 @@ from forge.core.activity import ActivityStream
 from forge.core.arguments import Mended
 from forge.core.background import BackgroundWork
 from forge.core.context import Scope, ToolContext
+from forge.core.deadline import DeadlinePassed, Until
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.interrupts import is_interrupt
@@ -26,6 +27,7 @@ from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 
 log = logging.getLogger("forge.tools")
+_LONGEST_NAME = 80  # characters of a tool's name in the log
 
 _NOT_YET: Mapping[str, Any] = {}  # the arguments before they are parsed
 
@@ -69,7 +71,11 @@ class ToolExecutor:
 
     async def execute(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Run one call to its result. Exactly one end event follows every start event."""
-        entry = self._entries.get(call.name)
+        try:
+            entry = self._entries.get(call.name)
+        except TypeError:  # a name that is no text at all
+            call = ToolCall(repr(call.name)[:80], call.arguments, call.id, call.server)
+            entry = None
         if entry is None or self._version != self.registry.version:
             entry = self._entry(call.name)
         ctx = ToolContext(call, entry[0], _NOT_YET, scope, self.activity, self.background)
@@ -134,7 +140,12 @@ class ToolExecutor:
 
     async def _initialised(self, ctx: ToolContext) -> _Entry:
         """A tool that is built late is composed again: only now is known what it needs."""
-        await self.registry.find(ctx.call.name).ready()
+        tool = self.registry.find(ctx.call.name)
+        try:
+            await Until(tool.ready(), tool.spec.timeout)
+        except DeadlinePassed:
+            words = f"it was not initialised within {tool.spec.timeout:g} s"
+            raise ToolError(words, ErrorKind.TIMEOUT, "Try again later.") from None
         self._entries.pop(ctx.call.name, None)
         entry = self._entry(ctx.call.name)
         ctx.tool, ctx.spec = entry.tool, entry.tool.spec
@@ -145,7 +156,7 @@ class ToolExecutor:
             self.activity.attach()
             self._loop = asyncio.get_running_loop()
         ctx.emit(ToolStarted(ctx.call))
-        log.debug("%s started", ctx.call.name)
+        log.debug("%s started", _logged(ctx))
         return time.perf_counter()
 
     def _ended(self, ctx: ToolContext, result: ToolResult, started: float) -> None:
@@ -153,9 +164,9 @@ class ToolExecutor:
         if result.failure is not None:
             ctx.emit(ToolFailed(ctx.call, result.failure.message, str(result.failure.kind)))
             words = self.secrets.mask_all(result.failure.message)
-            log.warning("%s failed after %.3f s: %s (%s)", ctx.call.name, seconds, words, result.failure.kind)
+            log.warning("%s failed after %.3f s: %s (%s)", _logged(ctx), seconds, words, result.failure.kind)
         else:
-            log.info("%s finished in %.3f s", ctx.call.name, seconds)
+            log.info("%s finished in %.3f s", _logged(ctx), seconds)
         ctx.emit(ToolFinished(ctx.call, result.success, result, seconds))
 
     async def _screened(self, ctx: ToolContext, entry: _Entry) -> ToolResult:
@@ -167,7 +178,7 @@ class ToolExecutor:
         except BaseException as broken:
             if _is_meant_for_us(broken):
                 raise
-            log.error("a step failed while it screened a result of %s: %s", ctx.call.name, text_of(broken))
+            log.error("a step failed while it screened a result of %s: %s", _logged(ctx), type(broken).__name__)
             kind = outcome.failure.kind if outcome.failure else ErrorKind.SYSTEM
             return ToolResult.error(f"{ctx.call.name}: its result is withheld, a step failed: {text_of(broken)}", kind)
         finally:
@@ -177,7 +188,7 @@ class ToolExecutor:
         """Background work is over: its result passes the same screens, then is told."""
         late = ctx.replace(outcome=result)
         result = await self._screened(late, self._entry(ctx.call.name))
-        log.info("%s completed in the background", ctx.call.name)
+        log.info("%s completed in the background", _logged(ctx))
         self.background.keep_completed(ctx, result)
         ctx.emit(ToolCompleted(ctx.call, result))
 
@@ -217,13 +228,16 @@ class ToolExecutor:
 def readable(call: ToolCall) -> str:
     """`file_read(path="a.txt")`, the way the model would write it."""
     name, arguments = str(call.name)[:80], call.arguments
-    if isinstance(arguments, str):
-        text = arguments[:200].strip()
-        return f"{name}({text})" if len(text) <= 80 else f"{name}({text[:80]}…)"
-    if not isinstance(arguments, Mapping):
-        return f"{name}({brief(arguments)})"
-    shown = [f"{str(key)[:40]}={brief(value)}" for key, value in islice(arguments.items(), 8)]
-    return f"{name}({clipped(', '.join(shown), 300)})"
+    try:
+        if isinstance(arguments, str):
+            text = arguments[:200].strip()
+            return f"{name}({text})" if len(text) <= 80 else f"{name}({text[:80]}…)"
+        if not isinstance(arguments, Mapping):
+            return f"{name}({brief(arguments)})"
+        shown = [f"{str(key)[:40]}={brief(value)}" for key, value in islice(arguments.items(), 8)]
+        return f"{name}({clipped(', '.join(shown), 300)})"
+    except Exception:  # a mapping or a key of somebody's own making
+        return f"{name}(…)"
 
 
 def _terminal(tool: Tool) -> Next:
@@ -257,6 +271,10 @@ def _is_meant_for_us(error: BaseException) -> bool:
     return is_interrupt(error)
 
 
+def _logged(ctx: ToolContext) -> str:
+    return ctx.activity.secrets.mask_all(ctx.call.name[:_LONGEST_NAME])
+
+
 def _noted(result: ToolResult, arguments: Mended) -> ToolResult:
     notes = {"mended": arguments.mended, "ignored_arguments": arguments.ignored}
     return result.with_data(**{key: value for key, value in notes.items() if value})
@@ -274,7 +292,7 @@ def _failed(ctx: ToolContext, error: BaseException) -> ToolResult:
         return ToolResult.failed(error, during=readable(ctx.call))
     log_id = uuid4().hex[:8]
     trace = "".join(format_exception(error))
-    log.error("error %s in %s:\n%s", log_id, ctx.call.name, ctx.activity.secrets.mask_all(trace))
+    log.error("error %s in %s:\n%s", log_id, _logged(ctx), ctx.activity.secrets.mask_all(trace))
     return ToolResult.failed(error, during=readable(ctx.call), log_id=log_id)
 
 

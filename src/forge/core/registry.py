@@ -16,6 +16,8 @@ from forge.core.tool import Tool, tool, unknown
 ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
 """Tools that need something kept open: an MCP server, an HTTP client, a watched folder."""
 
+MOST_SESSIONS = 1_000  # for which revealed tools are remembered
+
 CONVERSATION = frozenset({"task_completion", "ask_question", "converse"})
 """They hand over to the person: once registered, they can be neither replaced nor removed."""
 
@@ -64,6 +66,8 @@ class ToolRegistry(Mapping[str, Tool]):
 
     def find(self, name: str) -> Tool:
         """Like `[]`, but an unknown name finds a tool that explains the mistake."""
+        if not isinstance(name, str):
+            return unknown(repr(name)[:80], self._names)
         found = self._tools.get(name)
         if found is None:
             canonical = self._names.get(name)
@@ -91,7 +95,7 @@ class ToolRegistry(Mapping[str, Tool]):
         for one in tuple(self._tools.values()):
             await one.ready()
 
-    def specs(self, session_id: str = "") -> list[ToolSpec]:
+    def specs(self, session_id: str = "local") -> list[ToolSpec]:
         """What a model is shown in this session: everything that is not hidden, and what was revealed."""
         if not self._revealed and self._shown[0] == self.version:
             return self._shown[1]
@@ -101,8 +105,8 @@ class ToolRegistry(Mapping[str, Tool]):
             self._shown = (self.version, shown)
         return shown
 
-    def definitions(self, dialect: str = "openai", session_id: str = "") -> list[dict[str, Any]]:
-        """The specs in a provider's spelling, in order of registration; built once a version."""
+    def definitions(self, dialect: str = "openai", session_id: str = "local") -> list[dict[str, Any]]:
+        """The specs in a provider's spelling, in order of registration; built once a version, so only for reading."""
         key = (dialect, frozenset(self._revealed.get(session_id, ())))
         cache = self._definitions  # a change puts another in its place: what is built now must not end up there
         built = cache.get(key)
@@ -117,20 +121,23 @@ class ToolRegistry(Mapping[str, Tool]):
 
     def summaries(self) -> list[str]:
         """One line a tool, for people and prompts."""
-        return [f"- `{spec.name}` - {spec.description.partition(chr(10))[0]}" for spec in self.specs()]
+        return [f"- `{spec.name}` - {_summary(spec)}" for spec in self.specs()]
 
     @property
     def count(self) -> int:
         return len(self._tools)
 
-    def reveal(self, names: Iterable[str], session_id: str = "", turns: int = 5) -> None:
+    def reveal(self, names: Iterable[str], session_id: str = "local", turns: int = 5) -> None:
         """Show hidden tools to the model for a few turns of a session."""
         with self._lock:
             shown = dict(self._revealed.get(session_id, {}))
             shown.update({name: turns for name in names if name in self._tools and self._tools[name].spec.hidden})
-            self._revealed = {**self._revealed, session_id: shown}
+            others = {key: value for key, value in self._revealed.items() if key != session_id}
+            for oldest in list(others)[: max(0, len(others) - MOST_SESSIONS + 1)]:
+                del others[oldest]
+            self._revealed = {**others, session_id: shown}
 
-    def next_turn(self, session_id: str = "") -> None:
+    def next_turn(self, session_id: str = "local") -> None:
         """A turn went by: what was revealed long enough ago is hidden again."""
         if session_id not in self._revealed:
             return
@@ -154,6 +161,13 @@ class ToolRegistry(Mapping[str, Tool]):
 
     def __repr__(self) -> str:
         return f"<ToolRegistry of {len(self)} tools>"
+
+
+def _summary(spec: ToolSpec) -> str:
+    try:
+        return spec.description.partition("\n")[0]
+    except DefinitionError:
+        return "(not ready yet)"
 
 
 def _take(one: Tool, known: dict[str, Tool], names: dict[str, str], *, replace: bool) -> None:

@@ -241,12 +241,15 @@ class ToolResult:
 
 
 def _masked_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> Attachment:
+    encoding = "utf-8"
     try:
         text = attachment.data.decode()
     except UnicodeDecodeError:
-        return attachment
+        encoding = "latin-1"  # every byte a character: what is there stays as it is
+        text = attachment.data.decode(encoding)
     hidden: str = mask(text)
-    return attachment if hidden == text else replace(attachment, data=hidden.encode())
+    data = attachment.data if hidden == text else hidden.encode(encoding, "replace")
+    return Attachment(mask(attachment.media_type), data, mask(attachment.name))
 
 
 def _of_structure(value: object) -> ToolResult:

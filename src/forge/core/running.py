@@ -4,12 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.threads import in_thread
+
+SLICE = 0.01  # seconds
+
+_initialising: dict[int, asyncio.Future[Any]] = {}  # by the identity of what is initialised
+
+
+async def shared(key: object, initialise: Callable[[], Any]) -> Any:
+    """What an initialiser returns; whoever comes while it runs waits for the same value."""
+    running = _initialising.get(id(key))
+    if running is not None and running.get_loop() is asyncio.get_running_loop():
+        return await asyncio.shield(running)
+    future = _initialising[id(key)] = asyncio.get_running_loop().create_future()
+    try:
+        value = await in_thread(initialise)
+        value = await value if inspect.isawaitable(value) else value
+    except BaseException as error:
+        future.set_exception(error if isinstance(error, Exception) else RuntimeError("the initialiser was stopped"))
+        future.exception()  # whether anyone waits for it or not
+        raise
+    else:
+        future.set_result(value)
+        return value
+    finally:
+        _initialising.pop(id(key), None)
 
 
 def kind_of(function: Callable[..., Any]) -> str:
@@ -40,9 +65,13 @@ async def run_generator(
     if not is_async:
         return await run_plain(lambda: pieces.all_of(function(**arguments)), {}, ctx)
     stream = function(**arguments)
+    shown = time.monotonic()
     try:
         async for piece in stream:
             pieces.take(piece)
+            if time.monotonic() - shown > SLICE:  # one that never waits must not keep everyone else waiting
+                await asyncio.sleep(0)
+                shown = time.monotonic()
     finally:
         await stream.aclose()
     return pieces.result()

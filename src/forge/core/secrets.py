@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from forge.core.plain import plain
+
 MASK = "[secret]"
 LONGEST = 128 * 1024  # characters of one text in an event; the rest is cut and counted
 DEEPEST = 100  # levels of data that are looked through
+MOST_CUTS = 1_000  # places where a text was cut
 SHORTEST = 8  # a shorter value would mask ordinary words
 
 _LOOKS_SECRET = re.compile(
@@ -46,8 +49,25 @@ class Secrets:
         self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
 
     def mask(self, text: str) -> str:
-        """Replace every registered secret."""
-        return self.pattern.sub(MASK, text) if self.pattern is not None else text
+        """Replace every registered secret, and the beginning of one where a text was cut."""
+        if self.pattern is None:
+            return text
+        text = self.pattern.sub(MASK, text)
+        return self._mask_cut(text) if "…" in text else text
+
+    def _mask_cut(self, text: str) -> str:
+        """Others shorten before we see it: `hunter2hun…` gives most of a secret away."""
+        pieces = text.split("…")
+        if len(pieces) > MOST_CUTS:
+            return text
+        return "…".join([*map(self._without_beginning, pieces[:-1]), pieces[-1]])
+
+    def _without_beginning(self, piece: str) -> str:
+        for value in self._values:
+            for length in range(min(len(value) - 1, len(piece)), SHORTEST - 1, -1):
+                if piece.endswith(value[:length]):
+                    return f"{piece[:-length]}{MASK}"
+        return piece
 
     def mask_all(self, text: str) -> str:
         """Replace registered secrets and whatever looks like one: for events and logs."""
@@ -60,7 +80,9 @@ class Secrets:
     def _mask_for_events(self, text: str) -> str:
         if len(text) <= LONGEST:
             return self.mask_all(text)
-        return f"{self.mask_all(text[:LONGEST])}[… {len(text) - LONGEST} more characters]"
+        longest = max(map(len, self._values), default=0)
+        kept = self.mask(text[: LONGEST + longest])[:LONGEST]  # masked before it is cut
+        return f"{_LOOKS_SECRET.sub(MASK, kept)}[… {len(text) - LONGEST} more characters]"
 
     def mask_value(self, value: Any, *, lookalikes: bool = False, depth: int = 0) -> Any:
         """The same for every text inside plain data; under a key such as `password`, the whole value."""
@@ -76,9 +98,11 @@ class Secrets:
                 else self.mask_value(item, lookalikes=lookalikes, depth=depth + 1)
                 for key, item in value.items()
             }
-        if isinstance(value, list | tuple):
+        if isinstance(value, list | tuple | set | frozenset):
             return [self.mask_value(item, lookalikes=lookalikes, depth=depth + 1) for item in value]
-        return value
+        if value is None or isinstance(value, bool | int | float) or (self.pattern is None and not lookalikes):
+            return value
+        return self.mask_value(plain(value), lookalikes=lookalikes, depth=depth + 1)  # a Path, a date, an object
 
 
 def _escaped(value: str) -> tuple[str, str]:

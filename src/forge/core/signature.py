@@ -25,6 +25,7 @@ from forge.core.errors import DefinitionError
 from forge.core.example import example
 from forge.core.plain import plain
 from forge.core.spec import JsonSchema, ToolSpec
+from forge.core.typed_dicts import readable_by_pydantic
 
 _problem = Problem._make  # half the price of calling the class
 _KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was expected
@@ -92,7 +93,7 @@ class Signature:
             raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
 
     def _type(self, key: str) -> Any:
-        hint, default = self.hints[key], self.parameters[key].default
+        hint, default = readable_by_pydantic(self.hints[key]), self.parameters[key].default
         return (
             Annotated[hint, default] if hasattr(default, "get_default") else hint
         )  # pydantic's Field(...) as a default
@@ -200,8 +201,8 @@ def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> P
         if isinstance(data, dict) and (part in data or (absent and index == last)):
             data = data.get(part)
             path.append(part)
-        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
-            data = data[part]
+        elif isinstance(data, list) and isinstance(part, int) and (part < len(data) or (absent and index == last)):
+            data = data[part] if part < len(data) else None
             path.append(part)
     return tuple(path)
 

@@ -139,7 +139,7 @@ class ToolSpec:
         fill(self, "optional_permissions", frozenset(map(Permission, self.optional_permissions)))
         for name in (self.name, *self.aliases):
             check_name(name)
-        if "__" in self.name and self.category is not Category.ADAPTER:
+        if self.category is not Category.ADAPTER and any("__" in name for name in (self.name, *self.aliases)):
             raise DefinitionError(
                 f"tool name {self.name!r}: two underscores in a row are kept for server__tool names; use one"
             )

@@ -136,7 +136,6 @@ class DeferredTool(Tool):
         self._initialise = initialise
         self._traits = traits
         self._made: Tool | None = None
-        self._making: Any = None  # an initialiser under way
         self.spec = ToolSpec(
             name=name,
             description=lambda: self._now().spec.description,
@@ -145,16 +144,10 @@ class DeferredTool(Tool):
         )
 
     async def ready(self) -> None:
-        while self._made is None:
-            if self._making is None:
-                self._making = self._initialise()
-                try:
-                    value = self._making
-                    self._take(await value if inspect.isawaitable(value) else value)
-                finally:
-                    self._making = None
-            else:
-                await _next_turn()
+        from forge.core.running import shared  # it imports asyncio, which listing tools does without
+
+        if self._made is None:
+            self._take(await shared(self, self._initialise))
 
     @property
     def is_ready(self) -> bool:  # type: ignore[override]
@@ -187,8 +180,14 @@ class DeferredTool(Tool):
     def _take(self, value: Any) -> None:
         named = cast(ToolOptions, {**self._traits, "name": self.spec.name})
         made = value if isinstance(value, Tool) else FunctionTool(value, named)
-        needs = made.spec.permissions | self.spec.permissions  # it may need more than was declared, never less
-        self.spec = self.spec.changed(permissions=needs, target=self.spec.target or made.spec.target)
+        said: Any = dict(self._traits)  # what was said at the definition counts, but may only tighten
+        for name in ("permissions", "optional_permissions"):
+            said[name] = frozenset(said.get(name, ())) | getattr(made.spec, name)
+        said["confirm"] = said.get("confirm", False) or made.spec.confirm
+        said["strict"] = said.get("strict", False) or made.spec.strict
+        said["expose_errors"] = said.get("expose_errors", True) and made.spec.expose_errors
+        said["target"] = said.get("target", "") or made.spec.target
+        self.spec = made.spec.changed(**{**said, "name": self.spec.name, "aliases": self.spec.aliases})
         self._made = made
 
 
@@ -254,7 +253,7 @@ def _runner(made: Tool) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[
     async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         if parameter:
             arguments = {**arguments, parameter: ctx}
-        function = _own_copy(made, ctx).run if hooked else made.run
+        function = (await _own_copy(made, ctx)).run if hooked else made.run
         if kind == "coroutine":
             return ToolResult.of(await function(**arguments))
         if kind == "plain":
@@ -264,19 +263,17 @@ def _runner(made: Tool) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[
     return run
 
 
-async def _next_turn() -> None:
-    import asyncio  # heavy: only where a definition is built asynchronously
-
-    await asyncio.sleep(0)
-
-
-def _own_copy(made: Tool, ctx: ToolContext) -> Any:
+async def _own_copy(made: Tool, ctx: ToolContext) -> Any:
     own: Any = copy.copy(made)
     own.__dict__.pop("invoke", None)
-    if hasattr(own, "set_context"):
-        own.set_context(ctx.scope.channel, ctx.scope.chat_id)
-    if hasattr(own, "set_callback"):
-        own.set_callback(ctx.completion())
+    for hook, arguments in (
+        ("set_context", lambda: (ctx.scope.channel, ctx.scope.chat_id)),
+        ("set_callback", lambda: (ctx.completion(),)),
+    ):
+        if hasattr(own, hook):
+            value = getattr(own, hook)(*arguments())
+            if inspect.isawaitable(value):
+                await value
     return own
 
 

@@ -65,9 +65,11 @@ def asks_to_think(body: Mapping[str, Any]) -> bool:
 
 
 def thinking_as(wish: Thinking | None) -> Mapping[str, Any] | None:
-    """A budget in tokens, a word such as "adaptive", or the API's own object."""
-    if wish is None or isinstance(wish, Mapping):
+    """A budget in tokens, a word such as "adaptive" (which is also what True means), or the API's own object."""
+    if isinstance(wish, Mapping):
         return wish
+    if wish is None or isinstance(wish, bool):
+        return {"type": "adaptive"} if wish else None
     return {"type": wish} if isinstance(wish, str) else {"type": "enabled", "budget_tokens": wish}
 
 

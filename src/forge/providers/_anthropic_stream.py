@@ -90,7 +90,9 @@ class Answer:
                 self._count(data)
                 self._stop(data)
                 self.ended = True
-                return "".join([self._start(None, block) for block in _list(data, "content") if isinstance(block, dict)])
+                return "".join(
+                    [self._start(None, block) for block in _list(data, "content") if isinstance(block, dict)]
+                )
             case "error":
                 raise self._refuse(data.get("error") or data)
         return ""

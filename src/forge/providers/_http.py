@@ -28,7 +28,7 @@ LONGEST_ANSWER = 256 * 1024 * 1024  # bytes
 
 _HARMLESS = {"accept", "anthropic-beta", "anthropic-version", "content-type", "http-referer", "user-agent", "x-title"}
 
-__all__ = ["Event", "post_stream", "stream_error"]
+__all__ = ["Event", "drain", "post_stream", "stream_error"]
 
 
 async def post_stream(
@@ -67,6 +67,16 @@ async def post_stream(
 async def pause(seconds: float) -> None:
     """Between two tries."""
     await asyncio.sleep(seconds)
+
+
+async def drain(events: AsyncGenerator[Event, None], seconds: float = 0.1) -> None:
+    """Reads on after the last event that matters: a connection whose answer was read to its end can be used again."""
+    try:
+        async with asyncio.timeout(seconds):
+            async for _ in events:
+                pass
+    except (TimeoutError, ProviderError):
+        pass
 
 
 def stream_error(error: Any, *, url: str, headers: Mapping[str, str], label: str) -> ProviderError:
@@ -121,6 +131,7 @@ async def _answer(sending: _Sending) -> AsyncGenerator[Event, None]:
     import httpx2  # heavy
 
     begun = False
+    problem: ProviderError | _Failed | None
     try:
         response = await _sent(sending)
         try:

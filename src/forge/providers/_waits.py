@@ -15,7 +15,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds between tries when it does not 
 def delay_before(attempt: int, asked: float | None) -> float:
     """Seconds after so many tries; jittered, so that many clients do not come back at once."""
     if asked is None:
-        return min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
+        return float(min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)) * random.uniform(0.5, 1.0)  # noqa: S311
     if asked > LONGEST_WAIT:
         return asked
     return min(asked * random.uniform(1.0, 1.1), LONGEST_WAIT)  # noqa: S311

@@ -27,8 +27,9 @@ class Anthropic:
     """A model of the Messages API.
 
     `thinking` is a budget in tokens, a word such as "adaptive", or the API's own object; with a budget as large as
-    `max_tokens` or larger, `max_tokens` counts what comes after the thinking. Without `base_url` and `api_key` the
-    environment is asked: ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN.
+    `max_tokens` or larger, `max_tokens` counts what comes after the thinking. Without a base URL, `ANTHROPIC_BASE_URL`,
+    `ANTHROPIC_API_KEY` and `ANTHROPIC_AUTH_TOKEN` of the environment count; with one, only `api_key` is sent, so that
+    a key never goes to a server it was not meant for.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class Anthropic:
         thinking: Thinking | None = None,
     ) -> None:
         self.model, self.max_tokens, self.thinking = model, max_tokens, thinking
-        self.base_url = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or HOME).rstrip("/").removesuffix("/v1")
-        self._headers = {"anthropic-version": "2023-06-01", **_credentials(api_key)}
+        chosen = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or HOME
+        self.base_url = chosen.rstrip("/").removesuffix("/v1")
+        self._headers = {"anthropic-version": "2023-06-01", **_credentials(api_key, os.environ if not base_url else {})}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
 
     def __repr__(self) -> str:
@@ -112,9 +114,8 @@ async def _read_end(events: AsyncGenerator[Event, None]) -> None:
         pass
 
 
-def _credentials(api_key: str | None) -> dict[str, str]:
-    key = (api_key if api_key is not None else os.environ.get("ANTHROPIC_API_KEY", "")).strip()
-    if key:
+def _credentials(api_key: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    if key := (api_key or environment.get("ANTHROPIC_API_KEY", "")).strip():
         return {"x-api-key": key}
-    token = os.environ.get("ANTHROPIC_AUTH_TOKEN", "").strip() if api_key is None else ""
+    token = environment.get("ANTHROPIC_AUTH_TOKEN", "").strip()
     return {"authorization": f"Bearer {token}"} if token else {}

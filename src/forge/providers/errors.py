@@ -58,11 +58,7 @@ class Said(NamedTuple):
 
 def refused(status: int, said: Said, asked: str) -> ProviderError:
     """The error for an HTTP status. `asked`: what was tried, such as "asking openai at api.openai.com"."""
-    kind, suggestion, passing = _judged(status, said)
-    reason = f"HTTP {status}" + (f": {said.text}" if said.text else "")
-    named = f" ({said.code})" if said.code and said.code not in said.text else ""
-    make = PromptTooLong if status in (400, 413, 422) and _is_too_long(status, said) else ProviderError
-    return make(f"{asked}: {reason}{named}", kind, suggestion, passing=passing, status=status)
+    return _made(status, said, f"{asked}: HTTP {status}")
 
 
 def refused_inside(error: Any, asked: str, mask: Mask) -> ProviderError:
@@ -72,7 +68,7 @@ def refused_inside(error: Any, asked: str, mask: Mask) -> ProviderError:
     words = said.code.split(", ")
     status = code if type(code) is int and 400 <= code <= 599 else 0
     status = status or next((_STATUS[word] for word in words if word in _STATUS), 500)
-    return refused(status, said, f"{asked}: the answer broke off")
+    return _made(status, said, asked)
 
 
 def said_in_body(raw: bytes, content_type: str, mask: Mask) -> Said:
@@ -89,6 +85,8 @@ def said_in_body(raw: bytes, content_type: str, mask: Mask) -> Said:
 
 def said_in(error: Any, mask: Mask) -> Said:
     """The message and the codes of an error object, in any of the shapes servers use."""
+    if isinstance(error, list) and len(error) == 1:
+        error = error[0]
     if isinstance(error, Mapping) and isinstance(inner := error.get("error"), Mapping | str) and inner:
         error = inner
     if not isinstance(error, Mapping):
@@ -114,6 +112,14 @@ def _title(page: str) -> str:
         r"(?is)<h1[^>]{0,200}>(.{0,1000}?)</h1", page
     )
     return unescape(re.sub(r"<[^>]{0,1000}>", " ", found[1] if found else page))
+
+
+def _made(status: int, said: Said, start: str) -> ProviderError:
+    kind, suggestion, passing = _judged(status, said)
+    named = f" ({said.code})" if said.code and said.code not in said.text else ""
+    message = f"{start}: {said.text}{named}" if said.text else f"{start}{named}"
+    make = PromptTooLong if status in (400, 413, 422) and _is_too_long(status, said) else ProviderError
+    return make(message, kind, suggestion, passing=passing, status=status)
 
 
 def _is_too_long(status: int, said: Said) -> bool:

@@ -1,0 +1,256 @@
+"""One SQLite file that many processes share: private, migrated part by part, set aside when it is damaged.
+
+Writes go through a write-ahead log: a killed process loses nothing that was committed; a power failure may lose the
+last moments, never the file. A commit takes tens of microseconds, so that it may run on an event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import Literal
+
+from forge.core.errors import ErrorKind, ToolError
+
+PATIENCE = 10.0  # seconds that another process may hold the file
+
+Migration = Callable[[sqlite3.Connection], None]
+"""Brings the tables of a part from one version to the next, inside a transaction."""
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_SHUT = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_AUTH})
+_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+_inherited: list[sqlite3.Connection] = []  # of the parent of a forked process: neither used nor closed here
+
+
+class StoreError(ToolError):
+    """What was saved cannot be read, or what was said cannot be saved. Nothing saved earlier is lost."""
+
+
+class Store:
+    """A part of the file: its tables, its version. Usable from any thread; a forked child opens the file itself."""
+
+    def __init__(self, path: Path, part: str, migrations: Sequence[Migration]) -> None:
+        self.path = path
+        self._part = part
+        self._migrations = migrations
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None  # which one is open, wherever it may have been moved since
+        self._owner = os.getpid()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        with self._transaction("DEFERRED") as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """All of it is saved, or nothing."""
+        with self._transaction("IMMEDIATE") as connection:
+            yield connection
+
+    def tidy(self) -> None:
+        """Write the log into the file and empty it, so that nothing deleted stays in it; later, if others are busy."""
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            if self._connection is not None:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        self._disown()
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    @contextlib.contextmanager
+    def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"]) -> Iterator[sqlite3.Connection]:
+        self._disown()
+        with self._lock, self._explained():
+            connection = self._opened()
+            connection.execute(f"BEGIN {kind}")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    with contextlib.suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+                raise
+
+    def _disown(self) -> None:
+        """In a forked child, forget the parent's connection and lock."""
+        if self._owner == os.getpid():
+            return
+        self._owner, self._lock = os.getpid(), threading.RLock()
+        if self._connection is not None:
+            _inherited.append(self._connection)
+            self._connection = None
+
+    def _opened(self) -> sqlite3.Connection:
+        if (
+            self._connection is not None and _identity(self.path) != self._file
+        ):  # deleted, or set aside by another process
+            self.close()
+        if self._connection is None:
+            self._connection, self._file = self._open(), _identity(self.path)
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        _make_private(self.path)
+        connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
+            connection.execute("PRAGMA secure_delete = ON")
+            logged = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal" or _start_log(connection)
+            connection.execute(f"PRAGMA synchronous = {'NORMAL' if logged else 'FULL'}")
+            self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        if self._version(connection) == len(self._migrations):
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:  # commits, or rolls back
+            connection.execute("CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)")
+            version = self._version(connection)
+            if version > len(self._migrations):
+                raise StoreError(
+                    f"{self.path} was written by a newer Forge ({self._part}: version {version})",
+                    ErrorKind.CONFIG,
+                    "Update Forge, or use another workspace.",
+                )
+            for migrate in self._migrations[version:]:
+                migrate(connection)
+            connection.execute("INSERT OR REPLACE INTO parts VALUES (?, ?)", (self._part, len(self._migrations)))
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'parts'").fetchone():
+            return 0
+        found = connection.execute("SELECT version FROM parts WHERE name = ?", (self._part,)).fetchone()
+        return found[0] if found else 0
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """SQLite's and the system's errors, in words."""
+        try:
+            yield
+        except (sqlite3.Error, OverflowError) as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in _DAMAGED:
+                self.close()
+                raise _set_aside(self.path, error) from error
+            raise _in_words(self.path, error, code) from error
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} cannot be opened: {error.strerror or error}",
+                ErrorKind.CONFIG,
+                "It must be a file of your own, in a directory that you may write.",
+            ) from error
+
+
+def _in_words(path: Path, error: Exception, code: int) -> StoreError:
+    if code in _BUSY:
+        words = f"{path} has been locked by another process for {PATIENCE:g} seconds"
+        return StoreError(words, suggestion="Wait for it to end, and try again.", passing=True)
+    if code in _FULL:
+        words = f"{path} could not be written: {error} (is the disk full?)"
+        return StoreError(
+            words, ErrorKind.SYSTEM, "Free some space and try again; what was saved earlier is still there."
+        )
+    if code in _SHUT:
+        words = f"{path} cannot be opened or written: {error}"
+        return StoreError(words, ErrorKind.CONFIG, "Check its permissions and those of its directory.")
+    return StoreError(f"{path}: {error}", ErrorKind.SYSTEM, "If it stays so, move the file away to start a new one.")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _make_private(path: Path) -> None:
+    """The file exists afterwards, readable by its owner alone; a link or anything else in its place is refused."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        return
+    status = path.lstat()  # not opened: closing it would drop the locks of this process's other connections
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is a link, or no regular file")
+    if status.st_mode & 0o077:
+        path.chmod(0o600)
+
+
+def _start_log(connection: sqlite3.Connection) -> bool:
+    """Whether the write-ahead log is on. SQLite does not wait by itself when several processes try this at once."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return bool(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _set_aside(path: Path, error: Exception) -> StoreError:
+    """Move a damaged file away, unless another process has done so already. What to say about it."""
+    with _alone_in(path.parent):
+        if not _is_damaged(path):
+            return StoreError(
+                f"{path} was damaged ({error}), and has been replaced since", passing=True, suggestion="Try again."
+            )
+        aside = _unused(path.with_name(f"{path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"))
+        for suffix in ("-wal", "-shm", ""):  # the log first: left behind, it would be replayed into the new file
+            with contextlib.suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    return StoreError(
+        f"{path} is damaged ({error}); it was set aside as {aside.name}",
+        ErrorKind.SYSTEM,
+        f'Try again: a new, empty one will be made. To get back what is readable: sqlite3 "{aside}" .recover',
+    )
+
+
+def _unused(path: Path) -> Path:
+    names = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(one for one in chain([path], names) if not one.exists())
+
+
+def _is_damaged(path: Path) -> bool:
+    if not path.exists():
+        return False
+    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+    try:
+        return bool(connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok")
+    except sqlite3.DatabaseError as error:
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """One process at a time."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

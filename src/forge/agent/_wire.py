@@ -1,0 +1,136 @@
+"""A message as JSON, and back: the rows of the session store, and what a session exports."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from forge.core.messages import Finish, Message, Role, ToolCall, Usage
+from forge.core.plain import brief, plain
+from forge.core.result import Attachment
+
+DEEP = 100  # brackets: with fewer, data is not nested too deeply to be read back
+
+_ROLES, _FINISHES = frozenset(get_args(Role)), frozenset(get_args(Finish))
+
+
+def packed(message: Message, attached: Callable[[Attachment], dict[str, str]]) -> str:
+    """The text of a row, which gives back an equal message. `attached` says where an attachment's bytes are kept."""
+    wire = _wire(message, attached, _kept)
+    text = json.dumps(wire, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # lone surrogates are kept as escapes
+        return json.dumps(wire, separators=(",", ":"))
+    return text
+
+
+def unpacked(text: str, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Message:
+    return _message(json.loads(text), bytes_of)
+
+
+def exported(message: Message) -> dict[str, Any]:
+    """The message in a form that any JSON reader takes; attachments are base64."""
+    wire: dict[str, Any] = plain(
+        _wire(message, lambda one: {"data": b64encode(one.data).decode()}, lambda value: value)
+    )
+    return wire
+
+
+def imported(wire: Mapping[str, Any]) -> Message:
+    """The message that `exported` wrote. Raises ValueError in words."""
+    return _message(wire, lambda one: b64decode(_text(one, "data"), validate=True))
+
+
+def _wire(
+    message: Message,
+    attached: Callable[[Attachment], dict[str, str]],
+    kept: Callable[[Mapping[str, Any]], Any],
+) -> dict[str, Any]:
+    wire: dict[str, Any] = {"role": message.role, "text": message.text}
+    if message.tool_calls:
+        wire["tool_calls"] = [
+            {
+                "id": call.id,
+                "name": call.name,
+                "arguments": call.arguments if isinstance(call.arguments, str) else kept(call.arguments),
+                **({} if call.server == "local" else {"server": call.server}),
+            }
+            for call in message.tool_calls
+        ]
+    if message.call_id:
+        wire["call_id"] = message.call_id
+    if message.attachments:
+        wire["attachments"] = [
+            {"media_type": one.media_type, "name": one.name, **attached(one)} for one in message.attachments
+        ]
+    if message.finish:
+        wire["finish"] = message.finish
+    if any(message.usage):
+        wire["usage"] = message.usage._asdict()
+    if message.extra:
+        wire["extra"] = kept(message.extra)
+    return wire
+
+
+def _message(wire: Any, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Message:
+    role, finish, extra = _text(wire, "role"), _text(wire, "finish", ""), wire.get("extra", {})
+    if role not in _ROLES:
+        raise ValueError(f"role: expected one of {', '.join(sorted(_ROLES))}, got {brief(role)}")
+    if not isinstance(extra, Mapping):
+        raise ValueError(f"extra: expected an object, got {brief(extra)}")
+    return Message(
+        role,  # type: ignore[arg-type]
+        _text(wire, "text", ""),
+        tuple(_call(one) for one in _list(wire, "tool_calls")),
+        _text(wire, "call_id", ""),
+        tuple(
+            Attachment(_text(one, "media_type"), bytes_of(one), _text(one, "name", ""))
+            for one in _list(wire, "attachments")
+        ),
+        finish if finish in _FINISHES else "",  # type: ignore[arg-type]
+        _usage(wire.get("usage", {})),
+        extra,
+    )
+
+
+def _call(wire: Any) -> ToolCall:
+    name, identifier = _text(wire, "name"), _text(wire, "id")
+    arguments = wire.get("arguments", {})
+    if not isinstance(arguments, str | Mapping):
+        raise ValueError(f"arguments: expected an object or its JSON text, got {brief(arguments)}")
+    return ToolCall(name, arguments, identifier, _text(wire, "server", "local"))
+
+
+def _usage(wire: Any) -> Usage:
+    if not isinstance(wire, Mapping) or not all(isinstance(wire.get(name, 0), int) for name in Usage._fields):
+        raise ValueError(f"usage: expected an object of numbers, got {brief(wire)}")
+    return Usage(**{name: wire.get(name, 0) for name in Usage._fields})
+
+
+def _text(wire: Any, name: str, default: str | None = None) -> str:
+    if not isinstance(wire, Mapping):
+        raise ValueError(f"expected an object, got {brief(wire)}")
+    value = wire.get(name, default)
+    if not isinstance(value, str):
+        raise ValueError(f"{name}: expected a text, got {brief(value)}" if name in wire else f"{name} is missing")
+    return value
+
+
+def _list(wire: Mapping[str, Any], name: str) -> list[Any]:
+    value = wire.get(name, [])
+    if not isinstance(value, list):
+        raise ValueError(f"{name}: expected a list, got {brief(value)}")
+    return value
+
+
+def _kept(value: Mapping[str, Any]) -> Any:
+    """The value as it is where JSON gives it back, else described."""
+    value = dict(value)
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return plain(value)
+    return value if text.count("{") + text.count("[") < DEEP else plain(value)

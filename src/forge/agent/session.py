@@ -1,0 +1,213 @@
+"""Conversations that survive: kept in one SQLite file, only ever appended to, shared by many processes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, Self
+
+from forge.agent._rows import (
+    MIGRATIONS,
+    SessionInfo,
+    check_name,
+    copied,
+    created,
+    exists,
+    found,
+    infos,
+    insert,
+    messages_of,
+    removed,
+)
+from forge.agent._store import Store, StoreError
+from forge.agent._wire import exported, imported
+from forge.core.errors import ErrorKind
+from forge.core.messages import Message
+from forge.core.plain import brief
+from forge.workspace.state import state_directory
+
+__all__ = ["Session", "SessionInfo", "SessionStore", "StoreError"]
+
+FILE = "state.db"
+LARGEST_VALUE = 1024 * 1024  # characters of one value of `meta`
+
+Messages = list[Message]  # named here, because a store's `list` is something else
+Infos = list[SessionInfo]
+Exported = list[dict[str, Any]]
+
+
+class SessionStore:
+    """All sessions of a project. Every method is one transaction; a failed one changes nothing.
+
+    The calls are synchronous: opening a session takes as long as reading its history, everything else well under a
+    millisecond, unless another process holds the file just then. Open long histories in a thread.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._store = Store(Path(path), "sessions", MIGRATIONS)
+
+    @classmethod
+    def of(cls, workspace: Path) -> Self:
+        """The store of a workspace, in its `.forge` directory."""
+        return cls(state_directory(workspace) / FILE)
+
+    @property
+    def path(self) -> Path:
+        return self._store.path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; the next call opens it again."""
+        self._store.close()
+
+    def open(self, name: str) -> Session:
+        """The session of this name, created or continued."""
+        check_name(name)
+        with self._store.reading() as connection:
+            if exists(connection, name):
+                return self._loaded(connection, name)
+        with self._store.writing() as connection:
+            if not exists(connection, name):
+                created(connection, name)
+            return self._loaded(connection, name)
+
+    def show(self, name: str) -> Session:
+        """An existing session; it is an error if there is none."""
+        with self._store.reading() as connection:
+            return self._loaded(connection, name)
+
+    def list(self) -> Infos:
+        """All sessions, the one used last first."""
+        with self._store.reading() as connection:
+            return infos(connection)
+
+    def fork(self, name: str, new_name: str, upto: int | None = None) -> Session:
+        """A copy under a new name, of the first `upto` messages or of all; both go on independently."""
+        check_name(new_name)
+        if upto is not None and upto < 0:
+            raise StoreError(f"fork({name!r}, upto={upto}): a number of messages is needed", ErrorKind.VALIDATION)
+        with self._store.writing() as connection:
+            return self._loaded(connection, copied(connection, name, new_name, upto))
+
+    def export(self, name: str) -> Exported:
+        """The messages as JSON can hold them; what `import_` takes."""
+        return [exported(message) for message in self.show(name).messages]
+
+    def import_(self, name: str, messages: Iterable[Mapping[str, Any]]) -> Session:
+        """A new session of exported messages."""
+        check_name(name)
+        read = []
+        for number, message in enumerate(messages, 1):
+            try:
+                read.append(imported(message))
+            except ValueError as error:
+                words = f"message {number} of the imported session cannot be read: {error}"
+                raise StoreError(words, ErrorKind.VALIDATION, "Give what `export` wrote.") from error
+        with self._store.writing() as connection:
+            insert(connection, created(connection, name), read)
+            return self._loaded(connection, name)
+
+    def delete(self, name: str) -> None:
+        """Remove a session for good, with the attachments that no other session has."""
+        with self._store.writing() as connection:
+            removed(connection, name)
+        self._store.tidy()
+
+    def _loaded(self, connection: sqlite3.Connection, name: str) -> Session:
+        session, info = found(connection, name)
+        return Session(self._store, session, info, messages_of(connection, session))
+
+
+class Session:
+    """One conversation. `messages` is read once; `append` saves and appends, at a cost that does not grow with it."""
+
+    def __init__(self, store: Store, number: int, info: SessionInfo, messages: Messages) -> None:
+        self.name = info.name
+        self.messages = messages
+        self.meta = Meta(store, number)
+        self._store = store
+        self._number = number
+        self._created = info.created
+        self._saved = len(messages)
+
+    @property
+    def info(self) -> SessionInfo:
+        """As it is now, with what other processes appended."""
+        with self._store.reading() as connection:
+            return self._found_again(connection)
+
+    def append(self, *messages: Message) -> None:
+        """Save the messages, all or none, then append them to the list."""
+        if not messages:
+            return
+        with self._store.writing() as connection:
+            self._found_again(connection)
+            insert(connection, self._number, messages)
+        self.messages.extend(messages)
+        self._saved += len(messages)
+
+    def refresh(self) -> bool:
+        """Take in what other processes appended since; whether there was anything. The list stays the same object."""
+        with self._store.reading() as connection:
+            if self._found_again(connection).messages == self._saved:
+                return False
+            self.messages[:] = messages_of(connection, self._number)
+        self._saved = len(self.messages)
+        return True
+
+    def _found_again(self, connection: sqlite3.Connection) -> SessionInfo:
+        number, info = found(connection, self.name)
+        if (number, info.created) != (self._number, self._created):
+            words = f"session {brief(self.name)} was deleted by another process, and a new one has its name"
+            raise StoreError(words, ErrorKind.NOT_FOUND, "Open the session again.")
+        return info
+
+
+class Meta(MutableMapping[str, Any]):
+    """Small JSON values that belong to a session. Nothing is cached: every process sees what was set last."""
+
+    def __init__(self, store: Store, number: int) -> None:
+        self._store = store
+        self._number = number
+
+    def __getitem__(self, key: str) -> Any:
+        with self._store.reading() as connection:
+            found = connection.execute(
+                "SELECT value FROM session_meta WHERE session = ? AND key = ?", (self._number, key)
+            ).fetchone()
+        if found is None:
+            raise KeyError(key)
+        return json.loads(found[0])
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        text = json.dumps(value)
+        if len(text) > LARGEST_VALUE:
+            words = f"{brief(key)} of a session may have {LARGEST_VALUE} characters, and has {len(text)}"
+            raise StoreError(words, ErrorKind.VALIDATION, "Keep large things in a file, and its path here.")
+        with self._store.writing() as connection:
+            if not connection.execute("SELECT 1 FROM sessions WHERE id = ?", (self._number,)).fetchone():
+                raise StoreError("the session was deleted by another process", ErrorKind.NOT_FOUND, "Open it again.")
+            connection.execute("INSERT OR REPLACE INTO session_meta VALUES (?, ?, ?)", (self._number, key, text))
+
+    def __delitem__(self, key: str) -> None:
+        with self._store.writing() as connection:
+            gone = connection.execute(
+                "DELETE FROM session_meta WHERE session = ? AND key = ?", (self._number, key)
+            ).rowcount
+        if not gone:
+            raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        with self._store.reading() as connection:
+            rows = connection.execute("SELECT key FROM session_meta WHERE session = ? ORDER BY key", (self._number,))
+            return iter([key for (key,) in rows])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,83 @@
+"""From a configuration and a person's wishes to an agent at work: a model, the project's tools, their steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forge.agent.conversation import Conversation
+from forge.agent.limits import Limits
+from forge.agent.loop import Prepare, run_loop
+from forge.agent.result import RunResult
+from forge.agent.subagent import Task
+from forge.app.assemble import Assembly, Wishes, assemble
+from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import RunStarted
+from forge.core.messages import Message, unanswered_calls
+from forge.core.provider import Provider
+from forge.permissions.gate import Approver, nobody
+from forge.providers.names import default_model, how_to_set, provider_for
+
+INSTRUCTIONS = """\
+You are an agent that works for a person at their command line. Your tools work in the directory {workspace}.
+Find out with your tools what you do not know; do not guess. Do what was asked, no more, and check that it worked.
+A tool that fails says why: try something else, and do not repeat what was refused.
+When you are done, answer briefly, in plain text: what you found or did, and what is left to do."""
+INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is unknown; check before you repeat it."
+
+
+@dataclass(slots=True, kw_only=True)
+class Assistant:
+    """An agent whose runs share an executor: background work of one is heard of in the next."""
+
+    model: str
+    provider: Provider
+    made: Assembly
+    scope: Scope
+    limits: Limits
+
+    async def answer(
+        self, conversation: Conversation, prompt: str | None, prepare: Prepare | None = None, *, wait: bool = False
+    ) -> RunResult:
+        """Run on a conversation, with something new to say or from where it was stopped.
+
+        `wait`: background work is waited for, and the model told of it. Raises only to be cancelled, or where the
+        conversation cannot be stored.
+        """
+        executor, scope = self.made.executor, self.scope
+        await executor.registry.ready()
+        started = RunStarted(prompt or "")
+        started.session, started.agent = scope.session_id, scope.agent
+        executor.activity.emit(started)
+        if prompt is not None:
+            self._hear(conversation, prompt)
+        try:
+            result = await run_loop(
+                self.provider, executor, conversation, scope, self.limits, prepare=prepare, wait_for_background=wait
+            )
+            if wait:
+                await executor.background.settled()
+        except BaseException:
+            executor.background.cancel()
+            raise
+        finally:
+            await executor.activity.drain()
+        return result
+
+    def _hear(self, conversation: Conversation, prompt: str) -> None:
+        if not conversation.messages:
+            conversation.say(Message("system", INSTRUCTIONS.format(workspace=self.scope.workspace)))
+        left = unanswered_calls(conversation.messages)
+        conversation.say(*(Message("tool", INTERRUPTED.format(call.name), call_id=call.id) for call in left))
+        conversation.say(Message("user", prompt))
+
+
+def assistant(wishes: Wishes, model: str | None = None, *, turns: int = 50, approve: Approver = nobody) -> Assistant:
+    """Raises `ToolError` or `PolicyError` where the model, a file, a rule or the workspace cannot be used."""
+    made = assemble(wishes, approve)
+    chosen = model or default_model()
+    if chosen is None:
+        raise ToolError(how_to_set(), ErrorKind.CONFIG, "To try it without one: forge run --model scripted:FILE")
+    provider = provider_for(chosen)
+    made.registry.add(Task(provider, made.registry, made.executor.steps))
+    return Assistant(model=chosen, provider=provider, made=made, scope=made.scope, limits=Limits(turns=turns))

@@ -1,0 +1,61 @@
+"""How a run ended, for whoever asked for it: in words, and as an exit code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forge.agent.result import RunResult
+from forge.core.result import Failure
+
+FINE = frozenset({"answer", "task_completion", "converse"})
+WAITS = frozenset({"question", "waiting"})
+
+STOPPED = {
+    "max_turns": "the limit of turns was reached; --max-turns sets another",
+    "max_calls": "the limit of tool calls was reached",
+    "max_tokens": "the limit of tokens was reached",
+    "max_cost": "the limit of cost was reached",
+    "max_time": "the limit of time was reached",
+    "loop": "the agent went in circles",
+    "cancelled": "interrupted",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """`text` is the answer, or the last thing that was said."""
+
+    reason: str
+    text: str = ""
+    turns: int = 0
+    seconds: float = 0.0
+    cost: float | None = None
+    error: Failure | None = None
+
+    @classmethod
+    def of(cls, result: RunResult, seconds: float) -> Ending:
+        return cls(
+            reason=result.reason,
+            text=result.text,
+            turns=result.turns,
+            seconds=seconds,
+            cost=result.cost,
+            error=result.error,
+        )
+
+    @property
+    def exit_code(self) -> int:
+        if self.reason in FINE:
+            return 0
+        if self.reason in WAITS:
+            return 3
+        if self.reason == "cancelled":
+            return 130
+        return 4 if self.reason.startswith("max_") else 1
+
+    @property
+    def words(self) -> str:
+        """Why there is no proper answer; nothing where there is one."""
+        if self.error is not None:
+            return f"Error: {self.error.text()}"
+        return f"Stopped: {STOPPED[self.reason]}." if self.reason in STOPPED else ""

@@ -1,0 +1,63 @@
+"""The event loop on a thread of its own: the person's thread is free to read, and to be interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar
+
+PATIENCE = 5.0  # seconds that what is left over has to end
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Work goes on between two calls of `do`, so that open connections live while the person types."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop
+        self._over: asyncio.Event
+        self._task: asyncio.Task[Any] | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="forge-loop", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        if kind is not KeyboardInterrupt:  # a person who asked twice does not wait
+            self._thread.join(PATIENCE)
+
+    def do(self, work: Coroutine[Any, Any, T], interrupted: Callable[[], None] = lambda: None) -> T:
+        """Ctrl-C once cancels the work and waits until it has cleaned up; twice is a `KeyboardInterrupt` at once."""
+        ended: Future[asyncio.Task[T]] = Future()
+
+        def start() -> None:
+            task = self._task = self._loop.create_task(work)
+            task.add_done_callback(ended.set_result)
+
+        self._loop.call_soon_threadsafe(start)
+        try:
+            task = ended.result()
+        except KeyboardInterrupt:
+            self.cancel()
+            interrupted()
+            task = ended.result()
+        return task.result()
+
+    def cancel(self) -> None:
+        """Cancel what `do` waits for. Safe from any thread."""
+        self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+
+    def _serve(self) -> None:
+        async def until_over() -> None:
+            self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+            self._ready.set()
+            await self._over.wait()
+
+        asyncio.run(until_over())

@@ -1,0 +1,139 @@
+"""`forge session`: the conversations that are kept in a workspace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import Refusal, refusals
+from forge.cli.show import harmless
+
+if TYPE_CHECKING:  # the store loads SQLite, which showing the help does without
+    from forge.agent.session import SessionInfo, SessionStore
+    from forge.core.messages import Message
+
+
+@click.group("session")
+def command() -> None:
+    """See the conversations of this workspace, copy one, take one along, remove one."""
+
+
+@command.command("list")
+@with_options
+def list_(options: Options) -> None:
+    """List the sessions, the one used last first.
+
+    With --json: {"sessions": [{name, created, updated, messages, turns, title}]}.
+    """
+    with _store(options) as store:
+        found = store.list() if store is not None else ()
+    if options.json:
+        _print({"sessions": [asdict(one) for one in found]})
+        return
+    if not found:
+        click.echo("No session is kept here.", err=True)
+    width = max((len(one.name) for one in found), default=0)
+    for one in found:
+        click.echo(f"{one.name:<{width}}  {_when(one)}  {one.messages:>5} messages  {harmless(one.title)}".rstrip())
+
+
+@command.command()
+@click.argument("name")
+@with_options
+def show(options: Options, name: str) -> None:
+    """Print a conversation.
+
+    With --json: {name, created, updated, messages: [{role, text, tool_calls?, call_id?, …}], …}.
+    """
+    with _store(options, name) as store:
+        session = store.show(name)
+        if options.json:
+            _print({**asdict(session.info), "messages": store.export(name)})
+            return
+    for message in session.messages:
+        click.echo(_readable(message))
+
+
+@command.command()
+@click.argument("name")
+@click.argument("new")
+@with_options
+@click.option("--upto", metavar="N", type=click.IntRange(min=0), help="Copy only the first N messages.")
+def fork(options: Options, name: str, new: str, upto: int | None) -> None:
+    """Copy a session under a new name; both go on independently."""
+    with _store(options, name) as store:
+        made = store.fork(name, new, upto).info
+    if options.json:
+        _print(asdict(made))
+        return
+    click.echo(f"{new}: {made.messages} messages of {name}. To go on: forge run --session {new}", err=True)
+
+
+@command.command()
+@click.argument("name")
+@with_options
+def export(options: Options, name: str) -> None:
+    """Write a session to the standard output, as JSON: {name, messages}."""
+    with _store(options, name) as store:
+        _print({"name": name, "messages": store.export(name)}, None if options.json else 2)
+
+
+@command.command()
+@click.argument("name")
+@with_options
+def delete(options: Options, name: str) -> None:
+    """Remove a session for good."""
+    with _store(options, name) as store:
+        store.delete(name)
+    if options.json:
+        _print({"deleted": name})
+        return
+    click.echo(f"{name} is deleted.", err=True)
+
+
+@contextmanager
+def _store(options: Options, needed: str | None = None) -> Iterator[Any]:
+    """The workspace's store; None where there is none yet, unless a session of it is needed."""
+    with refusals():
+        from forge.agent.session import FILE
+        from forge.app.config import load_configuration
+        from forge.app.kept import session_store
+        from forge.app.workspace import workspace_root
+        from forge.workspace.state import NAME
+
+        workspace = workspace_root(options.workspace, load_configuration(options.config).root)
+        if not (workspace / NAME / FILE).exists():
+            if needed is not None:
+                raise Refusal(f"there is no session {needed!r}: none is kept in {workspace}")
+            yield None
+            return
+        store: SessionStore = session_store(workspace)
+        with store:
+            yield store
+
+
+def _readable(message: Message) -> str:
+    from forge.cli.render import spelled
+
+    lines = [click.style(f"{message.role}:", bold=True)] if message.role != "tool" else []
+    lines += [harmless(message.text)] if message.text else []
+    lines += [click.style(f"→ {harmless(spelled(call))}", fg="cyan") for call in message.tool_calls]
+    lines += [f"[attachment {harmless(one.name)}: {harmless(one.media_type)}]" for one in message.attachments]
+    if message.role == "tool":
+        return "\n".join(f"  {click.style(line, dim=True)}" for line in "\n".join(lines).split("\n"))
+    return "\n".join(lines)
+
+
+def _when(info: SessionInfo) -> str:
+    return datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
+
+
+def _print(value: Any, indent: int | None = None) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, indent=indent))

@@ -1,0 +1,215 @@
+"""One person, one agent, one session: what is asked, shown, interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import click
+
+from forge.agent.session import SessionStore
+from forge.app.agent import Assistant, assistant
+from forge.app.assemble import Wishes
+from forge.app.kept import Kept, new_name, not_kept, open_kept, session_store
+from forge.cli.approve import ask_on_terminal
+from forge.cli.audited import audited
+from forge.cli.ending import Ending
+from forge.cli.loop_thread import LoopThread
+from forge.cli.ndjson import Ndjson, OnlyTheAnswer
+from forge.cli.options import Options
+from forge.cli.paper import Paper
+from forge.cli.refusal import refusals
+from forge.cli.render import ForPeople
+from forge.cli.screen import Screen, View
+from forge.core.context import Scope
+from forge.core.errors import ToolError
+from forge.core.plain import text_of
+from forge.core.result import Failure
+from forge.permissions.gate import Answer, Approver, approve_all, nobody
+from forge.permissions.request import PermissionRequest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What `forge run` was told beside the common flags."""
+
+    model: str | None
+    max_turns: int
+    quiet: bool
+    audit: str | None
+    no_audit: bool
+    session: str | None  # None: a new one
+    reads_stdin: bool = False  # it carries prompts: nobody can be asked there
+
+
+class Sitting:
+    """Belongs to the person's thread; the agent works on the loop's."""
+
+    def __init__(self, loop: LoopThread, view: View, agent: Assistant, questions: Questions, screen: Screen) -> None:
+        self.loop = loop
+        self.view = view
+        self.agent = agent
+        self.screen = screen
+        self.store: SessionStore | None = None
+        self._questions = questions
+        self._kept: Kept | None = None
+
+    @property
+    def session(self) -> str:
+        return self.agent.scope.session_id
+
+    @property
+    def kept(self) -> Kept:
+        """The conversation. A session comes into being when it is first needed."""
+        if self._kept is None:
+            provider = self.agent.provider
+            self._kept = open_kept(self.store, self.session, provider) if self.store else not_kept(provider)
+        return self._kept
+
+    @property
+    def has_begun(self) -> bool:
+        return self._kept is not None
+
+    def switch(self, name: str) -> None:
+        """Go on with another session. Raises `ToolError`."""
+        if self.store is not None:
+            self._kept = open_kept(self.store, name, self.agent.provider)
+            self.agent.scope = replace(self.agent.scope, session_id=name)
+
+    def ask(self, prompt: str | None, *, wait: bool = False) -> Ending:
+        """Run to the end and show it. Raises `OSError` when nobody takes the output, `KeyboardInterrupt` at the second
+        Ctrl-C: even then the run has its last line."""
+        started = time.monotonic()
+
+        async def run() -> Ending:
+            kept = self.kept
+            kept.refresh()
+            async with self._questions.turn():
+                result = await self.agent.answer(kept.conversation, prompt, kept.shortening, wait=wait)
+            return Ending.of(result, time.monotonic() - started)
+
+        self.screen.begin()
+        try:
+            ending = self.loop.do(run(), self._stopping)
+        except asyncio.CancelledError:
+            ending = Ending(reason="cancelled", seconds=time.monotonic() - started)
+        except ToolError as error:  # what was said cannot be kept
+            failure = Failure(error.message, error.kind, error.suggestion)
+            ending = Ending(reason="error", text=failure.text(), error=failure)
+        except BaseException as error:
+            reason = "cancelled" if isinstance(error, KeyboardInterrupt) else "error"
+            self.screen.finish(Ending(reason=reason, text="" if reason == "cancelled" else text_of(error)))
+            with suppress(OSError):
+                self.screen.settle(1.0)
+            raise
+        self.screen.finish(ending)
+        self.screen.settle()
+        return ending
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Something else than a run. Raises what it raises."""
+
+        async def run() -> T:
+            async with self._questions.turn():
+                return await work
+
+        self.screen.begin()
+        try:
+            return self.loop.do(run(), self._stopping)
+        finally:
+            self.screen.finish()
+            self.screen.settle()
+
+    def say_goodbye(self) -> None:
+        """Where the conversation can be continued."""
+        if self.has_begun and self.kept.session is not None:
+            name = shlex.quote(self.session)
+            self.screen.note(f"session {self.session} · to go on: forge run --session {name}")
+            self.screen.settle()
+
+    def _stopping(self) -> None:
+        self.screen.note("Stopping; Ctrl-C again leaves at once.")
+
+
+class Questions:
+    """An `Approver` at the terminal: one question at a time, and only while a run goes on."""
+
+    def __init__(self) -> None:
+        self.screen: Screen | None = None
+        self._running = asyncio.Event()
+        self._one = asyncio.Lock()
+
+    async def __call__(self, request: PermissionRequest) -> Answer:
+        assert self.screen is not None
+        async with self._one:
+            await self._running.wait()  # background work may ask while the person types something else
+            async with self.screen.held():
+                return await ask_on_terminal(request)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        self._running.set()
+        try:
+            yield
+        finally:
+            async with self._one:
+                self._running.clear()
+
+
+@contextmanager
+def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
+    """Everything a run needs, and its end. Raises `Refusal` for what cannot be used."""
+    questions = Questions()
+    at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not asked.reads_stdin
+    approve: Approver = approve_all if options.yes else questions if at_terminal else nobody
+    wishes = Wishes(
+        workspace=options.workspace,
+        config=options.config,
+        policy=options.policy,
+        session=asked.session or new_name(),
+        dev=options.dev,
+    )
+    with refusals():
+        agent = assistant(wishes, asked.model, turns=asked.max_turns, approve=approve)
+        store = _store(agent.scope, asked)
+    with LoopThread() as loop:
+        view = _view(options, asked, agent)
+        questions.screen = screen = Screen(view, broken=loop.cancel)
+        activity = agent.made.executor.activity
+        activity.subscribe(screen.take)
+        made = Sitting(loop, view, agent, questions, screen)
+        made.store = store
+        with audited(activity, agent.scope.workspace, asked.audit, wanted=not asked.no_audit):
+            yield made
+
+
+def _store(scope: Scope, asked: Asked) -> SessionStore | None:
+    """A session that was asked for by name must be there; otherwise it is missed out loud."""
+    try:
+        store = session_store(scope.workspace)
+        if asked.session is not None:
+            store.open(asked.session)
+        return store
+    except ToolError as error:
+        if asked.session is not None:
+            raise
+        click.echo(f"forge: no session is kept: {error.message}; going on without", err=True)
+        return None
+
+
+def _view(options: Options, asked: Asked, agent: Assistant) -> View:
+    paper = Paper(plain=options.debug)
+    if options.json:
+        return Ndjson(paper)
+    if asked.quiet:
+        return OnlyTheAnswer(paper)
+    registry = agent.made.registry
+    return ForPeople(paper, lambda name, result: registry.find(name).preview(result))

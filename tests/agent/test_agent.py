@@ -1,0 +1,220 @@
+"""The agent: one list of tools, a policy, runs, streams, structured answers, sub-agents."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from pydantic import BaseModel
+
+from forge import (
+    Agent,
+    AgentType,
+    Answer,
+    Limits,
+    Message,
+    RunResult,
+    Scripted,
+    TextDelta,
+    Tool,
+    ToolCall,
+    ToolFinished,
+    rules,
+    tool,
+)
+
+
+@tool
+def word_count(text: str) -> int:
+    """Count the words."""
+    return len(text.split())
+
+
+class Deploy(Tool, permissions={"execute"}, target="service"):
+    """Deploy a service."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+
+    async def run(self, service: str) -> str:
+        return f"{service} is live in {self.region}"
+
+
+def plain(text: str) -> str:
+    """A plain function."""
+    return text.upper()
+
+
+@asynccontextmanager
+async def source():
+    @tool(name="from_source")
+    def mounted() -> str:
+        """Mounted."""
+        return "mounted"
+
+    yield [mounted]
+
+
+def texts(result):
+    return [message.text for message in result.messages if message.role == "tool"]
+
+
+async def test_one_list_takes_functions_tools_and_sources():
+    model = Scripted(
+        [ToolCall("word_count", {"text": "a b"}), ToolCall("plain", {"text": "x"}), ToolCall("from_source")], "done"
+    )
+    async with Agent(model, tools=[word_count, Deploy("eu"), plain, source()]) as agent:
+        result = await agent.run("go")
+    assert texts(result) == ["2", "X", "mounted"]
+
+
+async def test_an_agent_with_sources_says_how_to_be_used():
+    with pytest.raises(RuntimeError, match="async with"):
+        await Agent(Scripted("x"), tools=[source()]).run("go")
+
+
+def test_run_sync_needs_no_loop():
+    assert Agent(Scripted("hello")).run_sync("go").text == "hello"
+
+
+async def test_the_policy_guards_and_the_person_is_asked():
+    asked: list = []
+
+    async def person(request):
+        asked.append(request.target)
+        return Answer.ONCE
+
+    model = Scripted([ToolCall("deploy", {"service": "web"}), ToolCall("deploy", {"service": "billing"})], "done")
+    agent = Agent(model, tools=[Deploy("eu")], policy=rules("deny execute billing"), approve=person)
+    live, denied = texts(await agent.run("ship"))
+    assert live == "web is live in eu"
+    assert "denied" in denied
+    assert asked == ["web"]
+
+
+async def test_a_stream_gives_every_event_and_the_result_last():
+    model = Scripted(ToolCall("word_count", {"text": "a b c"}), "three words")
+    seen = [event async for event in Agent(model, tools=[word_count]).stream("count")]
+    assert isinstance(seen[-1], RunResult)
+    assert [event.result.for_llm for event in seen if isinstance(event, ToolFinished)] == ["3"]
+    assert "".join(event.text for event in seen if isinstance(event, TextDelta)) == "three words"
+
+
+async def test_leaving_a_stream_early_stops_the_work():
+    stopped = asyncio.Event()
+
+    @tool
+    async def hangs() -> str:
+        """Hang."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return ""
+
+    stream = Agent(Scripted(ToolCall("hangs"), "never"), tools=[hangs]).stream("go")
+    async for event in stream:
+        if event.type == "tool_call_start":
+            await asyncio.sleep(0)
+            break
+    await stream.aclose()
+    assert stopped.is_set()
+
+
+async def test_instructions_come_first_and_a_history_goes_on():
+    model = Scripted("one", "two")
+    agent = Agent(model, instructions="Be brief.")
+    first = await agent.run("hello")
+    assert [message.role for message in first.messages] == ["system", "user", "assistant"]
+    second = await agent.run([*first.messages, Message("user", "again")])
+    assert second.text == "two"
+    assert [m.role for m in second.messages].count("system") == 1
+
+
+class City(BaseModel):
+    name: str
+    people: int
+
+
+async def test_a_structured_answer_is_validated_mended_and_asked_again():
+    model = Scripted(
+        "Oslo, I think.",
+        ToolCall("final_answer", {"name": "Oslo"}),
+        ToolCall("final_answer", {"name": "Oslo", "people": "717710"}),
+    )
+    result = await Agent(model, output=City).run("Which city?")
+    assert result.output == City(name="Oslo", people=717710)
+    assert result.turns == 3
+
+
+async def test_a_structured_answer_may_come_as_text_and_may_be_no_object():
+    assert (await Agent(Scripted('Sure: {"name": "Oslo", "people": 1}'), output=City).run("?")).output == City(
+        name="Oslo", people=1
+    )
+    model = Scripted(ToolCall("final_answer", {"value": [1, 2]}))
+    assert (await Agent(model, output=list[int]).run("?")).output == [1, 2]
+
+
+async def test_a_model_that_never_gives_the_shape_ends_in_an_error():
+    result = await Agent(Scripted(*["no"] * 10), output=City).run("?")
+    assert result.reason == "error"
+    assert result.output is None
+
+
+async def test_a_sub_agent_has_its_own_history_some_tools_and_all_rules():
+    inner = Scripted(
+        [ToolCall("word_count", {"text": "a b c d"}), ToolCall("deploy", {"service": "web"})],
+        ToolCall("task_completion", {"result": "four words"}),
+        "and more",
+    )
+    outer = Scripted(
+        ToolCall("task", {"description": "count words", "prompt": "Count: a b c d", "agent_type": "helper"}), "it said four"
+    )
+    agent = Agent(
+        outer,
+        tools=[word_count, Deploy("eu")],
+        policy=rules("allow execute", "deny execute web"),
+        agents={"helper": AgentType(tools=("word_count", "deploy", "task"), provider=inner, limits=Limits(turns=5))},
+    )
+    result = await agent.run("go")
+    assert "four words" in texts(result)[0]
+    assert "task-" in texts(result)[0]
+    seen = inner.requests[-1].messages
+    assert "denied" in next(m.text for m in seen if m.role == "tool" and "deploy" in m.text)
+    assert {spec.name for spec in inner.requests[-1].tools} == {"word_count", "deploy", "task_completion"}
+    assert result.text == "it said four"
+
+
+async def test_a_task_can_be_resumed_and_unknown_ones_are_explained():
+    inner = Scripted("first", "second")
+    calls = []
+
+    def again(request):
+        report = next(m.text for m in request.messages if m.role == "tool")
+        calls.append(report)
+        task_id = report.rpartition("task_id: ")[2].rstrip("]")
+        return ToolCall("task", {"description": "go on", "prompt": "more", "task_id": task_id})
+
+    outer = Scripted(
+        ToolCall("task", {"description": "start", "prompt": "begin"}),
+        again,
+        ToolCall("task", {"description": "x", "prompt": "y", "task_id": "task-nope"}),
+        "done",
+    )
+    agent = Agent(outer, policy=rules("allow execute"), agents={"general": AgentType(provider=inner)})
+    first, second, unknown = texts(await agent.run("go"))
+    assert "first" in first
+    assert "second" in second
+    assert "no task 'task-nope'" in unknown
+    assert [m.text for m in inner.requests[-1].messages if m.role == "user"] == ["begin", "more"]
+
+
+async def test_without_a_model_a_task_says_so_as_a_signal():
+    from forge.agent.subagent import Task
+    from forge.pipeline import standard_executor
+
+    executor = standard_executor([Task()], policy=rules("allow execute"))
+    from forge import Scope
+
+    result = await executor.execute(ToolCall("task", {"description": "a", "prompt": "b"}), Scope())
+    assert result.success
+    assert result.data["error"] == "LLM_ASSIST_REQUIRED"

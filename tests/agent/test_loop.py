@@ -1,0 +1,294 @@
+"""Model, tools, model, tools: until an answer, a hand-over or a limit, and every call gets its result."""
+
+import asyncio
+
+import pytest
+
+from forge import (
+    Limits,
+    Message,
+    Price,
+    ProviderError,
+    RunFinished,
+    Scope,
+    Scripted,
+    TextDelta,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolError,
+    ToolRegistry,
+    ToolResult,
+    TurnFinished,
+    Usage,
+    register_all,
+    rules,
+    run_loop,
+    standard_executor,
+    tool,
+)
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool
+def fails(why: str) -> str:
+    """Fail."""
+    raise ToolError(why)
+
+
+@tool(permissions={"write"})
+def writes(path: str) -> str:
+    """Write."""
+    return f"wrote {path}"
+
+
+def executor_of(*tools, policy=None):
+    registry = ToolRegistry(tools)
+    register_all(registry)
+    return standard_executor(registry, policy=policy or rules("allow *"))
+
+
+def call(name, arguments=None, id=""):
+    return ToolCall(name, arguments or {}, id) if id else ToolCall(name, arguments or {})
+
+
+async def run(*turns, tools=(add, fails, writes), history=None, policy=None, **more):
+    provider = Scripted(*turns)
+    executor = executor_of(*tools, policy=policy)
+    messages = history if history is not None else [Message("user", "go")]
+    limits = more.pop("limits", None)
+    return await run_loop(provider, executor, messages, Scope(), limits, **more)
+
+
+def tool_texts(result):
+    return [message.text for message in result.messages if message.role == "tool"]
+
+
+async def test_an_answer_without_calls_is_the_end():
+    result = await run("hello")
+    assert (result.text, result.reason, result.turns, result.calls) == ("hello", "answer", 1, 0)
+    assert (result.content, result.iterations) == ("hello", 1)
+
+
+async def test_results_come_back_in_call_order_with_their_ids():
+    calls = [call("add", {"a": n, "b": 1}, f"c{n}") for n in range(5)]
+    result = await run(calls, "done")
+    answered = [(m.call_id, m.text) for m in result.messages if m.role == "tool"]
+    assert answered == [(f"c{n}", str(n + 1)) for n in range(5)]
+    assert result.turns == 2
+
+
+async def test_a_failed_call_never_loses_its_siblings_and_goes_back_in_words():
+    calls = [call("add", {"a": 1, "b": 1}), call("fails", {"why": "broken"}), call("nope"), ToolCall("add", '{"a": 1,')]
+    result = await run(calls, "done")
+    good, failed, unknown, broken = tool_texts(result)
+    assert good == "2"
+    assert "broken" in failed
+    assert "no such tool" in unknown
+    assert "not valid JSON" in broken
+    assert result.reason == "answer"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason", "text"),
+    [
+        ("task_completion", {"result": "all done"}, "task_completion", "all done"),
+        ("ask_question", {"question": "Which one?"}, "question", "Which one?"),
+        ("converse", {"message": "hi"}, "converse", "hi"),
+    ],
+)
+async def test_a_conversation_tool_hands_over(name, arguments, reason, text):
+    result = await run(call(name, arguments))
+    assert result.reason == reason
+    assert text in result.text
+
+
+async def test_siblings_of_a_call_that_ends_the_turn_run_first():
+    result = await run([call("task_completion", {"result": "done"}), call("add", {"a": 1, "b": 2})])
+    assert result.reason == "task_completion"
+    assert tool_texts(result)[1] == "3"
+
+
+async def test_an_ending_call_that_fails_does_not_end():
+    result = await run(call("task_completion", {"result": " "}), "then this")
+    assert (result.reason, result.text) == ("answer", "then this")
+
+
+async def test_a_history_that_ends_in_open_calls_resumes_with_them():
+    history = [Message("user", "1+2?"), Message("assistant", tool_calls=(call("add", {"a": 1, "b": 2}, "c1"),))]
+    result = await run("3", history=history)
+    assert tool_texts(result) == ["3"]
+    assert result.messages is history, "the history is appended to, never copied"
+
+
+async def test_an_open_call_that_may_have_happened_is_not_silently_repeated():
+    history = [Message("user", "x"), Message("assistant", tool_calls=(call("writes", {"path": "a"}, "c1"),))]
+    result = await run("ok", history=list(history))
+    assert "state is unknown" in tool_texts(result)[0]
+    certain = await run("ok", history=list(history), not_started={"c1"})
+    assert tool_texts(certain) == ["wrote a"]
+
+
+async def test_turns_calls_tokens_cost_and_time_are_limited_with_a_reason_and_words():
+    def forever(request):
+        return Message("assistant", "thinking", (call("add", {"a": len(request.messages), "b": 1}),), usage=Usage(100, 50))
+
+    endless = [forever] * 50
+    price = Price(input=1e4, output=1e4)
+    for limits, reason in [
+        (Limits(turns=3), "max_turns"),
+        (Limits(calls=4), "max_calls"),
+        (Limits(tokens=400), "max_tokens"),
+        (Limits(cost=2.0, price=price), "max_cost"),
+    ]:
+        result = await run(*endless, limits=limits)
+        assert (result.reason, result.text) == (reason, "thinking")
+        assert [m for m in result.messages if m.role == "tool"], "every call has its result"
+    assert (await run(*endless, limits=Limits(turns=3))).usage == Usage(300, 150)
+
+
+async def test_calls_beyond_the_limit_are_answered_but_not_run():
+    calls = [call("add", {"a": n, "b": 0}) for n in range(5)]
+    result = await run(calls, limits=Limits(calls=2))
+    assert tool_texts(result)[:2] == ["0", "1"]
+    assert all("may make 2 calls" in text for text in tool_texts(result)[2:])
+    assert result.reason == "max_calls"
+
+
+async def test_time_is_limited_while_the_model_speaks():
+    class Slow:
+        async def stream(self, request):
+            yield TextDelta("a")
+            await asyncio.Event().wait()
+
+    executor = executor_of()
+    result = await run_loop(Slow(), executor, [Message("user", "x")], Scope(), Limits(seconds=0.05))
+    assert result.reason == "max_time"
+
+
+def test_a_cost_without_a_price_is_refused():
+    with pytest.raises(ValueError, match="price"):
+        Limits(cost=1.0)
+
+
+async def test_a_call_cut_by_length_is_not_run_and_the_second_time_is_the_end():
+    cut = Message("assistant", "", (call("add", '{"a": 1, "b": 2}'),), finish="length")
+    result = await run(cut, "fine")
+    assert "was cut" in tool_texts(result)[0]
+    assert result.reason == "answer"
+    result = await run(cut, Message("assistant", "", (call("add", '{"a": 1'),), finish="length"), "never")
+    assert result.reason == "error"
+    assert "twice" in result.error.message
+
+
+async def test_a_provider_that_fails_ends_the_run_with_its_words():
+    result = await run(call("add", {"a": 1, "b": 1}), ProviderError("the model is on fire", suggestion="Wait."))
+    assert result.reason == "error"
+    assert "on fire" in result.text
+    assert result.turns == 2
+
+
+async def test_a_provider_of_somebodys_own_making_may_fail_in_any_way():
+    class Odd:
+        def __init__(self, *parts):
+            self.parts = parts
+
+        async def stream(self, request):
+            for part in self.parts:
+                yield part
+            raise KeyError("oops")
+
+    for odd, words in [(Odd(), "KeyError"), (Odd(TextDelta("x")), "KeyError")]:
+        result = await run_loop(odd, executor_of(), [Message("user", "x")])
+        assert result.reason == "error"
+        assert words in result.error.message
+
+
+async def test_going_in_circles_ends_the_run():
+    result = await run(*[call("add", {"a": 1, "b": 1})] * 10)
+    assert result.reason == "loop"
+    assert "same call" in result.error.message
+
+
+async def test_a_call_for_another_server_is_refused():
+    result = await run(ToolCall("add", {"a": 1, "b": 1}, "c1", "elsewhere"), "ok")
+    assert "no server 'elsewhere'" in tool_texts(result)[0]
+
+
+async def test_cancelling_answers_every_open_call_and_keeps_what_was_finished():
+    started = asyncio.Event()
+
+    @tool
+    async def hangs() -> str:
+        """Hang."""
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    history = [Message("user", "go")]
+    calls = [call("add", {"a": 1, "b": 1}, "c1"), call("hangs", {}, "c2")]
+    task = asyncio.create_task(run(calls, "never", tools=(add, hangs), history=history))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [(m.call_id, m.text) for m in history if m.role == "tool"] == [
+        ("c1", "2"),
+        ("c2", "hangs: cancelled before it ended."),
+    ]
+    resumed = await run("went on", tools=(add, hangs), history=history)
+    assert resumed.text == "went on"
+
+
+async def test_background_results_are_heard_once_and_can_be_waited_for():
+    @tool
+    async def later(ctx: ToolContext) -> ToolResult:
+        """Later."""
+
+        async def work() -> str:
+            await asyncio.sleep(0.01)
+            return "the index is ready"
+
+        return ctx.background(work(), "started")
+
+    result = await run(call("later"), "waiting", "heard it", tools=(later,), wait_for_background=True)
+    assert result.text == "heard it"
+    told = [m.text for m in result.messages if m.role == "user" and "index is ready" in m.text]
+    assert len(told) == 1
+
+
+async def test_events_tell_the_turns_and_the_end_last():
+    provider, executor, seen = Scripted(call("add", {"a": 1, "b": 1}), "done"), executor_of(add), []
+    executor.activity.subscribe(seen.append)
+    await run_loop(provider, executor, [Message("user", "go")])
+    assert [event.turn for event in seen if isinstance(event, TurnFinished)] == [1, 2]
+    assert isinstance(seen[-1], RunFinished)
+    assert "".join(event.text for event in seen if isinstance(event, TextDelta)) == "done"
+
+
+async def test_having_no_tools_is_legal_and_options_reach_the_provider():
+    provider = Scripted("hi")
+    await run_loop(provider, standard_executor([]), [Message("user", "x")], options={"temperature": 0.5})
+    assert provider.requests[-1].options == {"temperature": 0.5}
+    assert list(provider.requests[-1].tools) == []
+
+
+async def test_a_barrier_holds_for_its_tool_alone():
+    order: list = []
+
+    class Slow(Tool, parallel=False):
+        """Alone."""
+
+        async def run(self, n: int) -> int:
+            order.append(f"in {n}")
+            await asyncio.sleep(0)
+            order.append(f"out {n}")
+            return n
+
+    await run([call("slow", {"n": n}) for n in range(3)], "done", tools=(Slow(),))
+    assert order == ["in 0", "out 0", "in 1", "out 1", "in 2", "out 2"]
