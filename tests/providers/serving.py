@@ -57,6 +57,11 @@ class Server:
     def bodies(self) -> list[Any]:
         return [asked.body for asked in self.asked]
 
+    def noticed(self, watch: asyncio.Future[bytes]) -> None:
+        if not watch.cancelled():
+            watch.exception()
+            self.left.set()
+
     def next_reply(self) -> Reply:
         """One after the other; the last one again and again."""
         return self.replies[min(len(self.asked), len(self.replies)) - 1]
@@ -126,7 +131,7 @@ async def _one(server: Server, reader: asyncio.StreamReader, writer: asyncio.Str
     server.asked.append(asked)
     reply = server.next_reply()
     watch = asyncio.ensure_future(reader.read(1))
-    watch.add_done_callback(lambda done: None if done.cancelled() else (done.exception(), server.left.set()))
+    watch.add_done_callback(server.noticed)
     try:
         if reply.before is not None:
             await reply.before()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Literal
+from weakref import WeakSet
 
 from forge.core.errors import ErrorKind, ToolError
 
@@ -30,7 +31,6 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _SHUT = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_AUTH})
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
-_inherited: list[sqlite3.Connection] = []  # of the parent of a forked process: neither used nor closed here
 
 
 class StoreError(ToolError):
@@ -38,7 +38,7 @@ class StoreError(ToolError):
 
 
 class Store:
-    """A part of the file: its tables, its version. Usable from any thread; a forked child opens the file itself."""
+    """A part of the file: its tables, its version. Usable from any thread, and on both sides of a fork."""
 
     def __init__(self, path: Path, part: str, migrations: Sequence[Migration]) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class Store:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # which one is open, wherever it may have been moved since
-        self._owner = os.getpid()
+        _stores.add(self)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -67,7 +67,6 @@ class Store:
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        self._disown()
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -75,7 +74,6 @@ class Store:
 
     @contextlib.contextmanager
     def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"]) -> Iterator[sqlite3.Connection]:
-        self._disown()
         with self._lock, self._explained():
             connection = self._opened()
             connection.execute(f"BEGIN {kind}")
@@ -88,19 +86,8 @@ class Store:
                         connection.execute("ROLLBACK")
                 raise
 
-    def _disown(self) -> None:
-        """In a forked child, forget the parent's connection and lock."""
-        if self._owner == os.getpid():
-            return
-        self._owner, self._lock = os.getpid(), threading.RLock()
-        if self._connection is not None:
-            _inherited.append(self._connection)
-            self._connection = None
-
     def _opened(self) -> sqlite3.Connection:
-        if (
-            self._connection is not None and _identity(self.path) != self._file
-        ):  # deleted, or set aside by another process
+        if self._connection is not None and _identity(self.path) != self._file:  # deleted, or set aside by others
             self.close()
         if self._connection is None:
             self._connection, self._file = self._open(), _identity(self.path)
@@ -160,6 +147,26 @@ class Store:
                 ErrorKind.CONFIG,
                 "It must be a file of your own, in a directory that you may write.",
             ) from error
+
+
+_stores: WeakSet[Store] = WeakSet()
+_held: list[Store] = []
+
+
+def _before_fork() -> None:
+    """SQLite's locks do not survive a fork, so nothing is open during one; both sides open the file again."""
+    for store in list(_stores):
+        store._lock.acquire()
+        store.close()
+        _held.append(store)
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop()._lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _in_words(path: Path, error: Exception, code: int) -> StoreError:

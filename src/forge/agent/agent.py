@@ -10,10 +10,11 @@ from typing import Any, Self
 
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits
-from forge.agent.loop import Prepare, run_loop
+from forge.agent.loop import run_loop
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
 from forge.agent.subagent import AgentType, Task
+from forge.agent.window import within
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.events import Event, RunStarted
@@ -53,7 +54,7 @@ class Agent:
         output: Any = None,
         secrets: Secrets | Iterable[str] = (),
         steps: Callable[[PolicyGate, Secrets], list[Step]] = standard_steps,
-        prepare: Prepare | None = None,
+        window: int = 0,
         wait_for_background: bool = False,
         agents: Mapping[str, AgentType] | None = None,
         name: str = "main",
@@ -67,7 +68,7 @@ class Agent:
         self.secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self.gate = PolicyGate(policy, approve)
         self.steps = steps(self.gate, self.secrets)
-        self.prepare = prepare
+        self.window = window  # tokens the model can see; 0: unknown, and nothing is ever shortened
         self.wait_for_background = wait_for_background
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
         self._sources: list[ToolSource] = []
@@ -116,7 +117,11 @@ class Agent:
             started = RunStarted(prompt if isinstance(prompt, str) else "")
             started.session, started.agent = scope.session_id, scope.agent
             stream.emit(started)
-        settings = {"options": self.options, "prepare": self.prepare, "wait_for_background": self.wait_for_background}
+        settings = {
+            "options": self.options,
+            "prepare": within(self.window, self.provider) if self.window else None,
+            "wait_for_background": self.wait_for_background,
+        }
         try:
             result = await run_loop(self.provider, executor, conversation, scope, self.limits, **{**settings, **more})
         except asyncio.CancelledError:

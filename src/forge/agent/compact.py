@@ -125,10 +125,13 @@ def _tied_to(messages: Sequence[Message]) -> list[int]:
     """For every message the one that must not be parted from it: a result's call, an open call's own message."""
     tied = list(range(len(messages)))
     asked: dict[str, int] = {}
+    before = 0  # the last one that can become part of a summary
     for index, message in enumerate(messages):
         asked.update((call.id, index) for call in message.tool_calls)
         if message.role == "tool":
-            tied[index] = asked.get(message.call_id, max(0, index - 1))
+            tied[index] = asked.get(message.call_id, before)  # a stray result stays with whatever it follows
+        if message.role != "system":
+            before = index
     if messages and (owed := unanswered_calls(messages)):
         tied[-1] = min(tied[-1], asked[owed[0].id])
     return tied

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from forge.core.messages import Message
 
@@ -26,3 +26,7 @@ class Conversation:
     def show(self, messages: Iterable[Message]) -> None:
         """From now on the model sees this instead of what was said so far."""
         self.shown = list(messages)
+
+
+Prepare = Callable[[Conversation], Awaitable[None]]
+"""Called before every turn: may shorten what the model is shown."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from forge.agent.conversation import Conversation
+from forge.agent.conversation import Conversation, Prepare
 from forge.agent.limits import Limits, Spent
 from forge.agent.result import ENDINGS, Reason, RunResult
+from forge.agent.tokens import estimate_messages
+from forge.agent.window import shorten
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import Event, RunFinished, TextDelta, TurnFinished
@@ -21,15 +23,13 @@ from forge.core.plain import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import Permission
+from forge.providers.errors import BrokeOff, PromptTooLong
 
 MOST_RETRIES = 2  # of a turn whose stream broke
 MOST_RECOVERIES = 3  # times in a row that a model is told to call a tool, or to mend its answer
 
 Accept = Callable[[str], str]
 """Looks at a final answer: what is wrong with it, in words for the model, or nothing."""
-
-Prepare = Callable[[Conversation], Awaitable[None]]
-"""Called before every turn: may shorten what the model is shown."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,14 +109,15 @@ async def _until_the_end(run: Run) -> RunResult:
 
 
 async def _ask_again_if_it_may_help(run: Run) -> Message:
-    """A connection that broke in the middle is tried anew; what fails before it began was tried by the provider."""
+    """An answer that broke off is asked for anew; so is one to a history that was too long, once that is shorter."""
     for _ in range(MOST_RETRIES):
         try:
             return await _ask(run)
-        except ProviderError as error:
-            if not error.passing or error.status:
-                raise
+        except BrokeOff:
             _emit(run, TextDelta("\n[the connection was lost; asking again]\n"))
+        except PromptTooLong:
+            if not await shorten(run.conversation, run.provider, estimate_messages(run.conversation.shown) // 3):
+                raise
     return await _ask(run)
 
 
@@ -226,9 +227,9 @@ def _ending(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResul
             shown = "" if result.silent else result.for_user or result.for_llm
             return _ended(run, ENDINGS.get(spec.name, "answer"), shown, output=result.data.get("output"))
     for call in calls:
-        stop = results[call.id].data.get("stop")
-        if stop == "loop":
-            return _ended(run, "loop", error=results[call.id].failure)
+        data = results[call.id].data
+        if data.get("stop") == "loop":
+            return _ended(run, "loop", error=Failure(data.get("stop_reason", "it went in circles"), ErrorKind.USER))
     if run.conversation.messages[-len(calls) - 1].finish == "length":
         run.cuts += 1
         if run.cuts > 1:

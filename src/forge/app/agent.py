@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits
-from forge.agent.loop import Prepare, run_loop
+from forge.agent.conversation import Prepare
+from forge.agent.loop import run_loop
 from forge.agent.result import RunResult
 from forge.agent.subagent import Task
 from forge.app.assemble import Assembly, Wishes, assemble

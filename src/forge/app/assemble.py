@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,10 +60,10 @@ def _with_wishes(steps: list[Step], wishes: Wishes) -> list[Step]:
 
 
 def _writable(path: str) -> Path:
-    """Found out before the first call runs, not after it."""
+    """Found out before the first call runs, not after it. A new file is readable by its owner alone."""
     try:
-        with open(path, "ab"):
-            return Path(path)
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        return Path(path)
     except (OSError, ValueError) as error:
         raise _unusable("record to", path, error) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import click
 from forge.app.version import version
 from forge.cli.keyboard import Keyboard
 from forge.cli.options import Options
+from forge.cli.paper import clip
 from forge.cli.show import harmless
 from forge.cli.sitting import Asked, Sitting, sitting
 from forge.cli.tool_list import needs
@@ -124,10 +126,10 @@ class Chat:
 
     def _tools(self, _: str) -> None:
         registry = self.sitting.agent.made.registry
-        width = max(map(len, registry))
+        width, columns = max(map(len, registry)), shutil.get_terminal_size().columns
         for name, tool in sorted(registry.items()):
             words = tool.spec.description.partition("\n")[0]
-            _say(f"{name:<{width}}  {needs(tool.spec):<10}  {words}")
+            _say(clip(f"{name:<{width}}  {needs(tool.spec):<10}  {words}", columns))
 
     def _compact(self, _: str) -> None:
         kept = self.sitting.kept

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import click
+
+from forge.core.threads import in_thread
 
 LONGEST = 1024 * 1024  # characters of one message
 MOST_KEPT = 1_000  # lines of history
@@ -79,6 +82,24 @@ class Keyboard:
             readline.clear_history()
             if self._history is not None:
                 readline.read_history_file(self._history)
+
+
+async def typed_line() -> bytes:
+    """A line of the terminal, read beside the loop; empty at its end. Cancelled, it leaves the next line to others."""
+    over, end = os.pipe()
+
+    def read() -> bytes:
+        try:
+            ready, _, _ = select.select([0, over], [], [])
+            return os.read(0, 65_536) if over not in ready else b""
+        finally:
+            os.close(over)
+
+    try:
+        line: bytes = await in_thread(read)
+        return line
+    finally:
+        os.close(end)
 
 
 def _without_surrogates(text: str) -> str:

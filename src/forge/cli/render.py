@@ -7,10 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from forge.agent.result import ENDINGS
 from forge.cli.ending import Ending
 from forge.cli.paper import Paper
+from forge.cli.show import harmless
 from forge.core.events import (
     Event,
     RunFinished,
@@ -57,7 +59,6 @@ class Tally:
             self.turns += event.agent == MAIN
             self.usage = self.usage.plus(Usage(**event.usage))
 
-
     def words(self, ending: Ending) -> str:
         """`2 turns · 3 calls · 1,200 tokens in (800 cached), 90 out · 4.2 s · cost 0.0123`."""
         usage = self.usage
@@ -97,25 +98,27 @@ class ForPeople:
         self.paper = paper
         self.tally = Tally()
         self._preview = preview
-        self._calls: dict[str, _Call] = {}
-        self._has_spoken = False  # the model, in this turn
+        self._calls: dict[tuple[str, str], _Call] = {}  # by agent and id
+        self._thinking = 0.0  # since when nothing but the model is waited for; 0: it is not
+        self._spoke = -1  # how many turns were over when the model last spoke
         self._last = ""  # who wrote last: text or note
         self._drawn_at = 0.0
         self._turned = 0
 
     @property
     def is_moving(self) -> bool:
-        return self.paper.live and bool(self._calls)
+        return self.paper.live and bool(self._calls or self._thinking)
 
     def show(self, event: Event) -> None:
         self.tally.count(event)
         match event:
             case TextDelta(agent=agent) if agent == MAIN:
-                self._has_spoken |= not event.text.isspace()
+                self._thinking = 0.0
+                self._spoke = self.tally.turns
                 self._say(event.text)
             case ToolStarted():
                 self._begin(event)
-            case ToolProgress() | ToolOutput() if event.call.id in self._calls:
+            case ToolProgress() | ToolOutput() if _key(event) in self._calls:
                 self._go_on(event)
             case ToolFinished():
                 self._end(event)
@@ -123,9 +126,9 @@ class ForPeople:
                 self._note(*self._outcome(event, "in the background"))
             case TurnFinished(agent=agent) if agent == MAIN:
                 self.paper.end_line()
-                self._has_spoken = False
+                self._thinking = time.monotonic()
             case RunStarted():
-                self._has_spoken = False
+                self._thinking, self._spoke = time.monotonic(), -1
             case RunFinished():
                 self._finish(event)
 
@@ -139,27 +142,29 @@ class ForPeople:
         self._last = "note"
 
     def note(self, *lines: str) -> None:
-        self._note(*(self._dim(line, 0) for line in lines))
+        self._note(*(self.paper.paint(harmless(line), DIM) for line in lines))
 
     def finish(self, ending: Ending) -> None:
         """What stands in the way of an answer, and what the run has used."""
         self._calls.clear()
+        self._thinking = 0.0
         self.clear()
-        problem = [self.paper.paint(self.paper.fitted(line), RED) for line in ending.words.splitlines()]
+        problem = [self.paper.paint(harmless(line), RED) for line in ending.words.splitlines()]
         used, self.tally = self.tally.words(ending), Tally()
-        self.paper.note(*problem, self._dim(used, 0))
+        self.paper.note(*problem, self.paper.paint(used, DIM))
 
     def _begin(self, event: ToolStarted) -> None:
         if event.call.name in CONVERSATION:  # what they say is the answer
             return
-        begun = self._calls[event.call.id] = _Call(event.call, int(event.agent != MAIN))
+        self._thinking = 0.0
+        begun = self._calls[_key(event)] = _Call(event.call, int(event.agent != MAIN))
         if self.paper.live:
             self._draw()
         else:
             self._note(self._line(begun.depth, "→", CYAN, spelled(event.call)))
 
     def _go_on(self, event: ToolProgress | ToolOutput) -> None:
-        under_way = self._calls[event.call.id]
+        under_way = self._calls[_key(event)]
         if isinstance(event, ToolProgress):
             under_way.progress = event.title
             said = [self._line(under_way.depth + 1, "·", DIM, event.title)]
@@ -182,7 +187,7 @@ class ForPeople:
         return [*shown, self._line(under_way.depth + 1, "│", DIM, "…")] if len(lines) > room else shown
 
     def _end(self, event: ToolFinished) -> None:
-        self._calls.pop(event.call.id, None)
+        self._calls.pop(_key(event), None)
         if event.call.name not in CONVERSATION or event.result.is_error:
             self._note(*self._outcome(event, seconds(event.seconds)))
         if self._calls:
@@ -195,8 +200,9 @@ class ForPeople:
         what = result.title or (spelled(event.call) if self.paper.live or depth else event.call.name)
         lines = [self._line(depth, mark, colour, what, when)]
         if result.is_error or not depth:  # what a sub-agent's calls come to is in its report
-            shown = self._preview(event.call.name, result)
-            lines += [f"{'  ' * depth}  {self._dim(line, 2 * depth + 2)}" for line in shown if line.strip()]
+            fit = harmless if result.is_error else partial(self.paper.fitted, indent=2 * depth + 2)
+            shown = [fit(line) for line in self._preview(event.call.name, result) if line.strip(" [](){},")]
+            lines += [f"{'  ' * depth}  {self.paper.paint(line, DIM)}" for line in shown]
         return lines
 
     def _draw(self) -> None:
@@ -210,15 +216,19 @@ class ForPeople:
             shown = [_overwritten(line) for line in one.tail if line.strip()][-TAIL:]
             lines += [self._line(one.depth + 1, "│", DIM, line) for line in shown]
         more = len(self._calls) - MOST_DRAWN
-        lines += [self._dim(f"… and {more} more", 0)] if more > 0 else []
+        lines += [self.paper.paint(f"… and {more} more", DIM)] if more > 0 else []
+        if self._thinking:
+            passed = time.monotonic() - self._thinking
+            lines.append(self._line(0, wheel, CYAN, "thinking", seconds(passed) if passed >= 1 else ""))
         self._turn_to("note")
         self.paper.draw(lines)
         self._drawn_at = time.monotonic()
 
     def _finish(self, event: RunFinished) -> None:
         """An answer that was handed over by a tool has not been read yet."""
+        self._thinking = 0.0
         handed_over = event.reason in ENDINGS.values()
-        if handed_over or (event.reason == "answer" and not self._has_spoken):
+        if handed_over or (event.reason == "answer" and self._spoke < self.tally.turns - 1):
             self.paper.end_line()
             self._say(event.text)
         self.paper.end_line()
@@ -247,8 +257,9 @@ class ForPeople:
             words = self.paper.paint(words, DIM)
         return f"{' ' * indent}{painted} {words}" + (f"  {self.paper.paint(after, DIM)}" if after else "")
 
-    def _dim(self, text: str, indent: int) -> str:
-        return self.paper.paint(self.paper.fitted(text, indent), DIM)
+
+def _key(event: ToolStarted | ToolProgress | ToolOutput | ToolFinished) -> tuple[str, str]:
+    return event.agent, event.call.id  # two agents may use the same ids
 
 
 def _overwritten(line: str) -> str:

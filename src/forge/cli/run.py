@@ -81,7 +81,8 @@ def _once(options: Options, asked: Any, prompt: str) -> int:
         answers = not asked.reads_stdin and sys.stderr.isatty() and not options.json
         while answers and ending.reason == "question" and (answer := Keyboard().message()):
             ending = made.ask(answer, wait=True)
-        made.say_goodbye()
+        if ending.reason != "cancelled":
+            made.say_goodbye()
         return ending.exit_code
 
 

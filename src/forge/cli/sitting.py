@@ -129,11 +129,16 @@ class Sitting:
             self.screen.settle()
 
     def say_goodbye(self) -> None:
-        """Where the conversation can be continued."""
+        """Where the conversation can be continued; and what a script holds that nobody asked for."""
+        check = getattr(self.agent.provider, "check", lambda: None)
+        try:
+            check()
+        except ToolError as error:
+            self.screen.note(f"Note: {error.message}.")
         if self.has_begun and self.kept.session is not None:
             name = shlex.quote(self.session)
             self.screen.note(f"session {self.session} · to go on: forge run --session {name}")
-            self.screen.settle()
+        self.screen.settle()
 
     def _stopping(self) -> None:
         self.screen.note("Stopping; Ctrl-C again leaves at once.")
@@ -152,7 +157,11 @@ class Questions:
         async with self._one:
             await self._running.wait()  # background work may ask while the person types something else
             async with self.screen.held():
-                return await ask_on_terminal(request)
+                try:
+                    return await ask_on_terminal(request)
+                except asyncio.CancelledError:
+                    click.echo(err=True)  # the question stays; what follows begins on a line of its own
+                    raise
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

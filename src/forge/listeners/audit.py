@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from forge.core.activity import ActivityStream
 from forge.core.events import Event, TextDelta
+from forge.workspace.state import append_whole
 
 MODE = 0o600
 LONGEST_TEXT = 16 * 1024  # characters of one text in the log; the rest is in the result itself
@@ -18,6 +19,7 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
 
     Opened at once, so that a file that cannot be written is an error here and not a silent gap later. Every line is one
     write to a file opened for appending: several processes may share it, and a crash loses at most what came after it.
+    A line for which there is no room is left out whole, and the log of the program says so.
     """
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
 
@@ -25,7 +27,7 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
         if isinstance(event, TextDelta):
             return  # the message as a whole is told elsewhere
         line = json.dumps(_shortened(event.to_dict()), ensure_ascii=False)
-        os.write(file, f"{line}\n".encode())
+        append_whole(file, f"{line}\n".encode())
 
     unsubscribe = activity.subscribe(write)
 

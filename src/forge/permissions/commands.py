@@ -1,45 +1,54 @@
 """Reads a shell line well enough to judge it: is it one plain command, and which commands could it reach?
 
 Both answers err on the strict side: only a simple line can be allowed by a pattern, and denies look at all it reaches.
-What a line hides in data (`echo … | sh`, a variable) or in another language cannot be seen here; a line with a pipe
-or a variable is never simple, so it asks.
+A word that is known only when the line runs (`$x`, `r$1m`, `$(…)`) counts as anything it could be. What a line hides in
+data (`echo … | sh`) or in another language cannot be seen here; a line with a pipe is never simple, so it asks.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator
+
+from forge.permissions import shell
+from forge.permissions.globs import ANY
 
 LONGEST = 50_000  # characters of a line that is read
 MOST = 50_000  # words of all commands that are found in one line
+LARGEST = 1_000_000  # characters of all of them
 _DEEPEST = 8  # wrappers and shells inside each other
 
-SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "fish"})
-WRAPPERS = frozenset(
-    "env sudo doas nice ionice nohup time timeout stdbuf setsid xargs command builtin exec watch flock busybox"
-    " eval trap su ssh coproc parallel strace chroot unshare nsenter".split()
+SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"})
+_POSITIONALS = {  # words between a wrapper and its command, its options aside
+    **dict.fromkeys("chroot chrt flock runuser script setarch setuidgid sg ssh su taskset timeout".split(), 1),
+    **dict.fromkeys("gosu mosh perf screen su-exec tmux".split(), 1),
+    **dict.fromkeys("bundle conda hatch mise pdm pipenv pipx poetry rye uv".split(), 1),  # uv run …
+}
+WRAPPERS = frozenset(_POSITIONALS) | frozenset(
+    "aa-exec builtin busybox bwrap cgexec chpst command coproc daemonize dbus-run-session doas dumb-init entr env eval"
+    " exec fakechroot fakeroot firejail gdb ionice linux32 linux64 ltrace nice nohup nsenter numactl parallel pkexec"
+    " prlimit proot rlwrap rr setpriv setsid softlimit start-stop-daemon stdbuf strace sudo systemd-run time tini"
+    " torsocks toybox trap tsocks unbuffer unshare uvx npx bunx valgrind watch xargs xvfb-run proxychains4".split()
 )
 _KEYWORDS = frozenset({"if", "then", "elif", "else", "do", "while", "until", "!"})
 _RUNS_NEXT = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-_POSITIONALS = {"timeout": 1, "flock": 1, "chroot": 1, "su": 1, "ssh": 1}  # words between the wrapper and its command
 
 _OPAQUE = re.compile(r"[;&|<>$`(){}\\\x00-\x08\x0a-\x1f\x7f]")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _UNPLAIN = re.compile(r"[*?\[\"']|(?:^|[ \t])#")  # outside quotes: globs, half a quote, a comment
 _SPACE_OUTSIDE_QUOTES = re.compile(r"(\"[^\"]*\"|'[^']*')|[ \t]+")
-_MISLEADING = re.compile(r"[$`\\#{}\n\r]")  # here quotes do not mean what they seem to
+_MISLEADING = re.compile(r"[$`\\#{}\n\r]")  # here shells differ about what quotes mean
 _EXPANSION = re.compile(r"\$\{[^{}]*\}|\$\([^()]*\)|\$\w+|`[^`]*`")
 _BRACES = re.compile(r"\{[^{}]*\}")
+_REDIRECTION = re.compile(r"(?:[0-9]+|&|\{\w+\})?(?:<<<|<<-?|<>|>>|>\||[<>]&|[<>])[ \t]*[^\s;&|<>()`]*")
 _SEPARATOR = re.compile(r"[;&|<>$`(){}\n\r]+")
-_PIECE = re.compile(r"(?:\"[^\"]*\"|'[^']*'|[^;&|<>()\"'])+")
 _ASSIGNMENT = re.compile(r"\w+\+?=(.*)", re.DOTALL)
 _IS_A_LINE = re.compile(r"[\s;&|<>$`(){}]")
 
 
 class Unreadable(Exception):
-    """The line is longer or deeper than anyone writes: what it reaches is not known."""
+    """The line is longer or deeper than anyone writes, or no shell would run it: what it reaches is not known."""
 
 
 def is_simple(line: str) -> bool:
@@ -53,41 +62,60 @@ def collapsed(line: str) -> str:
     return _SPACE_OUTSIDE_QUOTES.sub(lambda found: found[1] or " ", line).strip()
 
 
-def reached(line: str) -> list[str]:
-    """Every command the line could run, without quotes, wrappers and directories. Raises `Unreadable`."""
+def reached(line: str) -> list[tuple[str, ...]]:
+    """The words of every command the line could run, without quotes, wrappers and directories. Raises `Unreadable`.
+
+    `ANY` in a word stands for what is not known.
+    """
     if len(line) > LONGEST:
         raise Unreadable
-    found: dict[str, None] = {}
-    total = 0
+    found: dict[tuple[str, ...], None] = {}
+    total = size = 0
     for words in filter(None, _commands(line, 0)):
         total += len(words)
-        if total > MOST:
+        size += sum(map(len, words))
+        if total > MOST or size > LARGEST:
             raise Unreadable
-        found[" ".join(words)] = None
-        found[" ".join([os.path.basename(words[0]) or words[0], *words[1:]])] = None
+        found[tuple(words)] = None
+        found[os.path.basename(words[0]) or words[0], *words[1:]] = None
     return list(found)
 
 
 def _commands(line: str, depth: int) -> Iterator[list[str]]:
     if depth > _DEEPEST:
         raise Unreadable
-    for words in _segments(line):
+    for words in _segments(line, depth):
         while words and words[0] in _KEYWORDS:
             words = words[1:]
         yield from _reached_by(words, depth)
 
 
-def _segments(line: str) -> Iterator[list[str]]:
-    """The words of each command between separators, quotes removed."""
-    bare = _QUOTED.sub("", line)
-    if not (_MISLEADING.search(line) or "'" in bare or '"' in bare):
-        yield from (shlex.split(piece) for piece in _PIECE.findall(line))
+def _segments(line: str, depth: int) -> Iterator[list[str]]:
+    """The words of each command, quotes and redirections removed: as a shell reads them, and where shells differ."""
+    try:
+        parts = shell.split(line)
+    except shell.Unclosed:
+        if depth == 0:
+            raise Unreadable from None
+        yield from _loosely(line)  # perhaps no line at all, but a text in an argument
         return
-    text = re.sub(r"\\\r?\n", "", line)
+    yield from parts.commands
+    for inner in parts.lines:
+        yield from _commands(inner, depth + 1)
+    for data in parts.data:
+        yield from _loosely(data)
+    if _MISLEADING.search(line):
+        yield from _loosely(line)
+
+
+def _loosely(line: str) -> Iterator[list[str]]:
+    """The words between anything that separates commands, quoted or not."""
+    text = line.replace("\\\n", "")
     listed = _BRACES.sub(lambda braces: braces[0].replace(",", " "), text)
     for spelling in dict.fromkeys((text, listed, _EXPANSION.sub("", text))):
         unquoted = re.sub(r"[\"'\\]", "", spelling)
-        yield from (piece.split() for piece in _SEPARATOR.split(unquoted))
+        for reading in dict.fromkeys((unquoted, _REDIRECTION.sub(" ", unquoted))):
+            yield from (piece.split() for piece in _SEPARATOR.split(reading))
 
 
 def _reached_by(words: list[str], depth: int) -> Iterator[list[str]]:
@@ -98,13 +126,17 @@ def _reached_by(words: list[str], depth: int) -> Iterator[list[str]]:
     assigned = 0
     while assigned < len(words) and (value := _ASSIGNMENT.fullmatch(words[assigned])):
         assigned += 1
-        yield value[1].split()  # x=rm; $x file
+        if ANY not in value[1]:
+            yield value[1].split()  # PAGER=rm man x
     if assigned:
         yield from _reached_by(words[assigned:], depth + 1) if words[assigned:] else ()
         return
     name = os.path.basename(words[0]) if words else ""
     if name in WRAPPERS or name in SHELLS:
         yield from _wrapped(name, words[1:], depth + 1)
+    elif name == "alias":
+        for word in words[1:]:
+            yield from _commands(word.partition("=")[2], depth + 1)
     for index, word in enumerate(words):
         if word in _RUNS_NEXT:
             yield from _reached_by(words[index + 1 :], depth + 1)

@@ -34,7 +34,7 @@ def standard_steps(gate: PolicyGate, secrets: Secrets | None = None, *, dry: boo
         redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
         break_loops(gate.confirm),  # nudge, ask, stop
         skip_repeats(),  # the same read twice in a turn is answered once
-        *([dry_run()] if dry else []),  # outside the gate: nobody is asked about what will not happen
+        *([dry_run(gate)] if dry else []),  # outside the gate: nobody is asked about what will not happen
         authorize(gate),  # policy, then the person
         track_files(),  # read before write
         limit_rate(),

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.errors import ErrorKind
 from forge.core.executor import Next, Step
+from forge.core.plain import brief
 from forge.core.result import Failure, ToolResult
+from forge.pipeline._bounds import size_of
 from forge.pipeline._step import having
 
 NUDGE, ASK, STOP = 3, 5, 8  # times the same round was made
 SAME_ERRORS = 5
 LONGEST_ROUND = 5
 MOST_AGENTS = 1_000
+LONGEST = 1_000  # characters of a result, or of arguments, that are kept as they are; of longer ones a digest is
 EXEMPT = frozenset({"bash_output"})  # polling is its job
 
 Ask = Callable[[ToolContext, str], Awaitable[bool]]
@@ -27,24 +30,27 @@ Ask = Callable[[ToolContext, str], Awaitable[bool]]
 class _Trail:
     """The latest calls of one agent. `runs[p]` counts how many calls in a row equal the one `p` calls before."""
 
-    calls: deque[tuple[str, Any, str, str]] = field(default_factory=lambda: deque(maxlen=LONGEST_ROUND))
-    answers: deque[str] = field(default_factory=lambda: deque(maxlen=LONGEST_ROUND))
+    calls: deque[tuple[str, Any, Any, str]] = field(default_factory=lambda: deque(maxlen=LONGEST_ROUND))
+    answers: deque[Any] = field(default_factory=lambda: deque(maxlen=LONGEST_ROUND))
     runs: list[int] = field(default_factory=lambda: [0] * (LONGEST_ROUND + 1))
     running: bool = False  # whether any of the runs is above 0
-    error: tuple[str, str] = ("", "")
+    made: int = 1  # times the latest round was made
+    may_go_on: bool | None = None  # what was decided about it
+    error: tuple[str, Any] = ("", "")
     errors: int = 0
 
-    def rounds(self, name: str, arguments: Any, answer: str, turn: str) -> int:
+    def rounds(self, name: str, arguments: Any, answer: Any, turn: str) -> int:
         """How often the round that this call ends was made; calls of one turn count once."""
         calls, runs = self.calls, self.runs
         if answer not in self.answers:  # something new: no round ends here
             if self.running:
                 self.runs, self.running = [0] * (LONGEST_ROUND + 1), False
+                self.made, self.may_go_on = 1, None
             calls.append((name, arguments, answer, turn))
             self.answers.append(answer)
             return 1
         if calls and turn and calls[-1][3] == turn and calls[-1][:3] == (name, arguments, answer):
-            return 1
+            return self.made
         known = len(calls)
         most = 0
         for period in range(1, LONGEST_ROUND + 1):
@@ -58,20 +64,27 @@ class _Trail:
         calls.append((name, arguments, answer, turn))
         self.answers.append(answer)
         self.running = True
-        return most + 1
+        self.made = most + 1
+        if self.made < NUDGE:
+            self.may_go_on = None
+        return self.made
 
     def failed(self, name: str, failure: Failure | None) -> int:
         if failure is None:
             self.errors = 0
             return 0
-        same = (name, failure.message)
+        same = (name, _known_by(failure.message))
         self.errors = self.errors + 1 if same == self.error else 1
         self.error = same
         return self.errors
 
 
 def break_loops(ask: Ask | None = None) -> Step:
-    """Without anyone to `ask`, the fifth round is the last. A stopped call says so in `data.stop`."""
+    """Without anyone to `ask`, the fifth round is the last.
+
+    A stopped call keeps its own result and says so in `data.stop` and `data.stop_reason`. It stays stopped while the
+    round is repeated.
+    """
     trails: OrderedDict[tuple[str, str], _Trail] = OrderedDict()
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
@@ -83,11 +96,14 @@ def break_loops(ask: Ask | None = None) -> Step:
             trail = trails[key] = _Trail()
             if len(trails) > MOST_AGENTS:
                 trails.popitem(last=False)
-        rounds = trail.rounds(ctx.call.name, ctx.arguments or ctx.call.arguments, result.for_llm, scope.message_id)
-        errors = trail.failed(ctx.call.name, result.failure)
+        name, answer = ctx.call.name, result.for_llm
+        if len(answer) > LONGEST:
+            answer = _known_by(answer)
+        rounds = trail.rounds(name, _arguments(ctx), answer, scope.message_id)
+        errors = trail.failed(name, result.failure)
         if rounds < NUDGE and errors < SAME_ERRORS:
             return result
-        return await _slow_down(ctx, result, rounds, errors, ask)
+        return await _slow_down(ctx, result, trail, ask)
 
     def clear_state(session_id: str) -> None:
         for key in [key for key in trails if not session_id or key[0] == session_id]:
@@ -96,19 +112,39 @@ def break_loops(ask: Ask | None = None) -> Step:
     return having(step, screens=True, applies=lambda spec: spec.name not in EXEMPT, clear_state=clear_state)
 
 
-async def _slow_down(ctx: ToolContext, result: ToolResult, rounds: int, errors: int, ask: Ask | None) -> ToolResult:
-    if errors >= SAME_ERRORS:
-        return _stopped(result, f"the same error came {errors} times in a row")
+async def _slow_down(ctx: ToolContext, result: ToolResult, trail: _Trail, ask: Ask | None) -> ToolResult:
+    if trail.errors >= SAME_ERRORS:
+        return _stopped(result, f"the same error came {trail.errors} times in a row")
+    rounds = trail.made
     what = f"the same call with the same result was made {rounds} times"
-    if rounds >= STOP:
-        return _stopped(result, what)
-    if rounds == ASK and not (ask is not None and await ask(ctx, f"{what}; go on?")):
+    if rounds >= ASK and trail.may_go_on is None:
+        trail.may_go_on = False  # unless somebody says yes; whoever comes meanwhile does not ask again
+        trail.may_go_on = ask is not None and await ask(ctx, f"{what}; go on?")
+    if rounds >= STOP or trail.may_go_on is False:
         return _stopped(result, what)
     note = f"\n\n[Note: {what}. Repeating it will not help: try something else, or say what stands in the way.]"
     return replace(result, for_llm=result.for_llm + note).with_data(rounds=rounds)
 
 
 def _stopped(result: ToolResult, why: str) -> ToolResult:
-    failure = Failure(f"stopped: {why}", ErrorKind.USER, "Report what stands in the way instead of trying again.")
-    text = f"{result.for_llm}\n\n{failure.text()}"
-    return replace(result, for_llm=text, failure=failure).with_data(stop="loop")
+    """What the call gave stays as it is, good or bad; the loop reads the data."""
+    note = f"\n\n[Stopped: {why}. Report what stands in the way instead of trying again.]"
+    return replace(result, for_llm=result.for_llm + note).with_data(stop="loop", stop_reason=f"stopped: {why}")
+
+
+def _arguments(ctx: ToolContext) -> Any:
+    """The arguments, or what stands for long ones."""
+    sent = ctx.call.arguments
+    if type(sent) is not str:
+        return (ctx.arguments or sent) if size_of(sent, LONGEST) <= LONGEST else _known_by(sent)
+    return (ctx.arguments or sent) if len(sent) <= LONGEST else _known_by(sent)
+
+
+def _known_by(value: Any) -> Any:
+    """The text if it is short, otherwise its length and hash: whole results of many agents would fill the memory."""
+    if not isinstance(value, str):
+        try:
+            value = json.dumps(value, sort_keys=True, default=str)
+        except Exception:  # cyclic, too deep, keys that have no order, an object of somebody's own making
+            value = brief(value)
+    return value if len(value) <= LONGEST else (len(value), hash(value))

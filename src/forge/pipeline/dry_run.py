@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from forge.core.context import ToolContext
+from forge.core.errors import ToolError
 from forge.core.executor import Next, Step, readable
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
@@ -10,23 +13,46 @@ from forge.core.spec import Permission, ToolSpec
 from forge.pipeline._step import having
 
 
-def dry_run() -> Step:
-    """For all that needs more than `read`. It goes outside `authorize`: nobody is asked about what will not happen."""
+def dry_run(gate: Any = None) -> Step:
+    """For all that needs more than `read`. It goes outside `authorize`: nobody is asked about what will not happen.
+
+    A gate that can `judge` is heard first: what it would refuse is not announced as something that would be done.
+    """
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        return would_do(ctx)
+        return would_do(ctx, gate)
 
     return having(step, applies=_changes_something)
 
 
-def would_do(ctx: ToolContext) -> ToolResult:
+def would_do(ctx: ToolContext, gate: Any = None) -> ToolResult:
     needs = ", ".join(sorted(ctx.spec.permissions | ctx.spec.optional_permissions))
     targets = [str(ctx.arguments[name]) for name in ctx.spec.targets if name in ctx.arguments]
     call = readable(ToolCall(ctx.spec.name, dict(ctx.arguments), ctx.call.id))
-    text = f"Dry run, nothing was done. Would call {call}"
-    text += f", which needs {needs}" + (f" on {', '.join(targets)}" if targets else "")
-    data = {"dry_run": True, "permissions": sorted(ctx.spec.permissions), "targets": targets}
-    return ToolResult(for_llm=f"{text}.", title=f"Would call {ctx.spec.name}", data=data)
+    decision, verdict = _verdict(ctx, gate)
+    text = f"{call} needs {needs}" + (f" on {', '.join(targets)}" if targets else "")
+    title = f"Would call {ctx.spec.name}"
+    if decision == "deny":
+        text, title = f"Would not call it: {text}, and {verdict}", f"Would be refused: {ctx.spec.name}"
+    else:
+        text = f"Would call {call}, which {text.removeprefix(f'{call} ')}{f'; {verdict}' if verdict else ''}"
+    data = {"dry_run": True, "permissions": sorted(ctx.spec.permissions), "targets": targets, "decision": decision}
+    return ToolResult(for_llm=f"Dry run, nothing was done. {text}.", title=title, data=data)
+
+
+def _verdict(ctx: ToolContext, gate: Any) -> tuple[str, str]:
+    """What the policy says, and the same in words; nobody is asked."""
+    judge = getattr(gate, "judge", None)
+    if judge is None:
+        return "", ""
+    try:
+        ruling = judge(ctx)
+    except ToolError as error:
+        return "deny", f"it would be refused: {error.message}"
+    decision = str(ruling.decision)
+    if decision == "deny":
+        return decision, f"it would be denied by {ruling.reason}"
+    return decision, f"a person would be asked ({ruling.reason})" if decision == "ask" else ""
 
 
 def _changes_something(spec: ToolSpec) -> bool:

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from forge.core.context import ToolContext
+from forge.core.errors import ToolError
 from forge.core.executor import Next, Step
-from forge.core.result import Attachment, ToolResult
+from forge.core.plain import sendable
+from forge.core.result import Attachment, Failure, ToolResult
+from forge.pipeline._bounds import LONGEST_TEXT, cut, longest_text, size_of
 from forge.pipeline._step import having
-from forge.workspace.state import state_directory, write_private
+from forge.workspace.state import keep_newest, state_directory, write_private
 
 MAX_LINES = 2_000
 MAX_BYTES = 50 * 1024
 MAX_LINE = 2_000  # characters
 MAX_SPILL = 64 * 1024 * 1024  # characters kept in the file
-MAX_DATA = 1024 * 1024  # characters of one text in `data`
+MOST_SPILLS = 200  # files, the oldest out
+MOST_SPILLED = 512 * 1024 * 1024  # bytes of all of them
+MAX_FOR_USER = 200 * 1024  # bytes
+MAX_TITLE = 500  # characters
+MAX_FAILURE = 4_000  # characters of its message, and of its suggestion
+MAX_DATA = 8 * 1024 * 1024  # characters of `data` as a whole
+MAX_JSON = 16 * 1024 * 1024  # characters of a line of JSON that is spread over several
+WIDTH = 160  # characters: a part of it that is shorter stays on one line
 SHORT = 1_000  # characters: nothing below can break a limit or hide a payload
+LIGHT = 20_000  # characters of data that are looked at on the spot
 
 _PAYLOAD = re.compile(
     r"data:(?P<media>[\w.+-]+/[\w.+-]+)?(?:;[\w=.-]+)*;base64,(?P<inline>[A-Za-z0-9+/_-]{200,}={0,2})"
@@ -38,35 +50,79 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         result = await proceed(ctx)
-        if result.data:
-            result = _with_bounded_data(result)
-        if len(result.for_llm) < short:
+        is_short = len(result.for_llm) < short
+        if is_short and not (result.data or result.for_user or result.failure is not None or result.title):
             return result
-        from forge.core.threads import in_thread  # a large text is looked through beside the loop
+        if is_short and _is_light(result):
+            return result
 
-        return await in_thread(lambda: _limited(ctx, result, max_lines, max_bytes, max_line))  # type: ignore[no-any-return]
+        def limited() -> ToolResult:
+            bounded = _with_bounded_data(_with_short_words(result))
+            return bounded if is_short else _limited(ctx, bounded, max_lines, max_bytes, max_line)
+
+        from forge.core.threads import in_thread  # a large result is looked through beside the loop
+
+        try:
+            return await in_thread(limited)  # type: ignore[no-any-return]
+        except (ToolError, RuntimeError):  # no thread is left: hung functions hold them all
+            return limited()
 
     return having(step, screens=True)
 
 
+def _is_light(result: ToolResult) -> bool:
+    """Whether it is too small to break any limit."""
+    failure = result.failure
+    if failure is not None and len(failure.message) + len(failure.suggestion) > MAX_FAILURE:
+        return False
+    if len(result.for_user) > MAX_FOR_USER // 4 or len(result.title) > MAX_TITLE:
+        return False
+    return not result.data or size_of(result.data, LIGHT) <= LIGHT
+
+
+def _with_short_words(result: ToolResult) -> ToolResult:
+    """What is not for the model, clipped."""
+    failure = result.failure
+    if failure is not None and max(len(failure.message), len(failure.suggestion)) > MAX_FAILURE:
+        message, suggestion = (_clipped(text, MAX_FAILURE) for text in (failure.message, failure.suggestion))
+        failure = Failure(message, failure.kind, suggestion, failure.passing, failure.cause)
+    for_user = result.for_user
+    if len(for_user) > MAX_FOR_USER // 4 and len(whole := sendable(for_user).encode()) > MAX_FOR_USER:
+        shown = whole[:MAX_FOR_USER].decode(errors="ignore")
+        for_user = f"{shown}\n[cut: {MAX_FOR_USER} of {len(whole)} bytes shown]"
+    return replace(result, for_user=for_user, title=_clipped(result.title, MAX_TITLE), failure=failure)
+
+
+def _with_bounded_data(result: ToolResult) -> ToolResult:
+    if not result.data:
+        return result
+    if size_of(result.data, MAX_DATA) > MAX_DATA:
+        return replace(result, data=cut(result.data, MAX_DATA)).with_data(data_truncated=True)
+    if longest_text(result.data) > LONGEST_TEXT:
+        return replace(result, data=cut(result.data, MAX_DATA))
+    return result
+
+
 def _limited(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes: int, max_line: int) -> ToolResult:
     result = _without_payloads(result)
-    text = result.for_llm
+    text = sendable(result.for_llm)
+    if len(text) > max_line and "\n" not in text:
+        text = _spread(text)
     size = len(text.encode())
-    cut = fitted(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end)
-    if cut is None:
-        return result
+    shown = fitted(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end)
+    if shown is None:
+        return result if text is result.for_llm else replace(result, for_llm=text)
     kept = _keep_whole(ctx, text)
-    note = f"[cut: {cut.shown_lines} of {cut.lines} lines shown, {size} bytes in all; {kept}]"
-    facts = {"truncated": True, "total_lines": cut.lines, "total_bytes": size}
-    return replace(result, for_llm=f"{cut.text}\n{note}").with_data(**facts)
+    note = f"[cut: {shown.shown_lines} of {shown.lines} lines shown, {size} bytes in all; {kept}]"
+    facts = {"truncated": True, "total_lines": shown.lines, "total_bytes": size}
+    return replace(result, for_llm=f"{shown.text}\n{note}").with_data(**facts)
 
 
 def fitted(text: str, max_lines: int, max_bytes: int, max_line: int, *, keep_end: bool = False) -> Cut | None:
     """The text within all three limits, or None where it is already."""
     lines = text.split("\n")
     total = len(lines) - (lines[-1] == "")
-    clipped = [line if len(line) <= max_line else _clipped(line, max_line) for line in lines[:total]]
+    clipped = [_clipped(line, max_line) for line in lines[:total]]
     if total <= max_lines and len(text.encode()) <= max_bytes and clipped == lines[:total]:
         return None
     if not keep_end:
@@ -92,23 +148,47 @@ def _within(lines: list[str], max_bytes: int) -> list[str]:
     return kept
 
 
-def _clipped(line: str, max_line: int) -> str:
-    return f"{line[:max_line]}[… {len(line) - max_line} more characters]"
+def _clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}[… {len(text) - most} more characters]"
+
+
+def _spread(text: str) -> str:
+    """One long line of JSON, an element a line; anything else as it is."""
+    if text[:1] not in ("[", "{") or len(text) > MAX_JSON:
+        return text
+    try:
+        return sendable(_on_lines(json.loads(text), ""))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _on_lines(value: Any, indent: str) -> str:
+    compact = json.dumps(value, ensure_ascii=False)
+    if len(compact) <= WIDTH or len(indent) > 5 or not isinstance(value, dict | list):  # what lies deeper stays compact
+        return compact
+    deeper = f"{indent} "
+    if isinstance(value, list):
+        parts = [_on_lines(item, deeper) for item in value]
+    else:
+        parts = [f"{json.dumps(key, ensure_ascii=False)}: {_on_lines(item, deeper)}" for key, item in value.items()]
+    inside = ",\n".join(f"{deeper}{part}" for part in parts)
+    opened, closed = "[]" if isinstance(value, list) else "{}"
+    return f"{opened}\n{inside}\n{indent}{closed}"
 
 
 def _keep_whole(ctx: ToolContext, text: str) -> str:
     """Write the whole text to a file of the session; the part of the note that says where."""
-    safe = re.sub(r"[^A-Za-z0-9_-]", "_", f"{ctx.spec.name}-{ctx.call.id}")[:100]
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{ctx.spec.name}-{ctx.call.id}")[:100]
+    whole = text if len(text) <= MAX_SPILL else text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
     try:
         folder = state_directory(ctx.scope.workspace, "spill")
-        path = folder / f"{safe}.txt"
-        for attempt in range(1, 100):
-            if not path.exists():
-                break
-            path = folder / f"{safe}-{attempt}.txt"
-        write_private(
-            path, text if len(text) <= MAX_SPILL else text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
-        )
+        path = folder / f"{name}.txt"
+        try:
+            write_private(path, whole)
+        except FileExistsError:  # the same call in an earlier run
+            path = folder / f"{name}-{uuid4().hex[:8]}.txt"
+            write_private(path, whole)
+        keep_newest(folder, MOST_SPILLS, MOST_SPILLED)
     except OSError as error:
         return f"the whole text could not be kept: {error.strerror}; ask for a smaller part"
     return f'the whole text is in "{path}": read it from there, or ask for a smaller part'
@@ -134,21 +214,3 @@ def _without_payloads(result: ToolResult) -> ToolResult:
 
     text = _PAYLOAD.sub(taken, result.for_llm)
     return result if text == result.for_llm else replace(result, for_llm=text, attachments=tuple(attachments))
-
-
-def _with_bounded_data(result: ToolResult) -> ToolResult:
-    cut = _bounded(result.data)
-    return result if cut is result.data else replace(result, data=cut)
-
-
-def _bounded(value: Any) -> Any:
-    """The same value, with texts over the limit cut and marked; the very same object where nothing was."""
-    if isinstance(value, str):
-        return value if len(value) <= MAX_DATA else f"{value[:MAX_DATA]}[… {len(value) - MAX_DATA} more characters]"
-    if isinstance(value, Mapping):
-        new = {key: _bounded(item) for key, item in value.items()}
-        return value if all(new[key] is item for key, item in value.items()) else new
-    if isinstance(value, list | tuple):
-        items = [_bounded(item) for item in value]
-        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
-    return value

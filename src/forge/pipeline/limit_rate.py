@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
@@ -13,23 +13,28 @@ from forge.core.result import ToolResult
 from forge.core.spec import Rate, ToolSpec
 from forge.pipeline._step import having
 
+MOST_SESSIONS = 1_000  # whose calls are counted
+
 
 def limit_rate() -> Step:
     """Waits until the call's deadline at most, then it is `rate_limited`. Periods are a tool's, runs a session's."""
     recent: dict[str, deque[float]] = {}  # tool -> when its latest calls were let through
-    made: dict[tuple[str, str], int] = {}  # (session, tool) -> calls of this run
+    made: OrderedDict[str, dict[str, int]] = OrderedDict()  # session -> tool -> calls of this run
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         rate = ctx.spec.rate
         assert rate is not None
-        _count_run(ctx, rate, made)
+        if rate.max_calls:
+            _count_run(ctx, rate.max_calls, made)
         if rate.calls:
             await _wait_for_turn(ctx, rate, recent.setdefault(ctx.spec.name, deque()))
         return await proceed(ctx)
 
     def clear_state(session_id: str) -> None:
-        for key in [key for key in made if not session_id or key[0] == session_id]:
-            del made[key]
+        if session_id:
+            made.pop(session_id, None)
+        else:
+            made.clear()
 
     return having(step, applies=_has_rate, clear_state=clear_state)
 
@@ -38,12 +43,15 @@ def _has_rate(spec: ToolSpec) -> bool:
     return spec.rate is not None
 
 
-def _count_run(ctx: ToolContext, rate: Rate, made: dict[tuple[str, str], int]) -> None:
-    key = (ctx.scope.session_id, ctx.spec.name)
-    made[key] = made.get(key, 0) + 1
-    if rate.max_calls and made[key] > rate.max_calls:
+def _count_run(ctx: ToolContext, most: int, made: OrderedDict[str, dict[str, int]]) -> None:
+    session, name = ctx.scope.session_id, ctx.spec.name
+    counts = made[session] = made.pop(session, None) or {}  # the latest session is the last
+    if len(made) > MOST_SESSIONS:
+        made.popitem(last=False)
+    counts[name] = counts.get(name, 0) + 1
+    if counts[name] > most:
         raise ToolError(
-            f"it may be called {rate.max_calls} times in a run, and was",
+            f"it may be called {most} times in a run, and was",
             ErrorKind.RATE_LIMITED,
             "Go on with the results you have.",
         )

@@ -12,6 +12,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.pipeline._step import having
 
+LONGEST = 86_400.0  # seconds: a day, however much a model asks for
 SPARE = 10.0  # seconds that a tool with a `timeout` of its own has beyond it for cleaning up
 
 
@@ -20,7 +21,9 @@ def limit_time() -> Step:
         seconds = ctx.spec.timeout
         asked: Any = ctx.arguments.get("timeout")
         if asked is not None and seconds is not None and isinstance(asked, int | float):
-            seconds = max(seconds, asked + SPARE)  # such a tool keeps its own deadline; this one only catches its fall
+            seconds = max(
+                seconds, min(asked, LONGEST) + SPARE
+            )  # such a tool keeps its own deadline; this one only catches its fall
         coroutine = proceed(ctx)
         try:
             waited = coroutine.send(None)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +16,125 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, Step
 from forge.core.plain import plain
 from forge.core.result import ToolResult
+from forge.core.secrets import Secrets
 from forge.pipeline._step import having
+from forge.workspace.state import append_whole
+
+log = logging.getLogger(__name__)
+
+MOST_CALLS = 10_000  # whose background work may still end
 
 
-def record(path: str | os.PathLike[str]) -> Step:
-    """Append every call and its result, one JSON object a line. The file is readable by its owner alone."""
+def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:
+    """Append every call and its result, one JSON object a line. The file is readable by its owner alone.
+
+    Registered secrets are masked: those given, or those of the call's activity. The end of background work is a line
+    of its own, marked as `completed`. A call that cannot be recorded has its result all the same, with a warning.
+    """
+    ran: OrderedDict[str, None] = OrderedDict()  # calls that reached their tool
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        result = await proceed(ctx)
-        line = json.dumps({**_asked(ctx), "result": result.to_dict(id=ctx.call.id, name=ctx.call.name)})
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        is_end = ctx.outcome is not None and (ctx.outcome.failure is None or ctx.key in ran)
+        if ctx.outcome is None:
+            ran[ctx.key] = None
+            if len(ran) > MOST_CALLS:
+                ran.popitem(last=False)
         try:
-            os.write(file, f"{line}\n".encode())  # one write a line: processes may share the file
-        finally:
-            os.close(file)
-        return result
+            result = await proceed(ctx)
+        except BaseException:
+            ran.pop(ctx.key, None)  # refused on the way: its result comes back here, to be screened
+            raise
+        problem = _append(path, {**_entry(ctx, result, secrets), **({"completed": True} if is_end else {})})
+        return _with_warning(result, ctx, problem) if problem else result
 
     return having(step, screens=True)
 
 
-def replay(path: str | os.PathLike[str]) -> Step:
+def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:
     """Answer calls from a recording instead of running them. The same call twice gets the two answers in order."""
-    answers: dict[str, deque[ToolResult]] = {}
+    answers: dict[str, deque[_Answer]] = {}
+    for answer in _answers(_entries(path)):
+        answers.setdefault(answer.key, deque()).append(answer)
+
+    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+        left = answers.get(_key(_masked(_asked(ctx), ctx, secrets)))
+        if not left:
+            raise ToolError(
+                "the recording has no (further) answer for this call", ErrorKind.NOT_FOUND, "Record it again."
+            )
+        answer = left.popleft()
+        if answer.completion is not None:
+            ctx.background(answer.complete, "")
+        return answer.result
+
+    return step
+
+
+@dataclass
+class _Answer:
+    """What a call was answered, and what its background work came to."""
+
+    key: str
+    result: ToolResult
+    completion: ToolResult | None = None
+
+    async def complete(self) -> ToolResult | None:
+        return self.completion
+
+
+def _append(path: str | os.PathLike[str], entry: dict[str, Any]) -> str:
+    """Why it could not be done, if it could not."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            append_whole(file, f"{json.dumps(entry)}\n".encode())
+        finally:
+            os.close(file)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return ""
+
+
+def _with_warning(result: ToolResult, ctx: ToolContext, problem: str) -> ToolResult:
+    log.warning("a call of %s was not recorded: %s", ctx.spec.name, problem)
+    warnings = [result.data.get("warning"), f"this call was not recorded: {problem}"]
+    return result.with_data(warning="; ".join(str(one) for one in warnings if one))
+
+
+def _entries(path: str | os.PathLike[str]) -> Iterable[dict[str, Any]]:
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
         try:
             entry = json.loads(line)
-            answers.setdefault(_key(entry), deque()).append(ToolResult.from_dict(entry["result"]))
-        except (ValueError, KeyError, TypeError) as error:
+            yield {**entry, "key": _key(entry), "result": ToolResult.from_dict(entry["result"]), "id": _id(entry)}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ToolError(
                 f"replay({os.fspath(path)!r}): line {number} is no recorded call: {error}",
                 ErrorKind.CONFIG,
                 "Record it again with record(path).",
             ) from None
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        left = answers.get(_key(_asked(ctx)))
-        if not left:
-            raise ToolError(
-                "the recording has no (further) answer for this call", ErrorKind.NOT_FOUND, "Record it again."
-            )
-        return left.popleft()
 
-    return step
+def _answers(entries: Iterable[dict[str, Any]]) -> list[_Answer]:
+    """The answers in order, each with the end of its background work: that of the latest call with the same id."""
+    answers: list[_Answer] = []
+    latest: dict[tuple[str, str], _Answer] = {}
+    early: dict[tuple[str, str], ToolResult] = {}  # it may end before its beginning is written down
+    for entry in entries:
+        call = entry["name"], entry["id"]
+        if not entry.get("completed"):
+            latest[call] = _Answer(entry["key"], entry["result"], early.pop(call, None))
+            answers.append(latest[call])
+        elif call in latest:
+            latest[call].completion = entry["result"]
+        else:
+            early[call] = entry["result"]
+    return answers
+
+
+def _entry(ctx: ToolContext, result: ToolResult, secrets: Secrets | None) -> dict[str, Any]:
+    return _masked({**_asked(ctx), "result": result.to_dict(id=ctx.call.id, name=ctx.call.name)}, ctx, secrets)
 
 
 def _asked(ctx: ToolContext) -> dict[str, Any]:
@@ -64,5 +142,17 @@ def _asked(ctx: ToolContext) -> dict[str, Any]:
     return {"name": ctx.spec.name, "arguments": plain(arguments)}
 
 
+def _masked(entry: dict[str, Any], ctx: ToolContext, secrets: Secrets | None) -> dict[str, Any]:
+    secrets = ctx.activity.secrets if secrets is None else secrets
+    if secrets.pattern is None:
+        return entry
+    masked: dict[str, Any] = secrets.mask_value(entry)
+    return masked
+
+
 def _key(entry: dict[str, Any]) -> str:
     return json.dumps([entry["name"], entry["arguments"]], sort_keys=True)
+
+
+def _id(entry: dict[str, Any]) -> str:
+    return str(entry["result"].get("id", ""))

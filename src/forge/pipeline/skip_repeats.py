@@ -24,7 +24,7 @@ class _Turns:
     message_id: str = ""
     number: int = 0
     calls: OrderedDict[str, int] = field(default_factory=OrderedDict)  # fingerprint -> the turn it last succeeded in
-    running: dict[str, asyncio.Future[None]] = field(default_factory=dict)
+    running: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[None]] = field(default_factory=dict)
 
 
 def skip_repeats() -> Step:
@@ -61,21 +61,22 @@ def _matters(spec: ToolSpec) -> bool:
 
 async def _once(turns: _Turns, ctx: ToolContext, proceed: Next) -> ToolResult:
     key = f"{ctx.spec.name} {json.dumps(ctx.arguments, sort_keys=True, default=str)}"
-    while (running := turns.running.get(key)) is not None:  # the same call side by side: wait for the first
+    loop = asyncio.get_running_loop()
+    while (running := turns.running.get((loop, key))) is not None:  # the same call side by side: wait for the first
         await asyncio.shield(running)
     before = turns.calls.get(key)
     if before == turns.number:
         note = f"This is the same {ctx.spec.name} call as before in this turn; its result is above and still holds."
         return ToolResult.quiet(note).with_data(repeated=True)
-    done = turns.running[key] = asyncio.get_running_loop().create_future()
+    done = turns.running[loop, key] = loop.create_future()
     try:
         result = await proceed(ctx)
     finally:
-        del turns.running[key]
+        del turns.running[loop, key]
         done.set_result(None)
     if result.failure is None:
+        turns.calls.pop(key, None)  # the latest is the last; another thread may have cleared them meanwhile
         turns.calls[key] = turns.number
-        turns.calls.move_to_end(key)
         if len(turns.calls) > MOST_CALLS:
             turns.calls.popitem(last=False)
     if before is None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Coroutine
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any
 
 from forge.core.context import ToolContext
+from forge.core.errors import ToolError
 from forge.core.executor import Next, Step
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
@@ -14,21 +17,53 @@ from forge.pipeline._step import having
 
 OPERATION = "execute_tool"  # the GenAI conventions are still incubating: their names live here alone
 
+_refused: ContextVar[ToolContext | None] = ContextVar("refused", default=None)  # has its span already
+
 
 def trace() -> Step:
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        telemetry: Any = sys.modules.get("opentelemetry.trace")
-        if telemetry is None:  # whoever sets up tracing has imported it
-            return await proceed(ctx)
-        tracer = telemetry.get_tracer("forge")
-        with tracer.start_as_current_span(f"{OPERATION} {ctx.spec.name}", attributes=_attributes(ctx)) as span:
-            result = await proceed(ctx)
-            if result.failure is not None:
-                span.set_attribute("error.type", str(result.failure.kind))
-                span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, str(result.failure.kind)))
-            return result
+    """One span a call, refused ones included, and one for background work that failed."""
 
-    return having(step, applies=_is_there)
+    def step(ctx: ToolContext, proceed: Next) -> Coroutine[Any, Any, ToolResult]:
+        telemetry: Any = sys.modules.get("opentelemetry.trace")
+        if telemetry is None or _is_told(ctx):  # whoever sets up tracing has imported it
+            return proceed(ctx)
+        return _traced(telemetry, ctx, proceed)
+
+    return having(step, applies=_is_there, screens=True)
+
+
+async def _traced(telemetry: Any, ctx: ToolContext, proceed: Next) -> ToolResult:
+    span = telemetry.get_tracer("forge").start_as_current_span(
+        f"{OPERATION} {ctx.spec.name}",
+        attributes=_attributes(ctx),
+        record_exception=False,  # its text may hold a secret that nobody has masked yet
+        set_status_on_exception=False,
+    )
+    with span as current:
+        try:
+            result = await proceed(ctx)
+        except BaseException as error:
+            _refused.set(ctx)
+            _failed(telemetry, current, str(error.kind) if isinstance(error, ToolError) else type(error).__name__)
+            raise
+        if result.failure is not None:
+            _failed(telemetry, current, str(result.failure.kind))
+        return result
+
+
+def _is_told(ctx: ToolContext) -> bool:
+    """Whether this is the end of something that has a span: a refusal further in, or background work that went well."""
+    if ctx.outcome is None:
+        return False
+    refused = _refused.get()
+    if refused is not None:
+        _refused.set(None)
+    return refused is ctx or ctx.outcome.failure is None
+
+
+def _failed(telemetry: Any, span: Any, kind: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, kind))
 
 
 def _is_there(spec: ToolSpec) -> bool:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
-from forge.core.secrets import SHORTEST, Secrets
 from forge.providers._client import shared_client
+from forge.providers._sending import Sending, host_of, mask_for, written_body
 from forge.providers._sse import Event, EventReader, TooLong
 from forge.providers._waits import LONGEST_WAIT, asked_to_wait, delay_before
-from forge.providers.errors import LONGEST, Mask, refused, refused_inside, said_in_body, shown
+from forge.providers.errors import LONGEST, BrokeOff, broke_off, refused, refused_inside, said_in_body, shown
 
 if TYPE_CHECKING:  # heavy: loaded by the first request
     import httpx2
@@ -25,8 +22,6 @@ if TYPE_CHECKING:  # heavy: loaded by the first request
 CONNECT = 10.0  # seconds
 SILENCE = 120.0  # seconds between two pieces of an answer
 LONGEST_ANSWER = 256 * 1024 * 1024  # bytes
-
-_HARMLESS = {"accept", "anthropic-beta", "anthropic-version", "content-type", "http-referer", "user-agent", "x-title"}
 
 __all__ = ["Event", "drain", "post_stream", "stream_error"]
 
@@ -47,7 +42,7 @@ async def post_stream(
     `timeout` bounds everything, waits included; `silence` the time between two pieces. Closing the generator closes
     the connection. Raises `ProviderError`; what `headers` carry is never in its text, known harmless ones excepted.
     """
-    sending = _Sending(url, headers, _written(body, label), timeout, silence, f"asking {label} at {_host(url)}")
+    sending = Sending(url, headers, written_body(body, label), timeout, silence, f"asking {label} at {host_of(url)}")
     sending.check()
     for attempt in range(1, attempts + 1):
         try:
@@ -81,7 +76,7 @@ async def drain(events: AsyncGenerator[Event, None], seconds: float = 0.1) -> No
 
 def stream_error(error: Any, *, url: str, headers: Mapping[str, str], label: str) -> ProviderError:
     """What to raise for an error object that came inside a stream."""
-    return refused_inside(error, f"asking {label} at {_host(url)}: the answer broke off", _mask(headers))
+    return broke_off(error, f"asking {label} at {host_of(url)}", mask_for(headers))
 
 
 class _Failed(Exception):
@@ -92,41 +87,7 @@ class _Failed(Exception):
         self.error, self.after = error, after
 
 
-@dataclass
-class _Sending:
-    """A request, ready to be sent as often as needed."""
-
-    url: str
-    headers: Mapping[str, str]
-    content: bytes
-    timeout: float
-    silence: float
-    asked: str  # what was tried, for errors
-
-    def __post_init__(self) -> None:
-        self.deadline = time.monotonic() + self.timeout
-        self.mask = _mask(self.headers)
-
-    @property
-    def left(self) -> float:
-        return max(0.0, self.deadline - time.monotonic())
-
-    def check(self) -> None:
-        """Before the HTTP library does, which would quote the value."""
-        for name, value in self.headers.items():
-            written = name + value
-            if not written.isascii() or not written.isprintable() or value != value.strip():
-                raise self.error(
-                    f"the value of the header {name!a} holds characters that cannot be sent",
-                    ErrorKind.CONFIG,
-                    "Check the API key for stray spaces, line breaks and quotation marks.",
-                )
-
-    def error(self, what: str, kind: ErrorKind, suggestion: str, *, passing: bool = False) -> ProviderError:
-        return ProviderError(f"{self.asked}: {what}", kind, suggestion, passing=passing)
-
-
-async def _answer(sending: _Sending) -> AsyncGenerator[Event, None]:
+async def _answer(sending: Sending) -> AsyncGenerator[Event, None]:
     """One try. Raises `_Failed` where another may help."""
     import httpx2  # heavy
 
@@ -150,7 +111,7 @@ async def _answer(sending: _Sending) -> AsyncGenerator[Event, None]:
         raise problem
 
 
-async def _sent(sending: _Sending) -> httpx2.Response:
+async def _sent(sending: Sending) -> httpx2.Response:
     """The answer, once its status is known to be good."""
     import httpx2  # heavy
 
@@ -170,7 +131,7 @@ async def _sent(sending: _Sending) -> httpx2.Response:
     )
     async with asyncio.timeout(sending.left):
         response = await client.send(request, stream=True)
-        if response.status_code == 200:
+        if response.is_success:
             return response
         raw = await _start_of(response)
     said = said_in_body(raw, response.headers.get("content-type", ""), sending.mask)
@@ -198,7 +159,7 @@ async def _start_of(response: httpx2.Response) -> bytes:
     return raw[:LONGEST]
 
 
-async def _events(response: httpx2.Response, sending: _Sending) -> AsyncGenerator[Event, None]:
+async def _events(response: httpx2.Response, sending: Sending) -> AsyncGenerator[Event, None]:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/html":
         async with asyncio.timeout(sending.left):
@@ -247,7 +208,7 @@ class _Whole:
         return [Event("message", text)] if text.strip() else []
 
 
-def _refuse_error(event: Event, sending: _Sending) -> None:
+def _refuse_error(event: Event, sending: Sending) -> None:
     """An error in place of the first event is as good as a status."""
     if event.name != "error" and '"error"' not in event.data:
         return
@@ -262,7 +223,7 @@ def _refuse_error(event: Event, sending: _Sending) -> None:
     raise _Failed(error) if error.passing else error
 
 
-def _broken(sending: _Sending, error: Exception, begun: bool) -> ProviderError | _Failed:
+def _broken(sending: Sending, error: Exception, begun: bool) -> ProviderError | _Failed:
     """The error for a connection that did not do; `_Failed` where another try may help."""
     import httpx2  # heavy
 
@@ -274,8 +235,9 @@ def _broken(sending: _Sending, error: Exception, begun: bool) -> ProviderError |
             passing=True,
         )
     if isinstance(error, httpx2.ReadTimeout):
-        return sending.error(
-            f"nothing came for {sending.silence:g} s",
+        make = BrokeOff if begun else ProviderError
+        return make(
+            f"{sending.asked}: nothing came for {sending.silence:g} s",
             ErrorKind.TIMEOUT,
             "Try again, or choose another model with --model.",
             passing=True,
@@ -286,17 +248,24 @@ def _broken(sending: _Sending, error: Exception, begun: bool) -> ProviderError |
             ErrorKind.CONFIG,
             "Check the base URL: http:// or https://, a host, and a path such as /v1.",
         )
+    if isinstance(error, httpx2.ConnectError) and "SSL" in str(error):
+        return sending.error(
+            f"no secure connection: {shown(str(error), sending.mask)}",
+            ErrorKind.CONFIG,
+            "Check the base URL (http or https?) and the certificates: FORGE_TRUST_ENV=1 makes SSL_CERT_FILE count.",
+        )
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         late = isinstance(error, httpx2.ConnectTimeout)
         why = f" within {CONNECT:g} s" if late else f": {shown(str(error), sending.mask)}"
         suggestion = "Check that the server runs, the base URL, and the network."
         return _Failed(sending.error(f"no connection{why}", ErrorKind.SYSTEM, suggestion, passing=True))
     if begun:
-        return _passing(sending, "the connection broke in the middle of the answer")
+        what = f"{sending.asked}: the connection broke in the middle of the answer"
+        return BrokeOff(what, ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
     return _Failed(_passing(sending, "the connection broke before the answer"))
 
 
-def _passing(sending: _Sending, what: str) -> ProviderError:
+def _passing(sending: Sending, what: str) -> ProviderError:
     return sending.error(what, ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
 
 
@@ -308,32 +277,3 @@ def _given_up(error: ProviderError, attempt: int, delay: float) -> ProviderError
     if attempt > 1:
         error.message = f"{error.message} (tried {attempt} times)"
     return error
-
-
-def _written(body: dict[str, Any], label: str) -> bytes:
-    try:
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(errors="replace")
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ProviderError(
-            f"asking {label}: the request cannot be written as JSON: {shown(str(error), str)}",
-            ErrorKind.VALIDATION,
-            "Use only texts, finite numbers, lists and objects in the options.",
-        ) from None
-
-
-def _host(url: str) -> str:
-    """What of a URL may be shown: the rest may hold a key."""
-    try:
-        parts = urlsplit(url)
-        return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "an unknown host"
-    except ValueError:
-        return "an unknown host"
-
-
-def _mask(headers: Mapping[str, str]) -> Mask:
-    """Hides whatever these headers carry, except in those known to be harmless."""
-    secrets = Secrets()
-    for name, value in headers.items():
-        if name.lower() not in _HARMLESS:
-            secrets.add(*(part for part in (value, value.rpartition(" ")[2]) if len(part) >= SHORTEST))
-    return secrets.mask_all

@@ -50,13 +50,16 @@ class Answer:
         if not self.done and not self._reason:
             raise self._error({"message": "it ended before it was complete"})
         calls, kept = self._calls.finished(self._taken)
+        finish = self._finish(bool(calls))
+        if finish == "refused":
+            calls, kept = (), {}  # what a filter left of them must not run
         extra = {"fields": self._fields, "calls": kept}
         used = {name: value for name, value in extra.items() if value}
         return Message(
             "assistant",
             text="".join(self._text),
             tool_calls=calls,
-            finish=self._finish(bool(calls)),
+            finish=finish,
             usage=self._usage,
             extra={KEPT: {"from": self._origin, **used}} if used else {},
         )

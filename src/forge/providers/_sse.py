@@ -40,9 +40,11 @@ class EventReader:
     def feed(self, chunk: bytes) -> list[Event]:
         """Raises `TooLong`."""
         chunk = chunk if self._begun else self._without_mark(chunk)
-        if self._after_cr and chunk:
-            self._after_cr = False
-            chunk = chunk.removeprefix(b"\n")
+        if not chunk:
+            return []
+        ended = chunk.endswith(b"\r")
+        chunk = chunk.removeprefix(b"\n") if self._after_cr else chunk
+        self._after_cr = ended
         events: list[Event] = []
         for line in chunk.splitlines(keepends=True):
             self._parts.append(line)
@@ -50,7 +52,6 @@ class EventReader:
             if self._kept > LONGEST_EVENT:
                 raise TooLong
             if line.endswith((b"\n", b"\r")):
-                self._after_cr = line.endswith(b"\r")
                 self._end_line(events)
         return events
 

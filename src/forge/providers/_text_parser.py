@@ -1,8 +1,8 @@
 """Finds `<tool>…</tool>` in text that arrives in pieces: the same calls and the same text, however it was cut.
 
 What counts as a call:
-- `<tool>` begins one, unless a backtick stands right before it (`` `<tool>` `` talks about calls) or it stands in a
-  fenced code block. A fence that holds calls and nothing else was only decoration: its calls count, the fence is dropped.
+- `<tool>` begins one, unless a backtick stands right before it (that only talks about calls) or it stands in a fenced
+  code block. A fence that holds calls and nothing else is decoration: its calls count, and the fence is dropped.
 - `</tool>` ends one, but not inside a JSON string or a CDATA section.
 - What never ends is no call. It is kept aside, and neither shown nor run.
 """
@@ -27,7 +27,9 @@ _HALF_A_FENCE = re.compile(r" {0,3}(?:`{3,32}|~{3,32})[^`\n]{0,100}\Z")
 _SPACE = re.compile(r"\s*")
 _SOME_SPACE = re.compile(r"\s{0,100}")
 _STRING = re.compile(r'(?:[^"\\]+|\\[\s\S])*+')
-_JSON = re.compile(r'(?:[^"<]+|"(?:[^"\\]+|\\[\s\S])*+")*+')  # whole strings at once; the rest is decided one by one
+_JSON = re.compile(
+    r'(?:[^"<]+|"(?:[^"\\]+|\\[\s\S])*+"|<(?!/|\Z))*+'
+)  # whole strings at once; what may end the call is left
 _IN_JSON = re.compile(r'"|</tool>')
 _IN_XML = re.compile(r"<!\[CDATA\[|</tool>")
 _IN_CDATA = re.compile(r"\]\]>")

@@ -33,6 +33,8 @@ _STATUS = {  # of an error that comes inside a stream, where no status is left t
     "rate_limit_exceeded": 429,
     "tokens": 429,
     "requests": 429,
+    "api_error": 500,
+    "server_error": 500,
     "timeout_error": 504,
     "overloaded_error": 529,
 }
@@ -49,6 +51,13 @@ class PromptTooLong(ProviderError):
     """The history does not fit the model's window: it has to be shortened before another try can work."""
 
 
+class BrokeOff(ProviderError):
+    """An answer that had begun did not come to its end: asking again may help, and nobody has tried yet.
+
+    (A failure before the answer begins is tried again by the provider itself; what it raises then is final.)
+    """
+
+
 class Said(NamedTuple):
     """What a server said about a failure: a text for people, and its own names for it."""
 
@@ -61,13 +70,21 @@ def refused(status: int, said: Said, asked: str) -> ProviderError:
     return _made(status, said, f"{asked}: HTTP {status}")
 
 
+def broke_off(error: Any, asked: str, mask: Mask) -> ProviderError:
+    """The error for an error object that comes in the middle of an answer."""
+    found = refused_inside(error, f"{asked}: the answer broke off", mask)
+    if not found.passing:
+        return found
+    return BrokeOff(found.message, found.kind, found.suggestion, passing=True, status=found.status)
+
+
 def refused_inside(error: Any, asked: str, mask: Mask) -> ProviderError:
-    """The same for an error object that comes inside a stream."""
+    """The error for an error object that comes inside a stream; its status is 0 where it names none."""
     said = said_in(error, mask)
     code = error.get("code") if isinstance(error, Mapping) else None
     words = said.code.split(", ")
     status = code if type(code) is int and 400 <= code <= 599 else 0
-    status = status or next((_STATUS[word] for word in words if word in _STATUS), 500)
+    status = status or next((_STATUS[word] for word in words if word in _STATUS), 0)
     return _made(status, said, asked)
 
 
@@ -140,7 +157,7 @@ def _judged(status: int, said: Said) -> tuple[ErrorKind, str, bool]:
         return ErrorKind.CONFIG, "Redirects are not followed: set the base URL to where it points.", False
     if status in (408, 409, 504):
         return ErrorKind.TIMEOUT if status != 409 else ErrorKind.SYSTEM, "Try again in a moment.", True
-    if status >= 500:
+    if status >= 500 or not status:
         return ErrorKind.SYSTEM, "The server has a problem; try again in a moment, or choose another model.", True
     if _is_too_long(status, said):
         return ErrorKind.VALIDATION, "Shorten the conversation, or choose a model with a larger window.", False

@@ -57,9 +57,10 @@ def provider_for(name: str) -> Provider:
     if not rest:
         raise _error(name, f"nothing is named after {prefix!r}", f"Write {_example(prefix)}.")
     if prefix == "text":
+        wrapped = provider_for(rest)
         from forge.providers.text_calls import text_calls
 
-        return text_calls(provider_for(rest))
+        return text_calls(wrapped)
     if prefix == "scripted":
         from forge.providers.scripted import scripted_file
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 
 MOST_FILES = 10_000  # remembered a session
+MOST_SESSIONS = 1_000
 
 
 class Seen(NamedTuple):
@@ -21,15 +22,17 @@ class Seen(NamedTuple):
 
 
 class FileLedger:
-    """Keyed by session and real path."""
+    """Keyed by session and real path. Of too many sessions the one that touched nothing for longest is forgotten."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, OrderedDict[str, Seen]] = {}
+        self._seen: OrderedDict[str, OrderedDict[str, Seen]] = OrderedDict()
 
     def note(self, session_id: str, path: Path, *, written: bool) -> None:
         """Remember the file as it is now; forget it when it is gone."""
         real = os.path.realpath(path)
-        files = self._seen.setdefault(session_id, OrderedDict())
+        files = self._seen[session_id] = self._seen.pop(session_id, None) or OrderedDict()  # the latest is the last
+        if len(self._seen) > MOST_SESSIONS:
+            self._seen.popitem(last=False)
         try:
             status = os.stat(real)
         except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -21,10 +22,56 @@ def state_directory(workspace: Path, *parts: str) -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a new file that only its owner can read; an existing one, or a link planted in its place, is refused."""
+    """Write a new file that only its owner can read; an existing one, or a link planted in its place, is refused.
+
+    All of it, or no file at all.
+    """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "w", encoding="utf-8", newline="") as stream:
-        stream.write(sendable(text))
+    try:
+        with os.fdopen(file, "w", encoding="utf-8", newline="") as stream:
+            stream.write(sendable(text))
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def append_whole(file: int, line: bytes) -> None:
+    """Append all of a line, in one write if the system lets us, or nothing: what a full disk took is taken back."""
+    written = os.write(file, line)
+    if written == len(line):
+        return
+    start = _position(file) - written
+    try:
+        while written < len(line):
+            written += os.write(file, line[written:])
+    except OSError:
+        is_last = os.fstat(file).st_size == _position(file) == start + written  # nobody else wrote meanwhile
+        if is_last:
+            os.ftruncate(file, start)
+        raise
+
+
+def keep_newest(folder: Path, files: int, size: int) -> None:
+    """Remove the oldest files of a folder beyond so many, or so many bytes; the newest one stays."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # another process may be cleaning up, too
+                found.append((entry.stat(follow_symlinks=False), entry.path))
+    found.sort(key=lambda one: one[0].st_mtime_ns, reverse=True)
+    used = 0
+    for position, (status, path) in enumerate(found):
+        used += status.st_size
+        if position and (position >= files or used > size):
+            with contextlib.suppress(OSError):  # gone already, or a folder
+                os.unlink(path)
+
+
+def _position(file: int) -> int:
+    try:
+        return os.lseek(file, 0, os.SEEK_CUR)
+    except OSError:  # a pipe or a terminal
+        return -1
 
 
 def _made(root: Path, parts: tuple[str, ...]) -> Path:

@@ -1,0 +1,86 @@
+"""Command patterns against words of which parts are known only when the line runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase, translate
+from functools import lru_cache
+
+ANY = "\0"  # any text, in a word: no word that a system can run holds this character
+MOST_MASKS = 1_000  # characters whose places in a pattern are kept
+
+_PIECE = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
+
+
+def fits(words: str, pattern: str) -> bool:
+    """`git log *` also fits `git log`."""
+    return fnmatchcase(words, pattern) or (pattern.endswith(" *") and fnmatchcase(words, pattern[:-2]))
+
+
+def may_fit(words: Sequence[str], pattern: str) -> bool:
+    """Whether the words fit for some text in the place of every `ANY`.
+
+    Options between the words may be left out, with the word behind them or without: `git -C . push` fits `git push *`.
+    """
+    if all(ANY not in word and not word.startswith("-") for word in words):
+        return fits(" ".join(words), pattern)
+    return _may_fit(words, pattern) or (pattern.endswith(" *") and _may_fit(words, pattern[:-2]))
+
+
+def _may_fit(words: Sequence[str], pattern: str) -> bool:
+    glob = _compiled(pattern)
+    places = [1, *[0] * (len(words) + 1)]  # where in the pattern one may be before each word
+    needed = max((index for index, word in enumerate(words) if word != ANY), default=0)
+    for index, word in enumerate(words):
+        if not places[index]:
+            continue
+        reached = glob.after(places[index], f" {word}" if index else word)
+        if index >= needed and reached & glob.end:
+            return True
+        places[index + 1] |= reached
+        if index and word.startswith(("-", ANY)):
+            places[index + 1] |= places[index]
+            places[index + 2] |= places[index]
+    return False
+
+
+class _Glob:
+    """A pattern as a set of places, one bit each, so that a character moves all of them at once."""
+
+    def __init__(self, pattern: str) -> None:
+        pieces: list[str | re.Pattern[str]] = []
+        self.loops = 0  # places at a `*`, where every character may stay
+        for piece in _PIECE.findall(pattern):
+            if piece == "*":
+                self.loops |= 1 << len(pieces)
+            else:
+                pieces.append(re.compile(translate(piece)) if piece[0] in "[?" else piece)
+        self.pieces = pieces
+        self.end = 1 << len(pieces)
+        self._masks: dict[str, int] = {}
+
+    def after(self, places: int, text: str) -> int:
+        """Where one may be after the text."""
+        for char in text:
+            if char == ANY:
+                places = -(places & -places) & (2 * self.end - 1)  # anywhere from the first place on
+            else:
+                places = ((places & self._mask(char)) << 1) | (places & self.loops)
+            if not places:
+                break
+        return places
+
+    def _mask(self, char: str) -> int:
+        found = self._masks.get(char)
+        if found is None:
+            taken = (piece == char if isinstance(piece, str) else piece.match(char) for piece in self.pieces)
+            found = sum(1 << place for place, takes in enumerate(taken) if takes)
+            if len(self._masks) < MOST_MASKS:
+                self._masks[char] = found
+        return found
+
+
+@lru_cache(maxsize=1_024)
+def _compiled(pattern: str) -> _Glob:
+    return _Glob(pattern)
