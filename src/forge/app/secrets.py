@@ -9,7 +9,13 @@ from forge.app.config import Configuration
 from forge.core.secrets import SHORTEST, Secrets
 from forge.providers.names import SERVERS
 
-KEYS = ("ANTHROPIC_AUTH_TOKEN", "PERPLEXITY_API_KEY", "TAVILY_API_KEY", *(s.key for s in SERVERS.values() if s.key))
+KEYS = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "PERPLEXITY_API_KEY",
+    "TAVILY_API_KEY",
+    *(s.key for s in SERVERS.values() if s.key),
+)
 
 
 def project_secrets(configuration: Configuration, environment: Mapping[str, str] = os.environ) -> Secrets:

@@ -26,18 +26,17 @@ def dry_run(gate: Any = None) -> Step:
 
 
 def would_do(ctx: ToolContext, gate: Any = None) -> ToolResult:
-    needs = ", ".join(sorted(ctx.spec.permissions | ctx.spec.optional_permissions))
-    targets = [str(ctx.arguments[name]) for name in ctx.spec.targets if name in ctx.arguments]
     call = readable(ToolCall(ctx.spec.name, dict(ctx.arguments), ctx.call.id))
+    targets = [str(ctx.arguments[name]) for name in ctx.spec.targets if name in ctx.arguments]
+    needs = ", ".join(sorted(ctx.spec.permissions | ctx.spec.optional_permissions))
+    needs += f" on {', '.join(targets)}" if targets else ""
     decision, verdict = _verdict(ctx, gate)
-    text = f"{call} needs {needs}" + (f" on {', '.join(targets)}" if targets else "")
-    title = f"Would call {ctx.spec.name}"
+    title, text = f"Would call {ctx.spec.name}", f"Would call {call}, which needs {needs}"
     if decision == "deny":
-        text, title = f"Would not call it: {text}, and {verdict}", f"Would be refused: {ctx.spec.name}"
-    else:
-        text = f"Would call {call}, which {text.removeprefix(f'{call} ')}{f'; {verdict}' if verdict else ''}"
+        title, text = f"Would not call {ctx.spec.name}", f"Would not call {call}, which needs {needs}"
+    text = f"Dry run, nothing was done. {text}{f'; {verdict}' if verdict else ''}."
     data = {"dry_run": True, "permissions": sorted(ctx.spec.permissions), "targets": targets, "decision": decision}
-    return ToolResult(for_llm=f"Dry run, nothing was done. {text}.", title=title, data=data)
+    return ToolResult(for_llm=text, title=title, data=data)
 
 
 def _verdict(ctx: ToolContext, gate: Any) -> tuple[str, str]:

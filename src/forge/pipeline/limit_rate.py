@@ -45,7 +45,7 @@ def _has_rate(spec: ToolSpec) -> bool:
 
 def _count_run(ctx: ToolContext, most: int, made: OrderedDict[str, dict[str, int]]) -> None:
     session, name = ctx.scope.session_id, ctx.spec.name
-    counts = made[session] = made.pop(session, None) or {}  # the latest session is the last
+    counts = made[session] = made.pop(session, {})  # the latest session is the last
     if len(made) > MOST_SESSIONS:
         made.popitem(last=False)
     counts[name] = counts.get(name, 0) + 1

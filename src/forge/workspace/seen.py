@@ -30,7 +30,7 @@ class FileLedger:
     def note(self, session_id: str, path: Path, *, written: bool) -> None:
         """Remember the file as it is now; forget it when it is gone."""
         real = os.path.realpath(path)
-        files = self._seen[session_id] = self._seen.pop(session_id, None) or OrderedDict()  # the latest is the last
+        files = self._seen[session_id] = self._seen.pop(session_id, OrderedDict())  # the latest is the last
         if len(self._seen) > MOST_SESSIONS:
             self._seen.popitem(last=False)
         try:
