@@ -41,8 +41,10 @@ def test_the_readme_code_runs(tmp_path):
     for number, block in enumerate(code):
         (tmp_path / f"{number}.py").write_text(block, encoding="utf-8")
         output = run(str(tmp_path / f"{number}.py"))
-        assert "web is live" in output
+        assert "web is live in eu" in output
+        assert "denied by the rule" in output
         assert "Example: word_count" in output
+        assert "(answer after 3 turns)" in output
 
 
 def test_the_code_of_the_guide_runs(tmp_path):

@@ -27,6 +27,7 @@ from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 
 log = logging.getLogger("forge.tools")
+logging.getLogger("forge").addHandler(logging.NullHandler())  # silent unless an application sets up logging
 _LONGEST_NAME = 80  # characters of a tool's name in the log
 
 _NOT_YET: Mapping[str, Any] = {}  # the arguments before they are parsed
