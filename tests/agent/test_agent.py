@@ -18,6 +18,7 @@ from forge import (
     Tool,
     ToolCall,
     ToolFinished,
+    ToolStarted,
     rules,
     tool,
 )
@@ -113,7 +114,7 @@ async def test_leaving_a_stream_early_stops_the_work():
 
     stream = Agent(Scripted(ToolCall("hangs"), "never"), tools=[hangs]).stream("go")
     async for event in stream:
-        if event.type == "tool_call_start":
+        if isinstance(event, ToolStarted):
             await asyncio.sleep(0)
             break
     await stream.aclose()
@@ -167,7 +168,8 @@ async def test_a_sub_agent_has_its_own_history_some_tools_and_all_rules():
         "and more",
     )
     outer = Scripted(
-        ToolCall("task", {"description": "count words", "prompt": "Count: a b c d", "agent_type": "helper"}), "it said four"
+        ToolCall("task", {"description": "count words", "prompt": "Count: a b c d", "agent_type": "helper"}),
+        "it said four",
     )
     agent = Agent(
         outer,

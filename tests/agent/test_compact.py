@@ -228,6 +228,7 @@ def has(messages, wanted):
 
 
 @given(conversations(), st.integers(0, 700))
+@settings(deadline=None)
 def test_no_split_loses_reorders_or_tears_anything(messages, keep):
     old, recent = split(messages, keep)
     assert sorted(map(id, old + recent)) == sorted(map(id, messages))
@@ -242,6 +243,7 @@ def test_no_split_loses_reorders_or_tears_anything(messages, keep):
 
 
 @given(conversations(), st.integers(0, 700))
+@settings(deadline=None)
 def test_what_was_compacted_is_not_compacted_again(messages, keep):
     old, recent = split(messages, keep)
     if not old:
@@ -252,7 +254,7 @@ def test_what_was_compacted_is_not_compacted_again(messages, keep):
 
 
 @given(conversations(), st.integers(0, 5), st.integers(1, 3_000))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_pruning_changes_old_outputs_only_and_only_once(messages, keep_turns, window):
     pruned = prune(messages, keep_turns=keep_turns, window=window)
     assert prune(pruned, keep_turns=keep_turns, window=window) is pruned

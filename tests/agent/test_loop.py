@@ -136,7 +136,9 @@ async def test_an_open_call_that_may_have_happened_is_not_silently_repeated():
 
 async def test_turns_calls_tokens_cost_and_time_are_limited_with_a_reason_and_words():
     def forever(request):
-        return Message("assistant", "thinking", (call("add", {"a": len(request.messages), "b": 1}),), usage=Usage(100, 50))
+        return Message(
+            "assistant", "thinking", (call("add", {"a": len(request.messages), "b": 1}),), usage=Usage(100, 50)
+        )
 
     endless = [forever] * 50
     price = Price(input=1e4, output=1e4)
@@ -263,7 +265,8 @@ async def test_background_results_are_heard_once_and_can_be_waited_for():
 
 
 async def test_events_tell_the_turns_and_the_end_last():
-    provider, executor, seen = Scripted(call("add", {"a": 1, "b": 1}), "done"), executor_of(add), []
+    provider, executor = Scripted(call("add", {"a": 1, "b": 1}), "done"), executor_of(add)
+    seen: list = []
     executor.activity.subscribe(seen.append)
     await run_loop(provider, executor, [Message("user", "go")])
     assert [event.turn for event in seen if isinstance(event, TurnFinished)] == [1, 2]

@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.agent import tokens
@@ -161,11 +161,13 @@ def test_what_is_no_language_is_not_taken_for_one_word(text):
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_any_text_has_an_estimate(text):
     assert 0 <= estimate(text) <= 1 + 4 * len(text)
 
 
 @given(st.text(alphabet=st.characters(categories=["Cs", "L"])))
+@settings(deadline=None)
 def test_lone_surrogates_are_no_reason_to_fail(text):
     assert estimate(text) >= bool(text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from typing import Any, Self
@@ -14,7 +14,7 @@ from forge.agent.loop import run_loop
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
 from forge.agent.subagent import AgentType, Task
-from forge.agent.window import within
+from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.events import Event, RunStarted
@@ -119,7 +119,7 @@ class Agent:
             stream.emit(started)
         settings = {
             "options": self.options,
-            "prepare": within(self.window, self.provider) if self.window else None,
+            "prepare": Shortening(self.provider, self.window) if self.window else None,
             "wait_for_background": self.wait_for_background,
         }
         try:
@@ -140,7 +140,7 @@ class Agent:
 
         return asyncio.run(main())
 
-    async def stream(self, prompt: Prompt, **more: Any) -> AsyncIterator[Event | RunResult]:
+    async def stream(self, prompt: Prompt, **more: Any) -> AsyncGenerator[Event | RunResult, None]:
         """Run and yield every event; the `RunResult` comes last. Leaving the loop early stops the work."""
         activity, queue = ActivityStream(self.secrets), asyncio.Queue[Event | None]()
         activity.subscribe(queue.put_nowait)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from forge.core.messages import Message
+from forge.core.messages import Message, Usage
 
 
 class Conversation:
@@ -13,6 +13,7 @@ class Conversation:
     def __init__(self, messages: list[Message], store: Callable[[tuple[Message, ...]], None] | None = None) -> None:
         self.messages = messages
         self.shown = messages
+        self.paid = Usage()  # for summaries, beside what the turns cost
         self._store = store  # keeps what is said, and appends it to `messages`
 
     def say(self, *messages: Message) -> None:

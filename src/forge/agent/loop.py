@@ -287,15 +287,15 @@ def _ended(run: Run, reason: Reason, text: str = "", *, error: Failure | None = 
         text = next((m.text for m in reversed(run.conversation.messages) if m.role == "assistant" and m.text), "")
     if not text:
         text = error.text() if error is not None else f"The run ended without an answer: {reason}."
-    price = run.limits.price
+    price, usage = run.limits.price, run.spent.usage.plus(run.conversation.paid)
     return RunResult(
         text=text,
         reason=reason,
         turns=run.spent.turns,
         messages=run.conversation.messages,
-        usage=run.spent.usage,
+        usage=usage,
         calls=run.spent.calls,
-        cost=price.of(run.spent.usage) if price is not None else None,
+        cost=price.of(usage) if price is not None else None,
         output=output,
         error=error,
     )
