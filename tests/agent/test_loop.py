@@ -25,6 +25,7 @@ from forge import (
     rules,
     run_loop,
     standard_executor,
+    text_calls,
     tool,
 )
 
@@ -214,7 +215,24 @@ async def test_a_provider_of_somebodys_own_making_may_fail_in_any_way():
 async def test_going_in_circles_ends_the_run():
     result = await run(*[call("add", {"a": 1, "b": 1})] * 10)
     assert result.reason == "loop"
+    assert result.error is not None
     assert "same call" in result.error.message
+
+
+async def test_the_text_protocol_asks_for_a_call_and_explains_a_broken_one():
+    provider = text_calls(
+        Scripted(
+            "I will think.",
+            "<tool>{oops}</tool>",
+            '<tool>{"server_name": "local", "tool_name": "add", "arguments": {"a": 1, "b": 2}}</tool>',
+            '<tool>{"tool_name": "task_completion", "arguments": {"result": "three"}}</tool>',
+        )
+    )
+    result = await run_loop(provider, executor_of(add), [Message("user", "1+2?")])
+    assert (result.reason, result.text) == ("task_completion", "three")
+    assert any("held no tool call" in message.text for message in result.messages)
+    assert "JSON" in tool_texts(result)[0]
+    assert tool_texts(result)[1] == "3"
 
 
 async def test_a_call_for_another_server_is_refused():

@@ -183,8 +183,11 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
 def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str, ToolResult]:
     """Calls that are not run at all, and why."""
     refused = {}
+    said = {} if resumed else run.conversation.messages[-1].extra.get("refused", {})  # by a provider that reads calls
     for call in calls:
-        if call.server != "local":
+        if call.id in said:
+            refused[call.id] = _refusal(call, str(said[call.id]), "Write the call again as the protocol says.")
+        elif call.server != "local":
             words = f"no server {call.server!r} is mounted"
             refused[call.id] = _refusal(call, words, "Use the tools you were given.")
     if resumed:
@@ -244,7 +247,8 @@ def _ending(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResul
 async def _final(run: Run, reply: Message) -> RunResult | None:
     """An answer without calls: the end, unless it is not what was asked for or something is still under way."""
     complaint = ""
-    if getattr(run.provider, "expects_calls", False):
+    ends = any(spec.ends_turn for spec in run.executor.registry.specs(run.scope.session_id))
+    if getattr(run.provider, "expects_calls", False) and ends:
         complaint = "Your answer held no tool call. Call a tool; to finish, call task_completion."
     if run.accept is not None:
         complaint = run.accept(reply.text)
@@ -264,7 +268,8 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
 def _hear_background(run: Run) -> None:
     """What was completed meanwhile is told to the model, once."""
     for call, result in run.executor.background.take_completed(run.scope.session_id):
-        text = f"The background work of {call.name} (call {call.id}) is over:\n{result.for_llm}"
+        words = f"[This is not from the person: the background work of {call.name}, call {call.id}, is over.]"
+        text = f"{words}\n{result.for_llm}"
         run.conversation.say(Message("user", text, attachments=result.attachments))
 
 

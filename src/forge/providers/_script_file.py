@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ Part = str | ToolCall | BaseException
 _TURN = ("text", "call", "arguments", "id", "calls", "error")
 _CALL = ("call", "arguments", "id")
 _ERROR = ("message", "kind", "suggestion", "passing", "status")
+_BOOLEAN = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
 _FORMS = "A turn is a text, {call: NAME, arguments: {…}}, {text: …, calls: […]} or {error: …}."
 
 
@@ -96,13 +98,14 @@ def _from_yaml(text: str) -> Iterator[_Turn]:
     import yaml  # heavy: only where a script is YAML
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        """Takes dates for the texts they are."""
+        """Takes dates, and `yes`, `no`, `on` and `off`, for the texts they are."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012
-            letter: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
+            letter: [(tag, pattern) for tag, pattern in known if not tag.endswith((":timestamp", ":bool"))]
             for letter, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
 
+    Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOLEAN, list("tTfF"))
     try:
         _check_size(yaml.parse(text, Loader=Loader), yaml)
         node = yaml.compose(text, Loader=Loader)

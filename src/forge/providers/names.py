@@ -1,4 +1,4 @@
-"""Models by name: `openai:MODEL`, `ollama:MODEL`, `text:ollama:MODEL`, `scripted:FILE` …"""
+"""Models by name: `openai:MODEL`, `ollama:MODEL`, `text:ollama:MODEL`, `local:PATH`, `scripted:FILE` …"""
 
 from __future__ import annotations
 
@@ -54,6 +54,10 @@ def provider_for(name: str) -> Provider:
     prefix = prefix.strip().lower()
     if not colon or prefix not in PREFIXES:
         raise _unknown(name, prefix if colon else "")
+    if prefix == "local":
+        from forge.providers.local import local
+
+        return local(rest)
     if not rest:
         raise _error(name, f"nothing is named after {prefix!r}", f"Write {_example(prefix)}.")
     if prefix == "text":
@@ -65,8 +69,6 @@ def provider_for(name: str) -> Provider:
         from forge.providers.scripted import scripted_file
 
         return scripted_file(rest)
-    if prefix == "local":
-        raise _error(name, "models inside the process are not part of this version", f"Use one of {_listed(LOCAL)}.")
     return _anthropic(name, rest) if prefix == "anthropic" else _server(name, prefix, rest)
 
 
@@ -91,6 +93,7 @@ def how_to_set() -> str:
         "No model is chosen. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start a local server, or name a model with "
         "--model or in forge.yaml (agent: {model: …}):\n"
         f"  {'anthropic:MODEL':{width}}  ANTHROPIC_API_KEY\n{keys}\n{places}\n"
+        f"  {'local:PATH':{width}}  a GGUF file, in this process: pip install 'forge-tools[local]'\n"
         f"  {'scripted:FILE':{width}}  no model: says what the file tells it\n"
         "OPENAI_BASE_URL points openai:MODEL at any server that speaks its language; "
         "text:NAME is for models that cannot call tools themselves."
@@ -180,9 +183,7 @@ def _error(name: str, problem: str, suggestion: str) -> ProviderError:
 
 
 def _example(prefix: str) -> str:
-    return {"scripted": "scripted:FILE", "text": "text:openai:MODEL", "local": "local:PATH"}.get(
-        prefix, f"{prefix}:MODEL"
-    )
+    return {"scripted": "scripted:FILE", "text": "text:openai:MODEL"}.get(prefix, f"{prefix}:MODEL")
 
 
 def _listed(names: tuple[str, ...], between: str = ", ") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from inspect import isawaitable
 from operator import eq
 from pathlib import Path
 from typing import Any, Self, overload
@@ -114,31 +113,29 @@ class Scripted:
         turn = self._left.popleft()
         if not callable(turn) or isinstance(turn, type):
             return turn
-        said = turn(request)
-        return await said if isawaitable(said) else said
+        said: Any = turn(request)
+        return await said if hasattr(said, "__await__") else said
 
     def _message(self, said: Any, parts: Sequence[Part], paid: int) -> Message:
-        given = said if isinstance(said, Message) else Message("assistant")
-        text = "".join(part for part in parts if isinstance(part, str))
-        calls = self._unique(given.tool_calls or tuple(part for part in parts if isinstance(part, ToolCall)))
-        return replace(
-            given,
-            text=text,
-            tool_calls=calls,
-            finish=given.finish or ("calls" if calls else "stop"),
-            usage=given.usage if given.usage.total else Usage(paid, _weight(text, calls)),
-        )
+        text = "".join([part for part in parts if isinstance(part, str)])
+        if not isinstance(said, Message):
+            calls = self._unique([part for part in parts if isinstance(part, ToolCall)])
+            usage = Usage(paid, _weight(text, calls))
+            return Message("assistant", text, calls, finish="calls" if calls else "stop", usage=usage)
+        calls = self._unique(said.tool_calls)
+        usage = said.usage if said.usage.total else Usage(paid, _weight(text, calls))
+        return replace(said, tool_calls=calls, finish=said.finish or ("calls" if calls else "stop"), usage=usage)
 
-    def _unique(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    def _unique(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         """The calls, with another id where one came again: a script may say the same call twice."""
-        found = []
+        ids, found = self._ids, []
         for call in calls:
-            if call.id in self._ids:
+            if call.id in ids:
                 call = ToolCall(call.name, call.arguments, server=call.server)
-            self._ids[call.id] = None
+            ids[call.id] = None
             found.append(call)
-        while len(self._ids) > KEPT + len(calls):
-            del self._ids[next(iter(self._ids))]
+        while len(ids) > KEPT + len(calls):
+            del ids[next(iter(ids))]
         return tuple(found)
 
 
@@ -195,7 +192,10 @@ class _Weight:
 
 def _weight(text: str, calls: Sequence[ToolCall]) -> int:
     """About four characters a token, and a little for the message itself."""
-    return 4 + (len(text) + sum(len(call.name) + len(str(call.arguments)) for call in calls)) // 4
+    characters = len(text)
+    for call in calls:
+        characters += len(call.name) + len(str(call.arguments))
+    return 4 + characters // 4
 
 
 def _parts(said: Any) -> Sequence[Part]:
