@@ -186,6 +186,7 @@ async def test_a_call_cut_by_length_is_not_run_and_the_second_time_is_the_end():
     assert result.reason == "answer"
     result = await run(cut, Message("assistant", "", (call("add", '{"a": 1'),), finish="length"), "never")
     assert result.reason == "error"
+    assert result.error is not None
     assert "twice" in result.error.message
 
 
@@ -209,6 +210,7 @@ async def test_a_provider_of_somebodys_own_making_may_fail_in_any_way():
     for odd, words in [(Odd(), "KeyError"), (Odd(TextDelta("x")), "KeyError")]:
         result = await run_loop(odd, executor_of(), [Message("user", "x")])
         assert result.reason == "error"
+        assert result.error is not None
         assert words in result.error.message
 
 

@@ -7,20 +7,10 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from forge.core.arguments import (
-    MOST_MENDED,
-    Mended,
-    Problem,
-    as_text,
-    explain,
-    help_for,
-    hopeless,
-    read,
-    repair,
-    unaliased,
-)
+from forge.core.arguments import Mended, Problem, as_text, explain, help_for, read
 from forge.core.errors import DefinitionError
 from forge.core.example import example
+from forge.core.mend import MOST_MENDED, hopeless, repair, unaliased
 from forge.core.spec import ToolSpec
 
 DEEPEST = 100

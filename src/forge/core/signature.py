@@ -7,22 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from forge.core.arguments import (
-    MOST_MENDED,
-    Mended,
-    Path,
-    Problem,
-    as_text,
-    explain,
-    help_for,
-    hopeless,
-    read,
-    repair,
-    unaliased,
-)
+from forge.core.arguments import Mended, Path, Problem, as_text, explain, help_for, read
 from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.example import example
+from forge.core.mend import MOST_MENDED, hopeless, repair, unaliased
 from forge.core.plain import plain
 from forge.core.spec import JsonSchema, ToolSpec
 from forge.core.typed_dicts import readable_by_pydantic

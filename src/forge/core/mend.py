@@ -1,0 +1,174 @@
+"""Repairs arguments where nothing is lost: `"5"` for 5, `"a"` for a list, null for a default, a key in the wrong case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forge.core.arguments import Mended, Path, Problem, shown_path
+from forge.core.plain import brief
+from forge.core.spec import JsonSchema
+
+MOST_MENDED = 50_000  # places in one call
+MOST_NOTES = 20  # about what was mended
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
+
+Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
+"""Validated arguments, or what is wrong with them."""
+
+
+def unaliased(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments under their canonical names: an alias is as good as the name itself, but not beside it."""
+    named = dict(data)
+    for key in data:
+        right = aliases.get(key)
+        if right is not None and right not in named:
+            named[right] = named.pop(key)
+    return named
+
+
+def hopeless(problems: list[Problem]) -> bool:
+    """Whether some problem is beyond repair: then nothing will be run, and nothing need be mended."""
+    if len(problems) > MOST_MENDED:
+        return True
+    unknown = missing = False
+    contested: set[Path] | None = None
+    for problem in problems:
+        if problem.kind == "unknown":
+            unknown = True
+        elif problem.kind == "missing":
+            missing = True
+        elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default
+            if contested is None:
+                contested = _contested(problems)
+            if problem.path not in contested:
+                return True
+    return missing and not unknown
+
+
+def _contested(problems: list[Problem]) -> set[Path]:
+    """Places that several problems speak of, or of their inside: branches of a union, one of which may be mended."""
+    if len(problems) == 1:
+        return set()
+    seen: set[Path] = set()
+    several: set[Path] = set()
+    for problem in problems:
+        path = problem.path
+        while path:
+            if path in seen:
+                several.add(path)
+            else:
+                seen.add(path)
+            path = path[:-1] if len(path) > 1 else ()
+    return several
+
+
+def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema) -> Any:
+    """Mend what only needs a lossless repair; a `Mended`, or the problems that are left."""
+    mended: list[str] = []
+    left = problems
+    for _ in range(3):  # a mended value may show what is wrong inside it
+        if hopeless(left):
+            return left
+        notes: dict[Path, str] = {}
+        for problem in left:
+            if problem.path not in notes and (note := _mend(data, problem, schema)):
+                notes[problem.path] = note  # once a place: of two branches that would fit, the first counts
+        if not notes:
+            return left
+        mended += notes.values()
+        checked = check(data)
+        if not isinstance(checked, list):
+            return Mended(checked, _shortened(mended), [])
+        left = checked
+    return left
+
+
+def _shortened(notes: list[str]) -> list[str]:
+    return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
+
+
+def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema) -> str:
+    """Repair one problem in place; what was done, or nothing."""
+    if problem.kind == "unknown":
+        return _rename(data, problem, schema)
+    if problem.kind == "missing" or not problem.path:
+        return ""
+    holder: Any = data
+    key = problem.path[-1]
+    try:
+        for part in problem.path[:-1]:
+            holder = holder[part]
+        value = holder[key]
+    except (KeyError, IndexError, TypeError):  # moved by an earlier repair
+        return ""
+    where = shown_path(problem.path)
+    if value is None and len(problem.path) == 1 and key not in (schema.get("required") or ()):
+        del holder[key]
+        return f"{where}: null → the default"
+    new = _repaired(problem._replace(value=value))
+    if new is None:
+        return ""
+    holder[key] = new
+    return f"{where}: {brief(value)} → {brief(new)}"
+
+
+def _rename(data: dict[str, Any], problem: Problem, schema: JsonSchema) -> str:
+    """A key in the wrong case."""
+    key = str(problem.path[0])
+    if len(problem.path) != 1 or key not in data:
+        return ""
+    right = next((known for known in schema.get("properties") or () if known.casefold() == key.casefold()), "")
+    if not right or right in data:
+        return ""
+    data[right] = data.pop(key)
+    return f"{key} → {right}"
+
+
+def _repaired(problem: Problem) -> Any:
+    """The same value as it was expected, or None where something would be lost."""
+    value, expected = problem.value, problem.expected
+    if problem.kind == "choice":  # "7" for one of 4, 7
+        return int(value) if isinstance(value, str) and value.isdecimal() and value in expected.split(", ") else None
+    if problem.kind != "type":
+        return None
+    if isinstance(value, str):
+        return _from_text(value, expected)
+    if expected == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if expected == "array" and isinstance(value, int | float) and not isinstance(value, bool):
+        return [value]
+    return None
+
+
+def _from_text(text: str, expected: str) -> Any:
+    if expected == "string":
+        return None
+    stripped = text.strip()
+    if expected == "integer":
+        return int(stripped.partition(".")[0]) if _WHOLE.fullmatch(stripped) else None
+    if expected == "number":
+        return float(stripped) if _DECIMAL.fullmatch(stripped) else None
+    if expected == "boolean":
+        return {"true": True, "false": False}.get(stripped.lower())
+    if expected == "array":
+        parsed = _parsed(stripped, "[")
+        return parsed if isinstance(parsed, list) else [text]
+    if expected == "object":
+        parsed = _parsed(stripped, "{")
+        return parsed if isinstance(parsed, dict) else None
+    return None
+
+
+def _parsed(text: str, opening: str) -> Any:
+    if not text.startswith(opening):
+        return None
+    import pydantic_core
+
+    try:
+        return pydantic_core.from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return None
