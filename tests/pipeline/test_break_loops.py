@@ -1,6 +1,8 @@
 """An agent that goes in circles is nudged, then the person is asked, then it is stopped."""
 
 import asyncio
+import gc
+import tracemalloc
 from itertools import count
 
 import pytest
@@ -54,7 +56,35 @@ def test_with_nobody_to_ask_the_fifth_is_the_last():
     results = run("aaaaa")
     assert results[3].success
     assert results[4].data["stop"] == "loop"
-    assert results[4].is_error
+    assert results[4].data["stop_reason"] == "stopped: the same call with the same result was made 5 times"
+    assert "[Stopped: " in results[4].for_llm
+
+
+def test_a_call_that_succeeded_is_a_success_also_when_it_is_stopped():
+    stopped = run("aaaaa")[4]
+    assert stopped.success
+    assert stopped.for_llm.startswith("nothing new\n")
+
+
+def test_what_is_stopped_stays_stopped_while_it_is_repeated():
+    results = run("a" * 10)
+    assert ["stop" in result.data for result in results] == [False] * 4 + [True] * 6
+    results = run([*"aaaaaa", "clock", *"aaa"])
+    assert ["stop" in result.data for result in results] == [False] * 4 + [True] * 2 + [False] * 4
+
+
+def test_a_longer_round_is_asked_about_once():
+    asked: list = []
+
+    async def ask(ctx, why):
+        asked.append(why)
+        return True
+
+    results = run("ab" * 7, ask)
+    assert len(asked) == 1
+    assert all("stop" not in result.data for result in results)
+    assert len(run("ab" * 6)) == 12
+    assert ["stop" in result.data for result in run("ab" * 6)] == [False] * 9 + [True] * 3
 
 
 def test_a_person_may_let_it_go_on_until_the_eighth():
@@ -64,10 +94,9 @@ def test_a_person_may_let_it_go_on_until_the_eighth():
         asked.append(why)
         return True
 
-    results = run("a" * 8, ask)
-    assert [result.success for result in results] == [True] * 7 + [False]
+    results = run("a" * 9, ask)
+    assert ["stop" in result.data for result in results] == [False] * 7 + [True] * 2
     assert len(asked) == 1
-    assert results[7].data["stop"] == "loop"
 
 
 @pytest.mark.parametrize("period", [2, 3, 4, 5])
@@ -127,3 +156,61 @@ def test_clear_state_forgets():
         return results
 
     assert all("rounds" not in result.data for result in asyncio.run(main()))
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_long_results_and_arguments_are_compared_but_not_kept(as_text):
+    @tool
+    def echo(text: str) -> str:
+        """Echo."""
+        return text
+
+    step = break_loops()
+    executor = executor_of([echo], step)
+
+    def arguments(filler: str):
+        return f'{{"text": "{filler * 1_000_000}"}}' if as_text else {"text": filler * 1_000_000}
+
+    async def main() -> list:
+        fillers = [*"abcde", *"fffff"]
+        return [
+            (await executor.execute(ToolCall("echo", arguments(filler)), Scope(message_id=str(turn)))).data
+            for turn, filler in enumerate(fillers)
+        ]
+
+    tracemalloc.start()
+    try:
+        data = asyncio.run(main())
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert ["rounds" in one or "stop" in one for one in data] == [False] * 7 + [True] * 3
+
+
+def test_an_error_is_not_kept_whole_and_keeps_its_own_failure():
+    @tool
+    def fail(number: int) -> str:
+        """Fail."""
+        raise ValueError("x" * 5_000)
+
+    executor = executor_of([fail], break_loops())
+
+    async def main() -> list:
+        return [await executor.execute(ToolCall("fail", {"number": n}), Scope(message_id=str(n))) for n in range(6)]
+
+    results = asyncio.run(main())
+    assert [result.data.get("stop") for result in results] == [None] * 4 + ["loop"] * 2
+    assert results[5].data["stop_reason"] == "stopped: the same error came 6 times in a row"
+    assert results[5].failure.message.startswith("ValueError: xxx")
+
+
+def test_arguments_that_cannot_be_written_down_are_no_harm():
+    cyclic: dict = {"at": 1}
+    cyclic["more"] = [cyclic] * 2
+    executor = executor_of([look], break_loops())
+
+    async def main() -> list:
+        return [await executor.execute(ToolCall("look", cyclic), Scope(message_id=str(n))) for n in range(3)]
+
+    assert all("withheld" not in result.for_llm for result in asyncio.run(main()))

@@ -1,14 +1,17 @@
-"""Tracking files, dry runs, recordings, spans."""
+"""Tracking files, and dry runs."""
 
 import asyncio
-import json
+from importlib import import_module
 
 import pytest
 
-from forge import Category, Scope, ToolCall, ToolError, tool
+from forge import Category, PolicyGate, Rate, Scope, ToolCall, rules, standard_steps, tool
+from forge.permissions.gate import PolicyGate
+from forge.pipeline import standard_steps
 from forge.pipeline.dry_run import dry_run
-from forge.pipeline.record import record, replay
+from forge.pipeline.limit_rate import limit_rate
 from forge.pipeline.track_files import track_files
+from forge.workspace import seen
 from forge.workspace.seen import FileLedger
 from tests.pipeline.calling import call_once, executor_of
 
@@ -104,52 +107,66 @@ def test_a_dry_run_says_what_would_happen_and_reads_are_run(files):
     assert call_once(status, dry_run()).for_llm == "fine"
 
 
-def test_a_recording_is_replayed_without_running(tmp_path):
-    path = tmp_path / "calls.ndjson"
-    runs: list = []
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        ("allow", 'Would call deploy(services=["web"]), which needs execute on web.'),
+        ("ask", "which needs execute on web; a person would be asked (the rule `ask execute web` (rule 1))."),
+        ("deny", "Would not call deploy("),
+        ("deny", "; it would be denied by the rule `deny execute web` (rule 1)."),
+    ],
+)
+def test_a_dry_run_says_what_the_policy_would_say(decision, words):
+    @tool(permissions={"execute"}, target="services")
+    def deploy(services: list[str]) -> str:
+        """Deploy."""
+        return "done"
 
-    @tool
-    def roll(sides: int) -> int:
-        """Roll a die."""
-        runs.append(sides)
-        return len(runs)
+    async def nobody_is_asked(request):
+        raise AssertionError
 
-    assert [call_once(roll, record(path), sides=6).for_llm for _ in range(2)] == ["1", "2"]
-    assert json.loads(path.read_text().splitlines()[0])["result"]["for_llm"] == "1"
-    executor = executor_of([roll], replay(path))
-    results = [asyncio.run(executor.execute(ToolCall("roll", {"sides": 6}), Scope())) for _ in range(3)]
-    assert [result.for_llm for result in results[:2]] == ["1", "2"]
-    assert "no (further) answer" in results[2].for_llm
-    assert len(runs) == 2
+    gate = PolicyGate(rules(f"{decision} execute web"), nobody_is_asked)
+    would = call_once(deploy, *standard_steps(gate, dry=True), services=["web"])
+    assert words in would.for_llm
+    assert would.data["decision"] == decision
+    assert would.title == ("Would not call deploy" if decision == "deny" else "Would call deploy")
+    too_many = call_once(deploy, *standard_steps(gate, dry=True), services=[str(n) for n in range(2_000)])
+    assert "it would be denied: it names 2,000 targets" in too_many.for_llm
 
 
-def test_a_broken_recording_is_refused_with_its_line(tmp_path):
-    path = tmp_path / "calls.ndjson"
-    path.write_text('\n{"name": "x"}\n')
-    with pytest.raises(ToolError, match="line 2"):
-        replay(path)
+def test_the_ledger_and_the_counts_of_runs_forget_the_oldest_sessions(tmp_path, monkeypatch):
+    monkeypatch.setattr(seen, "MOST_SESSIONS", 3)
+    monkeypatch.setattr(import_module("forge.pipeline.limit_rate"), "MOST_SESSIONS", 3)
+    file = tmp_path / "a"
+    file.write_text("a")
+    ledger = FileLedger()
+    for session in ("1", "2", "1", "3", "4"):
+        ledger.note(session, file, written=False)
+    assert [bool(ledger.files(session)) for session in "1234"] == [True, False, True, True]
+
+    @tool(rate=Rate(max_calls=1))
+    def once() -> str:
+        """Once."""
+        return "ok"
+
+    executor = executor_of([once], limit_rate())
+
+    def call(session: str) -> bool:
+        return asyncio.run(executor.execute(ToolCall("once"), Scope(session_id=session))).success
+
+    assert [call(session) for session in ("1", "2", "1", "3", "4", "1", "2")] == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
-def test_a_span_carries_the_genai_names():
-    pytest.importorskip("opentelemetry.sdk")
-    from opentelemetry import trace as telemetry
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    from forge.pipeline.trace import trace
-
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    telemetry.set_tracer_provider(provider)
-
-    @tool
-    def fails() -> str:
-        """Fail."""
-        raise ToolError("no")
-
-    call_once(fails, trace())
-    [span] = exporter.get_finished_spans()
-    assert span.name == "execute_tool fails"
-    assert {**(span.attributes or {})}.items() >= {"gen_ai.tool.name": "fails", "error.type": "user_error"}.items()
+def test_a_step_is_left_out_by_name_and_an_unknown_name_is_refused():
+    gate = PolicyGate()
+    assert len(standard_steps(gate, without={"skip_repeats", "retry"})) == len(standard_steps(gate)) - 2
+    with pytest.raises(ValueError, match="skip_repeat"):
+        standard_steps(gate, without={"skip_repeat"})

@@ -1,13 +1,24 @@
 """Long results are cut where a model can still use them, and kept whole."""
 
+import asyncio
+import json
 import os
+import subprocess
+import sys
 from base64 import b64encode
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from forge import ToolResult, tool
-from forge.pipeline.limit_output import MAX_BYTES, fitted, limit_output
-from tests.pipeline.calling import call_once
+from forge import Scope, ToolCall, ToolResult, tool
+from forge.core import threads
+from forge.core.errors import ErrorKind
+from forge.core.result import Failure
+from forge.pipeline._bounds import bounded, size_of
+from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, fitted, limit_output
+from forge.workspace.state import keep_newest
+from tests.pipeline.calling import call_once, executor_of
 
 
 @tool
@@ -108,3 +119,160 @@ def test_texts_in_data_are_bounded():
     assert len(data["log"][0]) < 1_100_000
     assert "more characters" in data["log"][0]
     assert data["n"] == 1
+
+
+def giving(**fields):
+    @tool
+    def give() -> ToolResult:
+        """Give."""
+        return ToolResult(**{"for_llm": "ok", **fields})
+
+    return call_once(give, limit_output())
+
+
+def test_what_the_person_sees_is_bounded_too():
+    result = giving(for_user="ä" * 300_000, title="t" * 2_000)
+    assert len(result.for_user.encode()) < 210_000
+    assert "of 600000 bytes shown" in result.for_user
+    assert len(result.title) < 600
+    same = giving(for_user="ä" * 100_000, title="t" * 500)
+    assert (same.for_user, same.title) == ("ä" * 100_000, "t" * 500)
+
+
+def test_failures_are_bounded_and_stay_what_they_are():
+    cause = ValueError()
+    result = giving(failure=Failure("m" * 9_000, ErrorKind.TIMEOUT, "s" * 9_000, True, cause))
+    failure = result.failure
+    assert failure is not None
+    assert len(failure.message) < 4_100
+    assert len(failure.suggestion) < 4_100
+    assert "5000 more characters" in failure.message
+    assert (failure.kind, failure.passing, failure.cause) == ("timeout", True, cause)
+    short = giving(failure=Failure("m" * 4_000)).failure
+    assert short is not None
+    assert short.message == "m" * 4_000
+
+
+@pytest.mark.parametrize(
+    "much",
+    [
+        ["a small text"] * 500_000,
+        {f"key {n}": "a small text" for n in range(400_000)},
+        [[["x" * 1_000] * 1_000] * 10] * 10,
+        ["x" * 1_000_000] * 20,
+    ],
+    ids=["list", "dict", "nested", "large"],
+)
+def test_data_as_a_whole_is_bounded_and_small_entries_stay(much):
+    data = giving(data={"much": much, "count": 5, "name": "n"}).data
+    assert len(json.dumps(data, ensure_ascii=False)) < 1.2 * MAX_DATA
+    assert (data["count"], data["name"], data["data_truncated"]) == (5, "n", True)
+    assert "left out" in json.dumps(data["much"], ensure_ascii=False)
+    assert size_of(data["much"], MAX_DATA) > MAX_DATA / 20
+
+
+def test_data_within_the_bounds_is_left_alone():
+    data = {"rows": [{"a": n, "b": "x" * 100} for n in range(10_000)], "set": {1, 2}}
+    assert giving(data=data).data == data
+
+
+def test_data_that_is_nested_or_cyclic_without_end_still_gives_a_result():
+    cyclic: dict = {"n": 1}
+    cyclic["self"] = [cyclic, cyclic]
+    result = giving(data=cyclic)
+    assert result.for_llm == "ok"
+    assert result.data["n"] == 1
+    deep: list = []
+    for _ in range(500):
+        deep = [deep]
+    assert giving(data={"deep": deep}).data["deep"] == deep
+    assert "deeply" in json.dumps(bounded({"deep": deep, "much": ["x"] * 10_000}, 50_000))
+
+
+def test_a_long_line_of_json_is_spread_over_lines_and_not_clipped():
+    rows = [{"number": n, "name": f"row {n}", "tags": ["a", "b"]} for n in range(400)]
+
+    @tool
+    def table() -> dict:
+        """Give a table."""
+        return {"rows": rows, "count": len(rows)}
+
+    text = call_once(table, limit_output()).for_llm
+    assert "more characters" not in text
+    assert json.loads(text) == {"rows": rows, "count": 400}
+    assert 400 < text.count("\n") < 410
+    assert call_once(say, limit_output(), text='["' + "x" * 5_000).for_llm.count("more characters") == 1
+    assert giving(for_llm='["\\ud800", "' + "x" * 5_000 + '"]').success
+
+
+def test_with_every_thread_hung_a_long_result_is_still_cut(monkeypatch, tmp_path):
+    @tool
+    async def long() -> str:
+        """Be long."""
+        return "y\n" * 3_000
+
+    monkeypatch.setattr(threads, "MOST", -1)
+    monkeypatch.setattr(threads, "_idle", 0)
+    result = call_once(long, limit_output(), workspace=tmp_path)
+    assert result.success
+    assert "2000 of 3000 lines" in result.for_llm
+
+
+def test_lone_surrogates_do_no_harm(tmp_path):
+    result = giving(for_llm="\ud800" * 60_000, for_user="\ud800" * 300_000)
+    assert result.success
+    assert "lines shown" in result.for_llm
+
+
+def test_old_files_make_room_for_new_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(import_module("forge.pipeline.limit_output"), "MOST_SPILLS", 3)
+    for number in range(5):
+        call_once(say, limit_output(), workspace=tmp_path, text=f"{number}\n" * 3_000)
+        for file in (tmp_path / ".forge" / "spill").iterdir():
+            moved = file.stat().st_mtime_ns - 10**9
+            os.utime(file, ns=(moved, moved))
+    kept = [file.read_text()[0] for file in (tmp_path / ".forge" / "spill").iterdir()]
+    assert sorted(kept) == ["2", "3", "4"]
+
+
+def test_the_newest_file_stays_however_large(tmp_path):
+    for number, size in enumerate((10, 10, 10, 100)):
+        file = tmp_path / str(number)
+        file.write_text("x" * size)
+        os.utime(file, ns=(number, number))
+    keep_newest(tmp_path, 10, 115)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["2", "3"]
+    keep_newest(tmp_path, 10, 50)
+    assert [file.name for file in tmp_path.iterdir()] == ["3"]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from tests.pipeline.calling import call_once, executor_of
+from tests.pipeline.test_limit_output import say
+from forge.pipeline.limit_output import limit_output
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+print(call_once(say, limit_output(), workspace=Path(sys.argv[1]), text="z\\n" * 30_000).for_llm[-200:])
+"""
+
+
+def test_a_file_for_which_there_is_no_room_is_removed(tmp_path):
+    root = Path(__file__).parents[2]
+    found = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])},
+        capture_output=True,
+        text=True,
+    )
+    assert "the whole text could not be kept: File too large" in found.stdout, found.stderr
+    assert list((tmp_path / ".forge" / "spill").iterdir()) == []
+
+
+def test_the_hundredth_call_of_the_same_id_is_kept_as_well(tmp_path):
+    executor = executor_of([say], limit_output())
+    call = ToolCall("say", {"text": "y\n" * 3_000}, "1")
+    results = [asyncio.run(executor.execute(call, Scope(workspace=tmp_path))) for _ in range(102)]
+    assert all("the whole text is in" in result.for_llm for result in results)
+    assert len(list((tmp_path / ".forge" / "spill").iterdir())) == 102

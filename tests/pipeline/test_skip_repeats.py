@@ -1,6 +1,7 @@
 """The same read-only call twice in a turn is answered, not run again."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -95,3 +96,27 @@ def test_clear_turn_lets_it_run_again(world):
     call(executor, path="a")
     executor.clear_turn("local")
     assert call(executor, path="a").for_llm == "content of a"
+
+
+def test_the_same_call_on_two_loops_at_once_runs_on_both():
+    inside = threading.Barrier(2, timeout=10)
+
+    @tool(permissions={"read"}, repeatable=False)
+    async def meet(path: str) -> str:
+        """Meet."""
+        await asyncio.sleep(0)
+        inside.wait()
+        return path
+
+    executor = executor_of([meet], skip_repeats())
+    results: list = []
+
+    def work() -> None:
+        results.append(asyncio.run(executor.execute(ToolCall("meet", {"path": "a"}), Scope(message_id="t"))))
+
+    others = [threading.Thread(target=work) for _ in range(2)]
+    for one in others:
+        one.start()
+    for one in others:
+        one.join()
+    assert [result.for_llm for result in results] == ["a", "a"]

@@ -109,6 +109,17 @@ def test_a_timeout_parameter_is_the_tools_own_deadline():
     assert call_once(keeps_time, limit_time(), timeout=0.1).for_llm == "in time"
 
 
+@pytest.mark.parametrize("timeout", [10**400, 1e308])
+def test_a_timeout_beyond_all_measure_is_a_day(timeout):
+    @tool(timeout=0.05)
+    async def patient(timeout: int | float) -> str:
+        """A tool with a deadline of its own."""
+        await asyncio.sleep(0.1)
+        return "in time"
+
+    assert call_once(patient, limit_time(), timeout=timeout).for_llm == "in time"
+
+
 def test_an_isolated_tool_is_really_killed_with_its_children(tmp_path):
     mark = tmp_path / "pid"
     result = call_once(forked, limit_time(), isolate(), path=str(mark))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from forge.core.activity import ActivityStream
@@ -26,9 +26,11 @@ from forge.pipeline.trace import trace
 from forge.pipeline.track_files import track_files
 
 
-def standard_steps(gate: PolicyGate, secrets: Secrets | None = None, *, dry: bool = False) -> list[Step]:
-    """What every call goes through unless told otherwise; leaving one out is one line."""
-    return [
+def standard_steps(
+    gate: PolicyGate, secrets: Secrets | None = None, *, dry: bool = False, without: Collection[str] = ()
+) -> list[Step]:
+    """What every call goes through unless told otherwise. `without={"skip_repeats"}` leaves steps out by name."""
+    steps: list[Step] = [
         trace(),  # a span, where OpenTelemetry is set up
         limit_output(),  # nothing floods the context
         redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
@@ -42,6 +44,12 @@ def standard_steps(gate: PolicyGate, secrets: Secrets | None = None, *, dry: boo
         limit_time(),  # inside authorize: waiting for a person is not the tool's time
         isolate(),  # innermost: a process of its own, for tools that ask for it
     ]
+    names = [step.__module__.rpartition(".")[2] for step in steps]
+    if unknown := set(without) - set(names):
+        raise ValueError(
+            f"standard_steps(without={sorted(unknown)}): there is no such step; there are {', '.join(names)}"
+        )
+    return [step for name, step in zip(names, steps, strict=True) if name not in without]
 
 
 def standard_executor(

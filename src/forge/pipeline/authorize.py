@@ -10,11 +10,14 @@ from forge.core.plain import plain
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.gate import Grant, PolicyGate
-from forge.permissions.targets import targets_of
+from forge.permissions.targets import wanted
 
 
 def authorize(gate: Gate) -> Authorize:
-    """Every declared permission on every target passes the gate, and so does what the tool requires while it runs."""
+    """Every declared permission on every target passes the gate, and so does what the tool requires while it runs.
+
+    A tool that declares only `optional_permissions` and a `target` needs them at once where a call names the target.
+    """
     return Authorize(gate)
 
 
@@ -48,8 +51,8 @@ class Authorize:
 
     async def _one_by_one(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         """For a gate that knows only `require`."""
-        for permission in sorted(ctx.spec.permissions):
-            for target in targets_of(ctx.spec, ctx.arguments):
+        for permission, target in wanted(ctx.spec, ctx.arguments):
+            if permission is not None:
                 await self.gate.require(ctx, permission, target)
         return await proceed(ctx.replace(gate=self.gate))
 

@@ -73,7 +73,8 @@ class _Trail:
         if failure is None:
             self.errors = 0
             return 0
-        same = (name, _known_by(failure.message))
+        message = failure.message
+        same = (name, message if len(message) <= LONGEST else _known_by(message))
         self.errors = self.errors + 1 if same == self.error else 1
         self.error = same
         return self.errors
@@ -96,11 +97,16 @@ def break_loops(ask: Ask | None = None) -> Step:
             trail = trails[key] = _Trail()
             if len(trails) > MOST_AGENTS:
                 trails.popitem(last=False)
-        name, answer = ctx.call.name, result.for_llm
+        call, answer = ctx.call, result.for_llm
+        arguments: Any = call.arguments
+        if type(arguments) is str and len(arguments) <= LONGEST:
+            arguments = ctx.arguments or arguments
+        else:
+            arguments = _known_by(arguments) if size_of(arguments, LONGEST) > LONGEST else ctx.arguments or arguments
         if len(answer) > LONGEST:
             answer = _known_by(answer)
-        rounds = trail.rounds(name, _arguments(ctx), answer, scope.message_id)
-        errors = trail.failed(name, result.failure)
+        rounds = trail.rounds(call.name, arguments, answer, scope.message_id)
+        errors = trail.failed(call.name, result.failure) if result.failure is not None or trail.errors else 0
         if rounds < NUDGE and errors < SAME_ERRORS:
             return result
         return await _slow_down(ctx, result, trail, ask)
@@ -130,14 +136,6 @@ def _stopped(result: ToolResult, why: str) -> ToolResult:
     """What the call gave stays as it is, good or bad; the loop reads the data."""
     note = f"\n\n[Stopped: {why}. Report what stands in the way instead of trying again.]"
     return replace(result, for_llm=result.for_llm + note).with_data(stop="loop", stop_reason=f"stopped: {why}")
-
-
-def _arguments(ctx: ToolContext) -> Any:
-    """The arguments, or what stands for long ones."""
-    sent = ctx.call.arguments
-    if type(sent) is not str:
-        return (ctx.arguments or sent) if size_of(sent, LONGEST) <= LONGEST else _known_by(sent)
-    return (ctx.arguments or sent) if len(sent) <= LONGEST else _known_by(sent)
 
 
 def _known_by(value: Any) -> Any:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from forge.core.context import ToolContext
-from forge.core.errors import ToolError
 from forge.core.executor import Next, Step, readable
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
+from forge.permissions.gate import PolicyGate
+from forge.permissions.policy import Decision, Ruling
+from forge.permissions.targets import targets_of
 from forge.pipeline._step import having
 
+SHOWN = 10  # targets named in the text; the data has them all
 
-def dry_run(gate: Any = None) -> Step:
+
+def dry_run(gate: PolicyGate | None = None) -> Step:
     """For all that needs more than `read`. It goes outside `authorize`: nobody is asked about what will not happen.
 
-    A gate that can `judge` is heard first: what it would refuse is not announced as something that would be done.
+    With a gate it also says what the policy would.
     """
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
@@ -25,33 +27,33 @@ def dry_run(gate: Any = None) -> Step:
     return having(step, applies=_changes_something)
 
 
-def would_do(ctx: ToolContext, gate: Any = None) -> ToolResult:
+def would_do(ctx: ToolContext, gate: PolicyGate | None = None) -> ToolResult:
     call = readable(ToolCall(ctx.spec.name, dict(ctx.arguments), ctx.call.id))
-    targets = [str(ctx.arguments[name]) for name in ctx.spec.targets if name in ctx.arguments]
-    needs = ", ".join(sorted(ctx.spec.permissions | ctx.spec.optional_permissions))
-    needs += f" on {', '.join(targets)}" if targets else ""
-    decision, verdict = _verdict(ctx, gate)
-    title, text = f"Would call {ctx.spec.name}", f"Would call {call}, which needs {needs}"
-    if decision == "deny":
-        title, text = f"Would not call {ctx.spec.name}", f"Would not call {call}, which needs {needs}"
-    text = f"Dry run, nothing was done. {text}{f'; {verdict}' if verdict else ''}."
-    data = {"dry_run": True, "permissions": sorted(ctx.spec.permissions), "targets": targets, "decision": decision}
-    return ToolResult(for_llm=text, title=title, data=data)
+    targets = [str(target) for target in targets_of(ctx.spec, ctx.arguments) if target]
+    needs = ", ".join(sorted(ctx.spec.permissions | ctx.spec.optional_permissions)) + _on(targets)
+    data = {"dry_run": True, "permissions": sorted(ctx.spec.permissions), "targets": targets}
+    does, verdict = "Would call", ""
+    if gate is not None:
+        ruling = gate.judge(ctx)
+        data["decision"] = str(ruling.decision)
+        does = "Would not call" if ruling.decision is Decision.DENY else does
+        verdict = _verdict(ruling)
+    text = f"Dry run, nothing was done. {does} {call}, which needs {needs}{verdict}."
+    return ToolResult(for_llm=text, title=f"{does} {ctx.spec.name}", data=data)
 
 
-def _verdict(ctx: ToolContext, gate: Any) -> tuple[str, str]:
-    """What the policy says, and the same in words; nobody is asked."""
-    judge = getattr(gate, "judge", None)
-    if judge is None:
-        return "", ""
-    try:
-        ruling = judge(ctx)
-    except ToolError as error:
-        return "deny", f"it would be refused: {error.message}"
-    decision = str(ruling.decision)
-    if decision == "deny":
-        return decision, f"it would be denied by {ruling.reason}"
-    return decision, f"a person would be asked ({ruling.reason})" if decision == "ask" else ""
+def _on(targets: list[str]) -> str:
+    more = f" and {len(targets) - SHOWN:,} more" if len(targets) > SHOWN else ""
+    return f" on {', '.join(targets[:SHOWN])}{more}" if targets else ""
+
+
+def _verdict(ruling: Ruling) -> str:
+    if ruling.decision is Decision.ALLOW:
+        return ""
+    if ruling.decision is Decision.ASK:
+        return f"; a person would be asked ({ruling.reason})"
+    how = "denied by" if ruling.reason.startswith("the ") else "denied:"  # a rule, or why it cannot be judged
+    return f"; it would be {how} {ruling.reason}"
 
 
 def _changes_something(spec: ToolSpec) -> bool:

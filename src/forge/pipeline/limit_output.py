@@ -14,7 +14,7 @@ from forge.core.errors import ToolError
 from forge.core.executor import Next, Step
 from forge.core.plain import sendable
 from forge.core.result import Attachment, Failure, ToolResult
-from forge.pipeline._bounds import LONGEST_TEXT, cut, longest_text, size_of
+from forge.pipeline._bounds import bounded, size_of
 from forge.pipeline._step import having
 from forge.workspace.state import keep_newest, state_directory, write_private
 
@@ -51,14 +51,16 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         result = await proceed(ctx)
         is_short = len(result.for_llm) < short
-        if is_short and not (result.data or result.for_user or result.failure is not None or result.title):
-            return result
-        if is_short and _is_light(result):
+        if is_short and not (result.data or result.for_user or result.title):
+            failure = result.failure
+            if failure is None or len(failure.message) + len(failure.suggestion) <= MAX_FAILURE:
+                return result
+        elif is_short and _is_light(result):
             return result
 
         def limited() -> ToolResult:
-            bounded = _with_bounded_data(_with_short_words(result))
-            return bounded if is_short else _limited(ctx, bounded, max_lines, max_bytes, max_line)
+            within = _within_bounds(result)
+            return within if is_short else _limited(ctx, within, max_lines, max_bytes, max_line)
 
         from forge.core.threads import in_thread  # a large result is looked through beside the loop
 
@@ -80,8 +82,8 @@ def _is_light(result: ToolResult) -> bool:
     return not result.data or size_of(result.data, LIGHT) <= LIGHT
 
 
-def _with_short_words(result: ToolResult) -> ToolResult:
-    """What is not for the model, clipped."""
+def _within_bounds(result: ToolResult) -> ToolResult:
+    """All that is not for the model, clipped."""
     failure = result.failure
     if failure is not None and max(len(failure.message), len(failure.suggestion)) > MAX_FAILURE:
         message, suggestion = (_clipped(text, MAX_FAILURE) for text in (failure.message, failure.suggestion))
@@ -90,17 +92,8 @@ def _with_short_words(result: ToolResult) -> ToolResult:
     if len(for_user) > MAX_FOR_USER // 4 and len(whole := sendable(for_user).encode()) > MAX_FOR_USER:
         shown = whole[:MAX_FOR_USER].decode(errors="ignore")
         for_user = f"{shown}\n[cut: {MAX_FOR_USER} of {len(whole)} bytes shown]"
-    return replace(result, for_user=for_user, title=_clipped(result.title, MAX_TITLE), failure=failure)
-
-
-def _with_bounded_data(result: ToolResult) -> ToolResult:
-    if not result.data:
-        return result
-    if size_of(result.data, MAX_DATA) > MAX_DATA:
-        return replace(result, data=cut(result.data, MAX_DATA)).with_data(data_truncated=True)
-    if longest_text(result.data) > LONGEST_TEXT:
-        return replace(result, data=cut(result.data, MAX_DATA))
-    return result
+    title, data = _clipped(result.title, MAX_TITLE), bounded(result.data, MAX_DATA)
+    return replace(result, for_user=for_user, title=title, data=data, failure=failure)
 
 
 def _limited(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes: int, max_line: int) -> ToolResult:
