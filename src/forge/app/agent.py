@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forge.agent.conversation import Conversation
+from forge.agent.conversation import Conversation, Prepare
 from forge.agent.limits import Limits
-from forge.agent.conversation import Prepare
 from forge.agent.loop import run_loop
 from forge.agent.result import RunResult
 from forge.agent.subagent import Task

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forge.agent.conversation import Conversation
 from forge.agent.session import Session, SessionStore
-from forge.app.shorten import Shortening
+from forge.agent.window import Shortening
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.provider import Provider
 from forge.workspace.state import NAME as STATE
@@ -47,7 +47,7 @@ def session_store(workspace: Path) -> SessionStore:
 def open_kept(store: SessionStore, name: str, provider: Provider) -> Kept:
     """The session of that name, made or continued. Raises `ToolError`."""
     session = store.open(name)
-    kept = Kept(_conversation(session), Shortening(provider, session.meta), session)
+    kept = Kept(_conversation(session), Shortening(provider, meta=session.meta), session)
     kept.shortening.recall(kept.conversation)
     return kept
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import termios
 from contextlib import suppress
 
 import click
 
-from forge.core.threads import in_thread
+from forge.cli.keyboard import typed_line
 from forge.permissions.display import request_text
 from forge.permissions.gate import Answer
 from forge.permissions.request import PermissionRequest
@@ -73,12 +72,9 @@ async def _edited(request: PermissionRequest) -> Answer | None:
 
 
 async def _line(prompt: str) -> str | None:
-    """A line of the terminal; None at the end of the input.
-
-    Read beside the loop, so that Ctrl-C works, and past Python's buffer, whose lock would keep the program from ending.
-    """
+    """A line of the terminal; None at the end of the input."""
     click.echo(prompt, nl=False, err=True)
-    typed: bytes = await in_thread(lambda: os.read(0, 65_536))
+    typed = await typed_line()
     return typed.decode("utf-8", "replace").strip() if typed else None
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -16,18 +15,16 @@ import click
 from forge.app.assemble import Assembly, Wishes, assemble
 from forge.cli.answer_lines import MAX_LINE, answer_lines
 from forge.cli.approve import ask_on_terminal
+from forge.cli.audited import audited
 from forge.cli.names import tool_named
 from forge.cli.options import Options
 from forge.cli.pipes import read_all, read_some, write_all, write_soon
-from forge.cli.refusal import Refusal, refusals
+from forge.cli.refusal import refusals
 from forge.cli.show import as_line, as_text
 from forge.core.errors import ErrorKind
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
-from forge.listeners.audit import audit_log
 from forge.permissions.gate import Approver, approve_all, nobody
-from forge.workspace.state import NAME as STATE
-from forge.workspace.state import state_directory
 
 
 def call_once(options: Options, wishes: dict[str, Any], name: str, arguments: str | None) -> int:
@@ -88,33 +85,8 @@ def _assembled(options: Options, wishes: dict[str, Any], approve: Approver) -> A
         )
 
 
-@contextmanager
-def _audited(made: Assembly, wishes: dict[str, Any]) -> Iterator[None]:
-    """Log every event. A log that was asked for by name must be there; the usual one is missed out loud."""
-    if wishes["no_audit"]:
-        yield
-        return
-    path = wishes["audit"]
-    try:
-        stop = audit_log(made.executor.activity, path if path is not None else _usual_log(made.scope.workspace))
-    except (OSError, ValueError) as error:
-        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        if path is not None:
-            raise Refusal(f"cannot write the audit log {path!r}: {problem}") from None
-        click.echo(f"forge: no audit log: {problem}; going on without", err=True)
-        yield
-        return
-    try:
-        yield
-    finally:
-        stop()
-
-
-def _usual_log(workspace: Path) -> Path:
-    folder = state_directory(workspace)
-    if folder != workspace / STATE:
-        raise PermissionError(0, f"{workspace / STATE} cannot be written")
-    return folder / "audit.ndjson"
+def _audited(made: Assembly, wishes: dict[str, Any]) -> AbstractContextManager[None]:
+    return audited(made.executor.activity, made.scope.workspace, wishes["audit"], wanted=not wishes["no_audit"])
 
 
 def _arguments(given: str | None) -> tuple[str, ToolResult | None]:

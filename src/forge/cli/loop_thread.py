@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 PATIENCE = 5.0  # seconds that what is left over has to end
+LOOK_UP = 0.5  # seconds
 
 T = TypeVar("T")
 
@@ -41,13 +42,13 @@ class LoopThread:
             task = self._task = self._loop.create_task(work)
             task.add_done_callback(ended.set_result)
 
-        self._loop.call_soon_threadsafe(start)
         try:
-            task = ended.result()
+            self._loop.call_soon_threadsafe(start)
+            task = _awaited(ended)
         except KeyboardInterrupt:
             self.cancel()
             interrupted()
-            task = ended.result()
+            task = _awaited(ended)
         return task.result()
 
     def cancel(self) -> None:
@@ -61,3 +62,12 @@ class LoopThread:
             await self._over.wait()
 
         asyncio.run(until_over())
+
+
+def _awaited(ended: Future[T]) -> T:
+    """Looks up now and then: a signal that comes just before a thread begins to wait does not wake it."""
+    while True:
+        try:
+            return ended.result(LOOK_UP)
+        except TimeoutError:
+            continue

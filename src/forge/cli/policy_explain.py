@@ -40,9 +40,10 @@ def command(options: Options, name: str, arguments: str | None) -> None:
 def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[str, Any]]:
     from forge.app.choose import choose_tools  # the rules and the schema, which completing a name does without
     from forge.app.config import load_configuration
-    from forge.app.policy import explained, project_policy
+    from forge.app.policy import project_policy
     from forge.app.workspace import workspace_root
     from forge.core.context import Scope
+    from forge.permissions.explain import explained
 
     configuration = load_configuration(options.config)
     tool = tool_named(name, choose_tools(configuration, dev=options.dev))

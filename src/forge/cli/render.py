@@ -148,10 +148,11 @@ class ForPeople:
         """What stands in the way of an answer, and what the run has used."""
         self._calls.clear()
         self._thinking = 0.0
-        self.clear()
+        self.paper.erase()
+        self.paper.end_line()
         problem = [self.paper.paint(harmless(line), RED) for line in ending.words.splitlines()]
         used, self.tally = self.tally.words(ending), Tally()
-        self.paper.note(*problem, self.paper.paint(used, DIM))
+        self._note(*problem, self.paper.paint(used, DIM))
 
     def _begin(self, event: ToolStarted) -> None:
         if event.call.name in CONVERSATION:  # what they say is the answer

@@ -81,8 +81,7 @@ def _once(options: Options, asked: Any, prompt: str) -> int:
         answers = not asked.reads_stdin and sys.stderr.isatty() and not options.json
         while answers and ending.reason == "question" and (answer := Keyboard().message()):
             ending = made.ask(answer, wait=True)
-        if ending.reason != "cancelled":
-            made.say_goodbye()
+        made.say_goodbye(ending)
         return ending.exit_code
 
 

@@ -47,7 +47,7 @@ class Screen:
         self.view = view
         self.error: OSError | None = None
         self._broken = broken
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._is_open = False
         self._waiting: list[Event] = []
         threading.Thread(target=self._work, name="forge-screen", daemon=True).start()
@@ -115,12 +115,18 @@ class Screen:
         else:
             self._waiting.append(event)
 
+    def close(self) -> None:
+        """Show what there is, and no more."""
+        self._jobs.put(None)
+
     def _work(self) -> None:
         while True:
             try:
                 job = self._jobs.get(timeout=PULSE if self.view.is_moving else None)
             except queue.Empty:
                 job = self.view.tick
+            if job is None:
+                return
             try:
                 job()
             except OSError as error:  # whoever read the output has left, or the disk is full

