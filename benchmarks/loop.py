@@ -1,4 +1,4 @@
-"""What an agent costs beside its model and its tools: one call a turn, and the thousandth turn against the hundredth."""
+"""What an agent costs beside its model and its tools, a turn, and whether that grows with the turns."""
 
 from __future__ import annotations
 

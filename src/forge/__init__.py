@@ -89,6 +89,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.agent.limits import (
         Limits as Limits,
+    )
+    from forge.agent.limits import (
         Price as Price,
     )
     from forge.agent.loop import (
@@ -108,52 +110,104 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.core.context import (
         Scope as Scope,
+    )
+    from forge.core.context import (
         ToolContext as ToolContext,
     )
     from forge.core.errors import (
         DefinitionError as DefinitionError,
+    )
+    from forge.core.errors import (
         DuplicateToolError as DuplicateToolError,
+    )
+    from forge.core.errors import (
         ErrorKind as ErrorKind,
+    )
+    from forge.core.errors import (
         ToolError as ToolError,
     )
     from forge.core.events import (
         Event as Event,
+    )
+    from forge.core.events import (
         PermissionAnswered as PermissionAnswered,
+    )
+    from forge.core.events import (
         PermissionAsked as PermissionAsked,
+    )
+    from forge.core.events import (
         RunFinished as RunFinished,
+    )
+    from forge.core.events import (
         RunStarted as RunStarted,
+    )
+    from forge.core.events import (
         TextDelta as TextDelta,
+    )
+    from forge.core.events import (
         ToolCompleted as ToolCompleted,
+    )
+    from forge.core.events import (
         ToolFailed as ToolFailed,
+    )
+    from forge.core.events import (
         ToolFinished as ToolFinished,
+    )
+    from forge.core.events import (
         ToolOutput as ToolOutput,
+    )
+    from forge.core.events import (
         ToolProgress as ToolProgress,
+    )
+    from forge.core.events import (
         ToolStarted as ToolStarted,
+    )
+    from forge.core.events import (
         TurnFinished as TurnFinished,
     )
     from forge.core.executor import (
         Next as Next,
+    )
+    from forge.core.executor import (
         Step as Step,
+    )
+    from forge.core.executor import (
         ToolExecutor as ToolExecutor,
     )
     from forge.core.messages import (
         Message as Message,
+    )
+    from forge.core.messages import (
         ToolCall as ToolCall,
+    )
+    from forge.core.messages import (
         Usage as Usage,
+    )
+    from forge.core.messages import (
         unanswered_calls as unanswered_calls,
     )
     from forge.core.provider import (
         ModelRequest as ModelRequest,
+    )
+    from forge.core.provider import (
         Provider as Provider,
+    )
+    from forge.core.provider import (
         ProviderError as ProviderError,
     )
     from forge.core.registry import (
         ToolRegistry as ToolRegistry,
+    )
+    from forge.core.registry import (
         ToolSource as ToolSource,
     )
     from forge.core.result import (
         Attachment as Attachment,
+    )
+    from forge.core.result import (
         Failure as Failure,
+    )
+    from forge.core.result import (
         ToolResult as ToolResult,
     )
     from forge.core.secrets import (
@@ -161,13 +215,23 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.core.spec import (
         Category as Category,
+    )
+    from forge.core.spec import (
         Permission as Permission,
+    )
+    from forge.core.spec import (
         Rate as Rate,
+    )
+    from forge.core.spec import (
         ToolSpec as ToolSpec,
     )
     from forge.core.tool import (
         Tool as Tool,
+    )
+    from forge.core.tool import (
         tool as tool,
+    )
+    from forge.core.tool import (
         toolset as toolset,
     )
     from forge.listeners.audit import (
@@ -175,23 +239,47 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.permissions.gate import (
         Answer as Answer,
+    )
+    from forge.permissions.gate import (
         Approver as Approver,
+    )
+    from forge.permissions.gate import (
         PolicyGate as PolicyGate,
+    )
+    from forge.permissions.gate import (
         approve_all as approve_all,
+    )
+    from forge.permissions.gate import (
         nobody as nobody,
     )
     from forge.permissions.policy import (
         Decision as Decision,
+    )
+    from forge.permissions.policy import (
         PermissionRequest as PermissionRequest,
+    )
+    from forge.permissions.policy import (
         Policy as Policy,
+    )
+    from forge.permissions.policy import (
         PolicyError as PolicyError,
+    )
+    from forge.permissions.policy import (
         Ruling as Ruling,
+    )
+    from forge.permissions.policy import (
         layered as layered,
+    )
+    from forge.permissions.policy import (
         load_rules as load_rules,
+    )
+    from forge.permissions.policy import (
         rules as rules,
     )
     from forge.pipeline import (
         standard_executor as standard_executor,
+    )
+    from forge.pipeline import (
         standard_steps as standard_steps,
     )
     from forge.pipeline.dry_run import (
@@ -199,6 +287,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.pipeline.record import (
         record as record,
+    )
+    from forge.pipeline.record import (
         replay as replay,
     )
     from forge.providers.anthropic import (
@@ -215,6 +305,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.providers.scripted import (
         Scripted as Scripted,
+    )
+    from forge.providers.scripted import (
         scripted as scripted,
     )
     from forge.providers.text_calls import (

@@ -37,6 +37,19 @@ def test_what_may_be_asked_for_later_is_said(here, rules):
     assert "read (if it asks for it)" in here("policy", "explain", "csv_parse", *rules).out
 
 
+def test_a_file_that_is_named_is_judged_as_the_call_would_be(here, workspace):
+    (workspace / "csv.rules").write_text("deny read *.csv\n")
+    rules = ("--policy", "csv.rules")
+    explained = here("policy", "explain", "csv_parse", '{"path": "d.csv"}', "--json", *rules).json
+    assert explained["decision"] == "deny"
+    assert [(one["permission"], one["target"], one["optional"]) for one in explained["rulings"]] == [
+        ("read", "d.csv", False)
+    ]
+    for arguments in ('{"path": "d.txt"}', '{"data": "a"}'):
+        explained = here("policy", "explain", "csv_parse", arguments, "--json", *rules).json
+        assert explained["decision"] == "allow"
+
+
 def test_arguments_that_are_not_valid_are_a_usage_error(here):
     ended = here("policy", "explain", "math_calculate", "{}")
     assert (ended.code, ended.out) == (2, "")

@@ -635,6 +635,7 @@ async def test_a_tool_built_late_keeps_everything_the_made_tool_is_strict_about(
     assert made.spec.permissions == {"read"}
     assert made.spec.optional_permissions == {"write"}
     result = await standard_executor([Tool.define("late", lambda: careful)]).execute(ToolCall("late", {"x": 1}), SCOPE)
+    assert result.failure is not None
     assert result.failure.kind == "permission_error"
 
 
@@ -647,7 +648,7 @@ async def test_an_initialiser_that_hangs_is_left_at_the_deadline_and_others_wait
 
     runs = ToolExecutor(ToolRegistry([Tool.define("never", hangs, timeout=0.05)]), [])
     results = await asyncio.gather(*(runs.execute(ToolCall("never"), SCOPE) for _ in range(5)))
-    assert all(result.failure.kind in ("timeout", "system_error") for result in results)
+    assert all(result.failure and result.failure.kind in ("timeout", "system_error") for result in results)
     assert len(started) <= 5
 
 

@@ -13,6 +13,7 @@ from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Permission
 from forge.permissions.display import request_text, visible
 from forge.permissions.policy import Decision, PermissionRequest, Ruling
+from forge.permissions.targets import Opaque
 from tests.permissions.judging import NOWHERE, spec_of
 
 INVISIBLE = {
@@ -103,7 +104,7 @@ def test_the_question_says_everything():
         "`ask execute git push *`",
         "command: │ git push --force",
         "timeout: │ 30",
-        "allow execute git push *",
+        "│ allow execute git push --force",
     ):
         assert part in text
 
@@ -157,3 +158,14 @@ def test_other_questions_have_their_own_words():
     assert question(result=ToolResult.text("42")).remember == ""
     assert question(question="go on?").remember == ""
     assert request_text(question(arguments={})).count("It has no arguments.") == 1
+
+
+def test_a_question_while_the_tool_runs_says_that_nothing_can_be_changed():
+    assert "can no longer be changed" in request_text(question(editable=False))
+    assert "can no longer be changed" not in request_text(question())
+
+
+def test_a_target_that_is_no_text_is_shown_as_it_is():
+    text = request_text(question(permission=Permission.WRITE, target=Opaque('{"path": "secret/x"}')))
+    assert 'write {"path": "secret/x"}' in text
+    assert "allow tool:bash with exactly these arguments" in text

@@ -589,8 +589,8 @@ def test_which_tools_must_pass():
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr("forge.permissions.gate.MOST_ANSWERS", 3)
-    monkeypatch.setattr("forge.permissions.gate.MOST_SESSIONS", 2)
+    monkeypatch.setattr("forge.permissions.remember.MOST_ANSWERS", 3)
+    monkeypatch.setattr("forge.permissions.remember.MOST_SESSIONS", 2)
     gate = PolicyGate(approve=Person(Answer.ALWAYS))
     for session in "abc":
         for n in range(5):

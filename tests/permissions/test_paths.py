@@ -125,6 +125,75 @@ def test_a_denied_name_covers_what_is_inside_it():
     assert decide(["allow write secrets"], "write", "secrets") == "allow"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("sec*", "secret"),
+        ("sec*", "secret/f"),
+        ("sec*", "a/secret/b/f"),
+        ("secret/*", "secret/a"),
+        ("secret/*", "secret/a/b"),
+        ("secret/?", "secret/a/b/c"),
+        ("secret/[ab]", "secret/a/b"),
+        (".env", ".env"),
+        (".env", "sub/.env"),
+        (".env", "sub/.ENV"),
+        (".env", "sub/.env/x"),
+        (".env", "/elsewhere/.env"),
+        (".env", "../.env"),
+        ("*.key", "x.key"),
+        ("*.key", "sub/deep/x.key"),
+        ("build/", "sub/build/x"),
+        ("build", "sub/build/x"),
+        ("/etc/*", "/etc/a/b"),
+        ("/", "/etc/a"),
+    ],
+)
+def test_a_deny_or_an_ask_covers_any_depth_and_what_is_inside(pattern, path):
+    assert decide(["allow read", f"deny read {pattern}"], "read", path) == "deny"
+    assert decide(["allow read", f"ask read {pattern}"], "read", path) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("sec*", "a/asec"),
+        ("secret/*", "secrets/a"),
+        ("secret/*", "secret"),
+        ("secret/*", "a/secret/b"),
+        (".env", "sub/.envrc"),
+        (".env", "env"),
+        ("*.key", "x.keys"),
+        ("./build", "sub/build"),
+        (".", "/elsewhere/x"),
+        ("project", "src/a"),
+        ("nowhere", "src/a"),
+        ("/etc/*", "etc/a"),
+    ],
+)
+def test_a_deny_does_not_cover_more(pattern, path):
+    assert decide(["allow read", f"deny read {pattern}"], "read", path) == "allow"
+
+
+def test_an_allow_covers_one_depth_only():
+    for pattern, path in (
+        ("*.key", "sub/x.key"),
+        (".env", "sub/.env"),
+        ("secret/*", "secret/a/b"),
+        ("sec*", "secret/f"),
+    ):
+        assert decide([f"allow write {pattern}"], "write", path) == "ask"
+    for pattern, path in (("*.key", "x.key"), (".env", ".env"), ("secret/*", "secret/a"), ("sec*", "secret")):
+        assert decide([f"allow write {pattern}"], "write", path) == "allow"
+
+
+def test_an_ask_at_any_depth_does_not_soften_a_deny():
+    lines = ["allow write", "deny write secrets/**", "ask write drafts"]
+    assert decide(lines, "write", "secrets/drafts/a") == "deny"
+    assert decide(lines, "write", "src/drafts/a") == "ask"
+    assert decide([*lines, "ask write secrets/drafts"], "write", "secrets/drafts/a") == "ask"
+
+
 def test_a_deny_anywhere_reaches_outside_the_workspace_too():
     assert decide(["deny read **/.env"], "read", "/other/project/.env") == "deny"
     assert decide(["deny read **/.env"], "read", "/other/project/env") == "allow"

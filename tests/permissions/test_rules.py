@@ -135,6 +135,7 @@ def test_a_quoted_target_is_the_text_inside():
         ("allow read\ndeny write", ["several lines", "load_rules"]),
         ("allow network https://api.example.com/v1", ["a host, not a URL", "api.example.com"]),
         ("allow network *example.com", ["whole labels", "*.example.org"]),
+        ("deny network evil.com..", ["no host has such a name"]),
         ("deny write src/*/../x", ["`..` after a wildcard"]),
         ({"action": "allow", "permision": "read"}, ["unknown key 'permision'", "did you mean 'permission'?"]),
         ({"action": "allow"}, ["neither a permission nor a tool"]),

@@ -20,6 +20,7 @@ from forge.core.tool import Tool, tool
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import PermissionRequest, Policy, rules
 from forge.pipeline.authorize import authorize
+from forge.tools.csv_parse import CsvParse
 
 SCOPE = Scope(workspace=Path("/nowhere"))
 
@@ -210,6 +211,46 @@ async def test_a_tool_can_require_what_its_arguments_did_not_reveal():
     assert "`deny read secrets/**`" in (await executor.execute(ToolCall("peek", {"path": "secrets/a"}), SCOPE)).for_llm
 
 
+async def test_a_file_that_a_call_names_is_asked_about_once_and_may_be_another(tmp_path):
+    for name, text in (("a.csv", "x\n1\n"), ("b.csv", "x\n2\n")):
+        (tmp_path / name).write_text(text)
+    approve = answering(Answer.edit({"path": "b.csv"}), Answer.ONCE)
+    executor = guarded(CsvParse(), policy=rules("ask read"), approve=approve)
+    scope = Scope(workspace=tmp_path)
+    done = await executor.execute(ToolCall("csv_parse", {"path": "a.csv"}), scope)
+    assert done.data["records"] == [{"x": "2"}]
+    assert [(request.permission, request.target, request.editable) for request in approve.asked][0] == (
+        "read",
+        "a.csv",
+        True,
+    )
+    assert len(approve.asked) == 2  # what an edit left to defaults is shown again
+    assert (await executor.execute(ToolCall("csv_parse", {"data": "x\n3"}), scope)).success
+    assert len(approve.asked) == 2
+
+
+async def test_a_file_that_is_denied_is_refused_before_the_tool_runs(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    executor = guarded(CsvParse(), policy=rules("deny read *.csv"))
+    scope = Scope(workspace=tmp_path)
+    assert "`deny read *.csv`" in (await executor.execute(ToolCall("csv_parse", {"path": "a.csv"}), scope)).for_llm
+    assert (await executor.execute(ToolCall("csv_parse", {"data": "x\n1"}), scope)).success
+    (tmp_path / "a.txt").write_text("x\n1\n")
+    assert (await executor.execute(ToolCall("csv_parse", {"path": "a.txt"}), scope)).success
+
+
+async def test_a_question_while_the_tool_runs_cannot_be_edited():
+    @tool(optional_permissions={"write"})
+    async def poke(path: str, ctx: ToolContext) -> str:
+        """Poke."""
+        await ctx.require("write", path)
+        return path
+
+    approve = answering(Answer.ONCE)
+    assert (await guarded(poke, approve=approve).execute(ToolCall("poke", {"path": "a"}), SCOPE)).success
+    assert [request.editable for request in approve.asked] == [False]
+
+
 async def test_a_tool_that_declares_nothing_keeps_the_closed_gate():
     @tool
     async def sneak(ctx: ToolContext) -> str:
@@ -298,3 +339,11 @@ async def test_any_gate_will_do():
     assert not (await executor.execute(ToolCall("save", {"path": "no"}), SCOPE)).success
     assert gate.asked == [("write", "a"), ("write", "no")]
     executor.clear_state()
+
+
+async def test_any_gate_is_asked_for_the_optional_permission_of_a_named_target():
+    gate = Counting()
+    executor = ToolExecutor(ToolRegistry([CsvParse()]), [authorize(gate)])
+    assert not (await executor.execute(ToolCall("csv_parse", {"path": "no"}), SCOPE)).success
+    assert (await executor.execute(ToolCall("csv_parse", {"data": "x\n1"}), SCOPE)).success
+    assert gate.asked == [("read", "no")]

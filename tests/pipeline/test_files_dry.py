@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from forge import Category, PolicyGate, Rate, Scope, ToolCall, rules, standard_steps, tool
+from forge import Category, Rate, Scope, ToolCall, rules, tool
 from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_steps
 from forge.pipeline.dry_run import dry_run

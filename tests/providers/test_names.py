@@ -188,7 +188,7 @@ def test_how_to_set_names_every_way(monkeypatch):
     text = how_to_set()
     for server in SERVERS.values():
         assert server.key in text
-    for word in ("ANTHROPIC_API_KEY", "scripted:FILE", "ollama:MODEL", "--model", "forge.yaml"):
+    for word in ("ANTHROPIC_API_KEY", "scripted:FILE", "ollama:MODEL", "--model"):
         assert word in text
     assert KEY not in text
     assert all(len(line) <= 160 for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""Repairs arguments where nothing is lost: `"5"` for 5, `"a"` for a list, null for a default, a key in the wrong case."""
+"""Repairs arguments where nothing is lost: `"5"` for 5, `"a"` for a list, null for a default, a key's wrong case."""
 
 from __future__ import annotations
 

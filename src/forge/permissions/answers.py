@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from forge.core.secrets import Secrets
+from forge.permissions.failures import failure
 from forge.permissions.request import PermissionRequest
 
 log = logging.getLogger(__name__)
@@ -61,14 +63,14 @@ async def approve_all(request: PermissionRequest) -> Answer:
     return Answer("once", by="--yes")
 
 
-async def answer_of(approve: Approver, request: PermissionRequest) -> Answer:
+async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secrets) -> Answer:
     """The approver's answer; no, if it fails or gives something else. Raises only to be cancelled."""
     try:
         answer: object = approve(request)
         if inspect.isawaitable(answer):
             answer = await answer
     except (Exception, SystemExit) as error:
-        log.exception("the approver failed on %s", request.spec.name)
+        log.error("the approver failed on %s: %s", request.spec.name, secrets.mask_all(failure(error)))
         return Answer.no(f"the question could not be asked ({type(error).__name__})", by="error")
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -77,5 +79,5 @@ async def answer_of(approve: Approver, request: PermissionRequest) -> Answer:
         return Answer.no("the question was closed without an answer", by="error")  # its own future was cancelled
     if isinstance(answer, Answer):
         return answer
-    log.error("the approver answered %r, which is no Answer", answer)
+    log.error("the approver answered with %s, which is no Answer", secrets.mask_all(type(answer).__name__))
     return Answer.no("the question got no clear answer", by="error")

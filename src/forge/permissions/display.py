@@ -56,6 +56,7 @@ def request_text(request: PermissionRequest) -> str:
     if request.ruling is not None:
         lines.append(f"Asked because: {_one_line(request.ruling.reason)}")
     lines += _arguments(request)
+    lines += [] if request.editable else ["It runs already: its arguments can no longer be changed."]
     if remembered := [part.remember for part in parts[:MOST] if part.remember]:
         lines += ['"Always" would remember, for this session and this tool:']
         lines += [line for rule in dict.fromkeys(remembered) for line in _indented(rule)]
@@ -92,10 +93,11 @@ def _arguments(request: PermissionRequest) -> list[str]:
 
 def _leads_to(request: PermissionRequest) -> list[str]:
     """Where a path really leads, if its text does not say so."""
-    if request.permission not in PATHS or not request.target or len(request.target) > paths.LONGEST:
+    if request.permission not in PATHS or not request.target:
         return []
     places = identity(request.permission, request.target, request.scope)
-    assert isinstance(places, frozenset)
+    if not isinstance(places, frozenset):  # no path at all, or one that is too long
+        return []
     root = paths.roots(str(request.scope.workspace))[0]
     written = paths.normal(f"{root}/{request.target}" if not request.target.startswith("/") else request.target)
     elsewhere = sorted(place for place in places if place != written)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import logging
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -22,16 +18,15 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions import refusals
 from forge.permissions.answers import Answer, Approver, answer_of, approve_all, nobody
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
-from forge.permissions.remember import Memory, fingerprint, memory
-from forge.permissions.targets import identity, targets_of
+from forge.permissions.remember import Memory, Remembered, fingerprint, memory
+from forge.permissions.request import strictest
+from forge.permissions.rulings import own, ruling_of
+from forge.permissions.targets import identity
+from forge.permissions.targets import wanted as wanted_by
 
 __all__ = ["Answer", "Approver", "Grant", "PolicyGate", "approve_all", "nobody"]
 
-log = logging.getLogger(__name__)
-
 MOST_TARGETS = 1_000  # of one call
-MOST_SESSIONS = 1_000  # whose answers are remembered
-MOST_ANSWERS = 1_000  # remembered in each
 ROUNDS = 5  # questions about one call: an edit may need another
 
 _asking: ContextVar[tuple[Hashable, ...]] = ContextVar("asking", default=())  # whose approver we are in
@@ -59,6 +54,10 @@ class Grant:
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
         await self.gate.settle(ctx, self, (permission, target))
 
+    def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
+        """What `require` would do, or with no permission the whole call, without asking anyone."""
+        return self.gate.judge_for(ctx, self, (permission, target) if permission else None)
+
 
 class PolicyGate:
     """Implements `Gate` with a policy and someone to ask. The policy is fixed: tools it does not concern skip it."""
@@ -66,7 +65,7 @@ class PolicyGate:
     def __init__(self, policy: Policy | None = None, approve: Approver = nobody) -> None:
         self._policy = rules() if policy is None else policy
         self.approve = approve
-        self._remembered: OrderedDict[str, dict[Hashable, str]] = OrderedDict()  # session -> what "always" covers
+        self._remembered = Remembered()
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
     @property
@@ -96,29 +95,49 @@ class PolicyGate:
         grant = Grant(self)
         return (await self.settle(ctx, grant)).replace(gate=grant)
 
+    def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
+        """What would happen, without asking anyone: the strictest ruling over all a call declares, or over one wish."""
+        return self.judge_for(ctx, Grant(self), (permission, target) if permission else None)
+
     async def review(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         """Show a result to the person before the model sees it."""
-        request = PermissionRequest(ctx.spec, ctx.call, _own(ctx.arguments), None, "", ctx.scope, result=result)
+        request = PermissionRequest(
+            ctx.spec, ctx.call, own(ctx.arguments), None, "", ctx.scope, result=result, editable=False
+        )
         async with self._lock(ctx):
             answer = await self._ask(ctx, request)
         return refusals.withheld(answer.feedback) if answer.kind == "no" else result
 
     async def confirm(self, ctx: ToolContext, question: str) -> bool:
         """Ask whether to go on with something that no rule decides."""
-        request = PermissionRequest(ctx.spec, ctx.call, _own(ctx.arguments), None, "", ctx.scope, question=question)
+        request = PermissionRequest(
+            ctx.spec, ctx.call, own(ctx.arguments), None, "", ctx.scope, question=question, editable=False
+        )
         async with self._lock(ctx):
             return (await self._ask(ctx, request)).kind != "no"
 
     def forget(self, session_id: str = "") -> None:
         """What "always" covered in a session, or in all of them, asks again."""
-        if session_id:
-            self._remembered.pop(session_id, None)
-        else:
-            self._remembered.clear()
+        self._remembered.forget(session_id)
 
     def remembered(self, session_id: str) -> list[str]:
         """What "always" covers in a session, for people."""
-        return list(self._remembered.get(session_id, {}).values())
+        return self._remembered.rules(session_id)
+
+    def judge_for(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> Ruling:
+        """The same, where what was granted already is allowed."""
+
+        def judged(permission: Permission | None, target: str) -> Ruling:
+            ruling = self._ruling(ctx, permission, target, declared=wanted is None)
+            if ruling.decision is Decision.ASK and self._is_settled(ctx, grant, _wish(ctx, permission, target, ruling)):
+                return Ruling(Decision.ALLOW, "a person allowed it already")
+            return ruling
+
+        try:
+            found = strictest(judged(permission, target) for permission, target in self._wanted(ctx, wanted))
+        except ToolError as error:
+            return Ruling(Decision.DENY, error.message)
+        return found or Ruling(Decision.ALLOW, "it asks for nothing")
 
     async def settle(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> ToolContext:
         """Ask about `wanted`, or all the call declares, until nothing is open. Returns the approved context."""
@@ -138,55 +157,64 @@ class PolicyGate:
     def _open(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> list[Wish]:
         """What a person must be asked. Raises if anything is denied."""
         wishes = []
-        for permission, target in [wanted] if wanted else self._declared(ctx):
-            ruling = self._rule(ctx, permission, target)
-            if ruling.decision is Decision.ALLOW:
-                if wanted or not ctx.spec.confirm:
-                    continue
-                ruling = Ruling(Decision.ASK, "the tool wants every call confirmed")
-            wish = Wish(permission, target, ruling, (permission, target, identity(permission, target, ctx.scope)))
-            if wish.granted not in grant.approved and not self._remembers(ctx, wish):
-                wishes.append(wish)
+        for permission, target in self._wanted(ctx, wanted):
+            ruling = self._ruling(ctx, permission, target, declared=wanted is None)
+            if ruling.decision is Decision.DENY:
+                request = PermissionRequest(ctx.spec, ctx.call, ctx.arguments, permission, target, ctx.scope)
+                raise refusals.denied(request, ruling)
+            if ruling.decision is Decision.ASK:
+                wish = _wish(ctx, permission, target, ruling)
+                if not self._is_settled(ctx, grant, wish):
+                    wishes.append(wish)
         return wishes
 
-    def _declared(self, ctx: ToolContext) -> list[tuple[Permission | None, str]]:
-        spec = ctx.spec
-        if spec.name in CONVERSATION and not isinstance(self._policy, Rules):
+    def _wanted(
+        self, ctx: ToolContext, wanted: tuple[Permission, str] | None
+    ) -> Sequence[tuple[Permission | None, str]]:
+        if wanted is not None:
+            return [wanted]
+        if ctx.spec.name in CONVERSATION and not isinstance(self._policy, Rules):
             return []
-        targets = targets_of(spec, ctx.arguments)
-        if len(targets) > MOST_TARGETS:
+        found = wanted_by(ctx.spec, ctx.arguments)
+        targets = len({target for _, target in found})
+        if targets > MOST_TARGETS:
             raise ToolError(
-                f"it names {len(targets):,} targets, and {MOST_TARGETS:,} are the most one call may touch",
+                f"it names {targets:,} targets, and {MOST_TARGETS:,} are the most one call may touch",
                 ErrorKind.PERMISSION,
                 "Split it into several calls.",
             )
-        permissions: Sequence[Permission | None] = sorted(spec.permissions) or (None,)
-        return [(permission, target) for permission in permissions for target in targets]
+        return found
 
-    def _rule(self, ctx: ToolContext, permission: Permission | None, target: str) -> Ruling:
-        """What the policy says, if it is not no. A policy that fails, or says nothing, says no."""
-        looks_at_arguments = not isinstance(self._policy, Rules)  # only then they must be copied
-        arguments = _own(ctx.arguments) if looks_at_arguments else ctx.arguments
-        request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope)
-        try:
-            said = self._policy.explain(request) if isinstance(self._policy, Rules) else self._policy(request)
-            ruling = said if isinstance(said, Ruling) else Ruling(Decision(said), "the policy")
-        except Exception as error:
-            log.exception("the policy failed on %s", ctx.spec.name)
-            ruling = Ruling(Decision.DENY, f"the policy, which failed with {type(error).__name__}")
-        if ruling.decision is Decision.DENY:
-            raise refusals.denied(request, ruling)
+    def _ruling(self, ctx: ToolContext, permission: Permission | None, target: str, *, declared: bool) -> Ruling:
+        ruling = ruling_of(self._policy, ctx, permission, target)
+        if declared and ctx.spec.confirm and ruling.decision is Decision.ALLOW:
+            return Ruling(Decision.ASK, "the tool wants every call confirmed")
         return ruling
+
+    def _is_settled(self, ctx: ToolContext, grant: Grant, wish: Wish) -> bool:
+        """Whether a person said yes to it already."""
+        if wish.granted in grant.approved:
+            return True
+        session = ctx.scope.session_id
+        return self._remembered.has(session) and self._remembered.covers(session, _memory(ctx, wish))
 
     async def _question(self, ctx: ToolContext, grant: Grant, wishes: list[Wish], *, editable: bool) -> ToolContext:
         """One question about everything that is open. Returns the context with the very arguments that were shown."""
         first, *more = wishes
-        shown, seal = _own(ctx.arguments), fingerprint(ctx.arguments)
+        shown, seal = own(ctx.arguments), fingerprint(ctx.arguments)
         if not seal:
             raise ToolError("the arguments cannot be shown to a person", ErrorKind.PERMISSION, "Nest them less deeply.")
         others = tuple((wish.permission, wish.target) for wish in more)
         request = PermissionRequest(
-            ctx.spec, ctx.call, _own(shown), first.permission, first.target, ctx.scope, first.ruling, others
+            ctx.spec,
+            ctx.call,
+            own(shown),
+            first.permission,
+            first.target,
+            ctx.scope,
+            first.ruling,
+            others,
+            editable=editable,
         )
         answer = await self._ask(ctx, request)
         if answer.kind == "no":
@@ -224,21 +252,8 @@ class PolicyGate:
 
     def _accept(self, ctx: ToolContext, grant: Grant, wishes: list[Wish], answer: Answer) -> None:
         grant.approved.update(wish.granted for wish in wishes)
-        if answer.kind != "always":
-            return
-        session = self._remembered.setdefault(ctx.scope.session_id, {})
-        for found in (_memory(ctx, wish) for wish in wishes):
-            if found.key:
-                session[found.key] = found.rule
-        while len(session) > MOST_ANSWERS:
-            del session[next(iter(session))]
-        self._remembered.move_to_end(ctx.scope.session_id)
-        while len(self._remembered) > MOST_SESSIONS:
-            self._remembered.popitem(last=False)
-
-    def _remembers(self, ctx: ToolContext, wish: Wish) -> bool:
-        session = self._remembered.get(ctx.scope.session_id)
-        return session is not None and _memory(ctx, wish).key in session
+        if answer.kind == "always":
+            self._remembered.add(ctx.scope.session_id, (_memory(ctx, wish) for wish in wishes))
 
     async def _ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
         if ctx.activity.listening:
@@ -248,7 +263,7 @@ class PolicyGate:
         answer = Answer.no(by="cancelled")
         inside = _asking.set((*_asking.get(), self._key(ctx)))
         try:
-            answer = await answer_of(self.approve, request)
+            answer = await answer_of(self.approve, request, ctx.activity.secrets)
         finally:
             _asking.reset(inside)
             if ctx.activity.listening:
@@ -274,16 +289,8 @@ class PolicyGate:
         return id(self), id(asyncio.get_running_loop()), ctx.scope.session_id
 
 
-def _own(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A copy that shares nothing with the original."""
-    try:
-        return MappingProxyType(copy.deepcopy(dict(arguments)))
-    except Exception as error:  # an object that does not let itself be copied
-        raise ToolError(
-            f"the arguments cannot be judged: {type(error).__name__} while copying them",
-            ErrorKind.PERMISSION,
-            "Send plain data.",
-        ) from error
+def _wish(ctx: ToolContext, permission: Permission | None, target: str, ruling: Ruling) -> Wish:
+    return Wish(permission, target, ruling, (permission, target, identity(permission, target, ctx.scope)))
 
 
 def _memory(ctx: ToolContext, wish: Wish) -> Memory:

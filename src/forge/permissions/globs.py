@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 
-ANY = "\0"  # any text, in a word: no word that a system can run holds this character
+ANY = "\0"  # in a word: any text, or several words, or none
+SOME = "\1"  # in a word: any text without blanks
 MOST_MASKS = 1_000  # characters whose places in a pattern are kept
 
 _PIECE = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
@@ -19,13 +20,18 @@ def fits(words: str, pattern: str) -> bool:
 
 
 def may_fit(words: Sequence[str], pattern: str) -> bool:
-    """Whether the words fit for some text in the place of every `ANY`.
+    """Whether the words fit for some text in the place of every `ANY` and `SOME`.
 
     Options between the words may be left out, with the word behind them or without: `git -C . push` fits `git push *`.
     """
-    if all(ANY not in word and not word.startswith("-") for word in words):
+    if all(is_known(word) and not word.startswith("-") for word in words):
         return fits(" ".join(words), pattern)
     return _may_fit(words, pattern) or (pattern.endswith(" *") and _may_fit(words, pattern[:-2]))
+
+
+def is_known(word: str) -> bool:
+    """Whether it says all there is, before the line runs."""
+    return ANY not in word and SOME not in word
 
 
 def _may_fit(words: Sequence[str], pattern: str) -> bool:
@@ -39,9 +45,9 @@ def _may_fit(words: Sequence[str], pattern: str) -> bool:
         if index >= needed and reached & glob.end:
             return True
         places[index + 1] |= reached
-        if index and word.startswith(("-", ANY)):
+        if index and word.startswith(("-", ANY, SOME)):
             places[index + 1] |= places[index]
-            places[index + 2] |= places[index]
+            places[index + 2] |= places[index] if "=" not in word and word != "--" else 0
     return False
 
 
@@ -58,6 +64,7 @@ class _Glob:
                 pieces.append(re.compile(translate(piece)) if piece[0] in "[?" else piece)
         self.pieces = pieces
         self.end = 1 << len(pieces)
+        self.blanks = sum(1 << place for place, piece in enumerate(pieces) if piece == " ")
         self._masks: dict[str, int] = {}
 
     def after(self, places: int, text: str) -> int:
@@ -65,10 +72,19 @@ class _Glob:
         for char in text:
             if char == ANY:
                 places = -(places & -places) & (2 * self.end - 1)  # anywhere from the first place on
+            elif char == SOME:
+                places = self._to_blanks(places)
             else:
                 places = ((places & self._mask(char)) << 1) | (places & self.loops)
             if not places:
                 break
+        return places
+
+    def _to_blanks(self, places: int) -> int:
+        before = 0
+        while places != before:
+            before = places
+            places |= ((places & ~self.blanks) << 1) & (2 * self.end - 1)
         return places
 
     def _mask(self, char: str) -> int:

@@ -1,4 +1,9 @@
-"""Hosts as rules see them: which server a URL really leads to, and the patterns that cover it."""
+"""Hosts as rules see them: which server a URL really leads to, and the patterns that cover it.
+
+A pattern is a host, or `*.host` for its subdomains, with a port or without. Rules that allow cover it for http, https
+and bare hosts, and other schemes where the pattern names the port. Rules that deny or ask cover every spelling that
+leads there, and whatever cannot be read; this machine has many names, and each of them stands for all.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +14,55 @@ from typing import NamedTuple
 LONGEST = 8_192  # characters of a URL that are read
 
 _URL = re.compile(r"(?:([a-zA-Z][a-zA-Z0-9+.-]*)://|//)?([^/?#]*)")
-_AUTHORITY = re.compile(r"(?:[^@\[\]\\%\s]*@)?(\[[0-9a-fA-F:.]+\]|[^@:\[\]\\%\s\x00-\x1f\x7f]+)(?::([0-9]{1,5}))?")
-_TOKEN = re.compile(r"[^\s/\\@:?#\[\]%&=,;\x00-\x1f]+")
-_NUMERIC = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
+_AUTHORITY = re.compile(r"(?:[^@\[\]\\%\s]*@)?(\[[0-9a-fA-F:.]+\]|[^@:\[\]\\%\s]+)(?::([0-9]{1,5}))?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_NUMBER = r"(?:0x[0-9a-f]*|[0-9]+)"
+_NUMERIC = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{0,3}}")
+_ENDS_IN_NUMBER = re.compile(rf"(?:.*\.)?{_NUMBER}")
 _PATTERN = re.compile(
     r"(\*\.)?(\[[0-9a-fA-F:.]+\]|[0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*|[^*/@:\[\]\\%?#\s]+)(?::([0-9]{1,5}))?"
 )
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_WEB = frozenset({"", "http", "https"})
+_HERE = frozenset("localhost localhost.localdomain ip6-localhost ip6-loopback 127.0.0.1 0.0.0.0 ::1 ::".split())
+_EMBEDDED = (  # the first 96 bits of addresses whose last 32 are an IPv4 address
+    0,  # ::a.b.c.d
+    0xFFFF,  # ::ffff:a.b.c.d
+    0xFFFF_0000,  # ::ffff:0:a.b.c.d
+    0x64_FF9B << 64,  # 64:ff9b::a.b.c.d
+)
+_LOCAL_NAT64 = 0x64_FF9B_0001  # 64:ff9b:1::/48
 
 
 class Host(NamedTuple):
-    """Where a target leads. `names` are the spellings some client could use; only a clear target has exactly one."""
+    """Where a target leads."""
 
-    names: frozenset[str]
-    port: int | None
-    explicit_port: bool
-    clear: bool  # every client reads it the same way
+    names: frozenset[str] = frozenset()  # the spellings some client could use; none if it cannot be read
+    port: int | None = None
+    explicit_port: bool = False
+    scheme: str = ""
+
+    @property
+    def clear(self) -> bool:
+        """Whether every client reads it the same way."""
+        return len(self.names) == 1
+
+    @property
+    def is_web(self) -> bool:
+        """Whether it is spoken to over http or https, or by whatever a tool speaks to a bare host."""
+        return self.scheme in _WEB
 
 
 def read_host(target: str) -> Host:
     """The host of a URL, or of a bare `host[:port]`."""
     found = _URL.match(target[:LONGEST])
-    scheme, authority = (found[1] or "").lower() if found else "", found[2] if found else ""
-    parts = _AUTHORITY.fullmatch(authority)
-    if parts is None or len(target) > LONGEST or int(parts[2] or 0) > 65_535:
-        return _unclear(target)
-    names = _names(parts[1])
+    parts = _AUTHORITY.fullmatch(found[2]) if found else None
+    if not found or not parts or len(target) > LONGEST or int(parts[2] or 0) > 65_535 or _CONTROL.search(target):
+        return Host()
+    scheme = (found[1] or "").lower()
     port = int(parts[2]) if parts[2] else _PORTS.get(scheme)
-    return Host(names, port, bool(parts[2]), len(names) == 1)
+    return Host(_names(parts[1]), port, bool(parts[2]), scheme)
 
 
 def covers(pattern: str, host: Host, *, generous: bool) -> bool:
@@ -44,17 +70,20 @@ def covers(pattern: str, host: Host, *, generous: bool) -> bool:
 
     A generous answer is for rules that forbid: any spelling that could lead there counts.
     """
+    if not host.names:
+        return generous
     parts = _PATTERN.fullmatch(pattern)
     if parts is None:
         return False
-    names = _names(parts[2])
-    if not generous and not (host.clear and len(names) == 1):
-        return False
-    if parts[3] and int(parts[3]) != host.port and (host.clear or not generous):
+    names, port = _names(parts[2]), int(parts[3]) if parts[3] else None
+    if generous:
+        if port is not None and host.clear and host.port not in (None, port):
+            return False
+    elif not _speaks(host, port) or not host.clear or len(names) != 1:
         return False
     if parts[1]:
         return any(name.endswith(f".{base}") for name in host.names for base in names)
-    return bool(names & host.names)
+    return bool(names & host.names) or (generous and bool(names & _HERE) and any(map(_is_here, host.names)))
 
 
 def problem_with(pattern: str) -> str:
@@ -63,45 +92,51 @@ def problem_with(pattern: str) -> str:
         return (
             "a network target is a host, not a URL; write it like api.example.com, *.example.org or api.example.com:443"
         )
-    if not _PATTERN.fullmatch(pattern):
+    parts = _PATTERN.fullmatch(pattern)
+    if parts is None:
         return "a * stands for whole labels at the start of a host; write it like *.example.org"
-    return ""
+    return "" if _names(parts[2]) else "no host has such a name; write it like api.example.com or 127.0.0.1"
 
 
-def _unclear(target: str) -> Host:
-    """Everything in the target that some client could take for the host."""
-    from urllib.parse import unquote  # only for odd targets
+def _speaks(host: Host, port: int | None) -> bool:
+    """Whether an allow with this port covers how the host is spoken to."""
+    if port is None:
+        return host.is_web
+    return host.port == port and (host.is_web or (host.explicit_port and host.scheme != "file"))
 
-    text = target[:LONGEST]
-    squeezed = re.sub(r"[\t\r\n]", "", text)
-    tokens = [token for spelling in (text, squeezed, unquote(text)) for token in _TOKEN.findall(spelling)]
-    brackets = re.findall(r"\[([0-9a-fA-F:.]+)", text)
-    names: set[str] = set()
-    for token in dict.fromkeys((*tokens[:1_000], *brackets)):
-        names |= _names(token)
-    return Host(frozenset(names), None, False, False)
+
+def _is_here(name: str) -> bool:
+    """Whether a name leads to this machine."""
+    return name in _HERE or name.endswith(".localhost") or (name.startswith("127.") and bool(_NUMERIC.fullmatch(name)))
 
 
 @lru_cache(maxsize=4_096)
 def _names(host: str) -> frozenset[str]:
-    """A host in the spelling that is compared; several where clients would disagree about it."""
-    host = host.strip("[]").lower()
+    """A host in the spelling that is compared; several where clients would disagree about it, none if it is none."""
+    host = host.lower()
+    if host.startswith("[") or ":" in host:
+        return _of_ipv6(host.strip("[]"))
     host = host.removesuffix(".")
-    if ":" in host:
-        return _of_ipv6(host)
     if not host.isascii():
         return _of_unicode(host)
-    return frozenset({host, _dotted(host)}) if _NUMERIC.fullmatch(host) else frozenset({host})
+    if _ENDS_IN_NUMBER.fullmatch(host):
+        return _of_numbers(host)
+    return frozenset({host}) if _NAME.fullmatch(host) else frozenset()
 
 
-def _dotted(host: str) -> str:
-    """127.0.0.1 for 2130706433, 0x7f.1 and 127.1."""
+def _of_numbers(host: str) -> frozenset[str]:
+    """127.0.0.1 for 2130706433, 0x7f.1 and 127.1; a leading 0 is octal to some clients and nothing to others."""
     import socket  # only for numbers
 
+    if not _NUMERIC.fullmatch(host):
+        return frozenset()
     try:
-        return socket.inet_ntoa(socket.inet_aton(host))
+        dotted = socket.inet_ntoa(socket.inet_aton(host))
     except OSError:
-        return host
+        return frozenset()
+    numbers = host.split(".")
+    decimal = ".".join(str(int(number)) for number in numbers) if all(map(str.isdecimal, numbers)) else host
+    return frozenset({host, dotted, decimal})
 
 
 def _of_ipv6(host: str) -> frozenset[str]:
@@ -110,9 +145,12 @@ def _of_ipv6(host: str) -> frozenset[str]:
     try:
         address = ipaddress.IPv6Address(host)
     except ValueError:
-        return frozenset({host})
-    inner = address.ipv4_mapped or address.sixtofour
-    return frozenset({str(address), str(inner)} if inner else {str(address)})
+        return frozenset()
+    high, low = divmod(int(address), 1 << 32)
+    inner = {found for found in (address.sixtofour, *(address.teredo or ())) if found is not None}
+    if (high in _EMBEDDED and int(address) > 0xFFFF) or high >> 48 == _LOCAL_NAT64:
+        inner.add(ipaddress.IPv4Address(low))
+    return frozenset({str(address), *map(str, inner)})
 
 
 def _of_unicode(host: str) -> frozenset[str]:
@@ -127,5 +165,5 @@ def _of_unicode(host: str) -> frozenset[str]:
         names.add(host.encode("idna").decode().removesuffix("."))
     except UnicodeError:
         names.add(unicodedata.normalize("NFKC", host).casefold())
-    plain = {name for name in names if name.isascii()}
-    return frozenset(names).union(*(_names(name) for name in plain))
+    readings = [_names(name) if name.isascii() else frozenset() for name in names]
+    return frozenset().union(*readings) if all(readings) else frozenset()

@@ -1,4 +1,13 @@
-"""Paths as rules see them: every place a spelling leads to, and the patterns that cover it."""
+"""Paths as rules see them: every place a spelling leads to, and the patterns that cover it.
+
+A pattern is relative to the workspace, unless it begins with `/` or `~`; `*` stays within a name, `**` stands for any
+number of them. Rules that allow take it exactly. For rules that deny or ask
+
+- a directory stands for all that is in it: `secret`, `sec*` and `secret/*` reach `secret/a/b`;
+- a pattern without a slash before its end is found at any depth, as in a .gitignore: `.env`, `*.key`, `build/`;
+- upper and lower case, composed and decomposed letters and invisible characters make no difference, and a link stands
+  for what it leads to.
+"""
 
 from __future__ import annotations
 
@@ -34,22 +43,35 @@ def roots(workspace: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((start, _real(start))))
 
 
-def covers(pattern: str, path: str, around: tuple[str, ...], *, generous: bool) -> bool:
-    """Whether the pattern, taken relative to the roots `around`, covers an absolute path.
-
-    A generous answer is for rules that forbid: upper and lower case, composed and decomposed letters and invisible
-    characters make no difference, a directory stands for what is in it, and so does a link for what it leads to.
-    """
+def covers(pattern: str, path: str, around: tuple[str, ...]) -> bool:
+    """Whether the pattern, taken relative to the roots `around`, is exactly about an absolute path."""
     parts = _names(path)
-    if any(_fit(found, parts) for found in _anchored(pattern, around, folded=False)):
+    return any(_fit(found, parts) for found in _anchored(pattern, around, folded=False))
+
+
+def reaches(pattern: str, path: str, around: tuple[str, ...]) -> bool:
+    """Whether the pattern, as rules that forbid or ask take it, is about the path or a directory around it."""
+    if covers(pattern, path, around):
         return True
-    if not generous:
-        return False
     loose = _names(fold(path))
     anywhere = (*around, "/") if pattern.startswith("**") else around
     if any(_fit(_with_content(found), loose) for found in _anchored(pattern, anywhere, folded=True)):
         return True
     return any(_fit(_with_content(found), loose) for found in _through_links(pattern, around))
+
+
+def names(pattern: str, path: str, around: tuple[str, ...]) -> bool:
+    """Whether a pattern without a slash names the path, or a directory around it, at any depth.
+
+    Of a path in the workspace only the names below the workspace count.
+    """
+    name = pattern.rstrip("/")
+    if "/" in name or name.startswith("~") or name in ("", ".", ".."):
+        return False
+    place = fold(path)
+    inside = tuple(root for root in map(fold, around) if place == root or place.startswith(f"{root.rstrip('/')}/"))
+    floating = _anchored(f"**/{name}", inside or ("/",), folded=True)
+    return any(_fit(_with_content(found), _names(place)) for found in floating)
 
 
 def problem_with(pattern: str) -> str:
@@ -112,7 +134,7 @@ def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[Part
 
 
 def _with_content(pattern: tuple[Part, ...]) -> tuple[Part, ...]:
-    return (*pattern, None) if pattern and isinstance(pattern[-1], str) else pattern
+    return pattern if pattern and pattern[-1] is None else (*pattern, None)
 
 
 @lru_cache(maxsize=4_096)

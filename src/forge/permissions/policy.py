@@ -11,9 +11,9 @@ from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.documents import LAYERS, Entry, read_document, without_comment
-from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling
+from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.rule import PolicyError, Rule, read_rule
-from forge.permissions.targets import Subject, subjects
+from forge.permissions.subjects import Subject, subjects
 
 __all__ = [
     "Decision",
@@ -31,8 +31,6 @@ __all__ = [
 RuleSource = str | Mapping[str, Any]
 
 MOST_PARTS = 10_000  # tools and permissions whose rules are kept apart
-
-_STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +59,8 @@ class Rules:
         readings: list[Subject | None] = [None]  # where no rule looks at targets, they need not be read
         if any(rule.target for rule in mine.every()):
             readings = [*subjects(permission, request.target, scope)]
-        strictest: Ruling | None = None
-        for subject in readings:
-            ruling = mine._decide(subject, permission)
-            if ruling is None and (subject is None or subject.by_default):
-                ruling = _default(permission)
-            if ruling and (strictest is None or _STRICTNESS[ruling.decision] > _STRICTNESS[strictest.decision]):
-                strictest = ruling
-        return strictest or _default(permission)
+        rulings = (mine._decide(subject, permission) or _unmatched(subject, permission) for subject in readings)
+        return strictest(ruling for ruling in rulings if ruling) or _default(permission)
 
     def concerns(self, spec: ToolSpec) -> bool:
         """Whether it can ever say anything but yes to this tool."""
@@ -107,10 +99,16 @@ class Rules:
         return found
 
     def _of_rules(self, subject: Subject | None) -> Ruling | None:
+        perhaps: Ruling | None = None  # an ask that may match: only a deny before it is stricter
         for rule in reversed(self.rules):
-            if subject is None or rule.matches(subject):
-                return Ruling(rule.decision, f"the rule `{rule.text}` ({rule.where})", rule.text)
-        return None
+            if subject is not None and not rule.matches(subject):
+                continue
+            ruling = Ruling(rule.decision, f"the rule `{rule.text}` ({rule.where})", rule.text)
+            if rule.decision is Decision.ASK and subject is not None and not rule.surely_matches(subject):
+                perhaps = perhaps or ruling
+                continue
+            return ruling if rule.decision is Decision.DENY else perhaps or ruling
+        return perhaps
 
     def _of_layers(self, subject: Subject | None, permission: Permission | None) -> Ruling | None:
         decided: Ruling | None = None
@@ -169,6 +167,10 @@ def _layer(name: str, layer: object) -> Rules:
 def _made_of(entries: Iterable[Entry], otherwise: Decision | None = None) -> Rules:
     cleaned = ((without_comment(source) if isinstance(source, str) else source, where) for source, where in entries)
     return Rules(tuple(read_rule(source, where) for source, where in cleaned), (), otherwise)
+
+
+def _unmatched(subject: Subject | None, permission: Permission | None) -> Ruling | None:
+    return _default(permission) if subject is None or subject.by_default else None
 
 
 def _default(permission: Permission | None) -> Ruling:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.permissions.request import PermissionRequest, Ruling
+from forge.permissions.targets import Opaque
 
 
 def denied(request: PermissionRequest, ruling: Ruling) -> ToolError:
@@ -55,7 +56,8 @@ def _what(request: PermissionRequest) -> str:
 
 
 def _rule(request: PermissionRequest) -> str:
-    return _short(f"allow {request.permission or f'tool:{request.spec.name}'} {request.target}".strip())
+    target = "" if isinstance(request.target, Opaque) else request.target
+    return _short(f"allow {request.permission or f'tool:{request.spec.name}'} {target}".strip())
 
 
 def _short(text: str) -> str:

@@ -4,29 +4,55 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from forge.core.context import Scope
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions import commands, hosts
-from forge.permissions.targets import PATHS, identity
+from forge.permissions.targets import PATHS, Opaque, identity
 
-# Only programs known not to be interpreters are remembered by their first words: any other program may run anything.
+MOST_SESSIONS = 1_000  # whose answers are remembered
+MOST_ANSWERS = 1_000  # remembered in each
+
+# Remembered by their first words are only commands that run no code but their own, whatever words follow: no hooks,
+# scripts, plugins, builds or interpreters. Of everything else exactly the line.
 _READERS = frozenset(
     "cat cut date df diff du echo file head ls md5sum pwd sha256sum stat tail uname wc which whoami".split()
 )
-_FAMILIES = frozenset(
-    "apt brew cargo docker dotnet gh git go helm kubectl npm pip pnpm podman poetry systemctl uv yarn".split()
-)
-_RUNS_CODE = frozenset(
-    "alias bisect build config create debug difftool dlx eval exec explore filter-branch foreach hook i init install"
-    " mergetool rebase run run-script script shell start submodule tool x".split()
-)
-_SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
-_RUNS_OR_WRITES = re.compile(  # options that start programs or write files, whatever the subcommand promises
-    r"-[OcuxC].*|--(?:output|open-files-in-pager|ext-diff|textconv|exec|exec-path|upload-pack|receive-pack|config|pre|use-askpass)(?:=.*)?"
-)
+_VERBS = {
+    "docker": "images info inspect logs ps top version",
+    "gh": "status",
+    "git": "add blame branch describe diff grep log ls-files ls-tree rev-parse shortlog show status",
+    "helm": "history list status version",
+    "kubectl": "api-resources describe get logs top version",
+    "npm": "list ls",
+    "pip": "check freeze list show",
+    "systemctl": "is-active is-enabled list-unit-files list-units show status",
+}
+_NOUNS = {  # remembered by three words
+    "docker": {
+        "container": "inspect list logs ls ps top",
+        "image": "history inspect list ls",
+        "network": "inspect list ls",
+        "volume": "inspect list ls",
+    },
+    "gh": {
+        "issue": "list status view",
+        "pr": "checks diff list status view",
+        "release": "list view",
+        "run": "list view",
+    },
+    "git": {"remote": "get-url", "stash": "list", "worktree": "list"},
+    "helm": {"get": "all manifest notes values", "repo": "list"},
+    "kubectl": {"config": "current-context get-contexts view", "rollout": "history status"},
+}
+_SHORT = re.compile(r"-(?:[^-].*?)?[CHOceuwx]")  # alone or among others, as in -nO
+_LONG = (  # options that start programs or write files, whatever the command promises
+    "config edit-description exec exec-path ext-diff filters host kubeconfig open-files-in-pager output"
+    " output-directory post-renderer pre python receive-pack script-shell textconv upload-pack use-askpass web"
+).split()
 
 
 class Memory(NamedTuple):
@@ -41,7 +67,7 @@ def memory(
 ) -> Memory:
     """What an "always" for this question would cover."""
     key: Hashable
-    if permission is None or not target or spec.confirm:
+    if permission is None or not target or isinstance(target, Opaque) or spec.confirm:
         mark = fingerprint(arguments)
         return Memory(
             mark and (spec.name, permission, "arguments", mark), f"allow tool:{spec.name} with exactly these arguments"
@@ -53,6 +79,38 @@ def memory(
     else:
         key, text = _command(target)
     return Memory((spec.name, permission, key), f"allow {permission} {text}")
+
+
+class Remembered:
+    """What "always" covers, session by session."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
+
+    def add(self, session_id: str, memories: Iterable[Memory]) -> None:
+        session = self._sessions.setdefault(session_id, {})
+        session.update({found.key: found.rule for found in memories if found.key})
+        while len(session) > MOST_ANSWERS:
+            del session[next(iter(session))]
+        self._sessions.move_to_end(session_id)
+        while len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+
+    def has(self, session_id: str) -> bool:
+        return session_id in self._sessions
+
+    def covers(self, session_id: str, found: Memory) -> bool:
+        return found.key in self._sessions.get(session_id, {})
+
+    def rules(self, session_id: str) -> list[str]:
+        return list(self._sessions.get(session_id, {}).values())
+
+    def forget(self, session_id: str) -> None:
+        """A session; all of them, if it is empty."""
+        if session_id:
+            self._sessions.pop(session_id, None)
+        else:
+            self._sessions.clear()
 
 
 def fingerprint(arguments: Mapping[str, Any]) -> str:
@@ -76,7 +134,7 @@ def _one_of_a_kind(value: object) -> str:
 
 def _host(target: str) -> tuple[Hashable, str]:
     host = hosts.read_host(target)
-    if not host.clear:
+    if not (host.clear and host.is_web):
         return ("exactly", target), _literal(target)
     (name,) = host.names
     shown = f"[{name}]" if ":" in name else name
@@ -85,12 +143,29 @@ def _host(target: str) -> tuple[Hashable, str]:
 
 def _command(line: str) -> tuple[Hashable, str]:
     words = commands.collapsed(line).split(" ")
-    if commands.is_simple(line) and not any(_RUNS_OR_WRITES.fullmatch(word.strip("\"'")) for word in words):
-        if words[0] in _READERS:
-            return ("prefix", words[0]), f"{words[0]} *"
-        if words[0] in _FAMILIES and len(words) > 1 and _SUBCOMMAND.fullmatch(words[1]) and words[1] not in _RUNS_CODE:
-            return ("prefix", *words[:2]), f"{words[0]} {words[1]} *"
+    known = _first_words(words) if commands.is_simple(line) else 0
+    if known and not any(_starts_or_writes(word.strip("\"'")) for word in words):
+        prefix = words[:known]
+        return ("prefix", *prefix), f"{' '.join(prefix)} *"
     return ("exactly", line), _literal(line)
+
+
+def _first_words(words: list[str]) -> int:
+    """How many words say what is done, for the commands that run no code; 0 for all others."""
+    name, verb, second = [*words, "", ""][:3]
+    if name in _READERS:
+        return 1
+    if verb in _VERBS.get(name, "").split():
+        return 2
+    return 3 if second in _NOUNS.get(name, {}).get(verb, "").split() else 0
+
+
+def _starts_or_writes(word: str) -> bool:
+    """Whether it is such an option; long ones may be shortened, as in --outp=x."""
+    if not word.startswith("--"):
+        return bool(_SHORT.match(word))
+    name = word[2:].partition("=")[0]
+    return bool(name) and any(option.startswith(name) for option in _LONG)
 
 
 def _literal(text: str) -> str:

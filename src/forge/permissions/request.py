@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -33,6 +33,14 @@ class Ruling:
     layer: str = ""
 
 
+_STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+
+
+def strictest(rulings: Iterable[Ruling]) -> Ruling | None:
+    """The first of the strictest; None if there is none."""
+    return max(rulings, key=lambda ruling: _STRICTNESS[ruling.decision], default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
     """A call that wants to do something to a target."""
@@ -41,12 +49,13 @@ class PermissionRequest:
     call: ToolCall  # as the model sent it
     arguments: Mapping[str, Any]  # validated: the ones that will run. A copy: changing it changes nothing
     permission: Permission | None  # None: the tool declares no permission
-    target: str
+    target: str  # `Opaque` if it is no text
     scope: Scope
     ruling: Ruling | None = None  # why a person is asked
     others: tuple[tuple[Permission | None, str], ...] = ()  # further permissions and targets of the same question
     result: ToolResult | None = None  # set when the question is whether the model may see this result
     question: str = ""  # set when it is about something else, such as whether to go on
+    editable: bool = True  # False: the arguments are in use already, so no answer can change them
 
     @property
     def remember(self) -> str:

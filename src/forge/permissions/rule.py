@@ -14,7 +14,8 @@ from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions import hosts, paths
 from forge.permissions.request import Decision
-from forge.permissions.targets import PATHS, Subject, subjects
+from forge.permissions.subjects import Subject, subjects
+from forge.permissions.targets import PATHS
 
 SYNTAX = 'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET], like "deny execute rm *" or "allow tool:http_*".'
 _KEYS = ("action", "permission", "tool", "target", "agent", "user", "channel", "match", "not_match")
@@ -58,6 +59,10 @@ class Rule:
 
     def matches(self, subject: Subject) -> bool:
         return not self.target or subject.matches(self.target, generous=self.decision is not Decision.ALLOW)
+
+    def surely_matches(self, subject: Subject) -> bool:
+        """Whether it matches for more reasons than that the target could not be read."""
+        return not self.target or subject.surely(self.target)
 
     def _names(self, name: str) -> bool:
         if self.decision is Decision.ALLOW:

@@ -1,6 +1,7 @@
 """Splits a shell line into the words of its commands, as a POSIX shell or bash does.
 
-What is known only when the line runs is `ANY` in its word: variables, substitutions, wildcards, escapes in `$'…'`.
+What is known only when the line runs is `ANY` in its word, or `SOME` inside quotes: variables, substitutions,
+wildcards, escapes in `$'…'`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from forge.permissions.globs import ANY
+from forge.permissions.globs import ANY, SOME
 
 DEEPEST = 100  # substitutions and groups inside each other
 
@@ -27,6 +28,7 @@ _TOKEN = re.compile(
     | (?P<escaped>     \$'(?:[^'\\]|\\.)*' )
     | (?P<braced>      \$\{ )
     | (?P<backquoted>  `(?:[^`\\]|\\.)*` )
+    | (?P<folder>      \$[A-Za-z_]\w*(?=/) )
     | (?P<variable>    \$(?:[0-9@*\#?$!-]|[A-Za-z_]\w*|\[[^\]]*\]) )
     | (?P<character>   \\. )
     | (?P<wildcard>    [*?]+ )
@@ -43,7 +45,8 @@ _QUOTED_TOKEN = re.compile(
     | (?P<quotes>      " )
     | (?P<braced>      \$\{ )
     | (?P<backquoted>  `(?:[^`\\]|\\.)*` )
-    | (?P<variable>    \$(?:[0-9@*\#?$!-]|[A-Za-z_]\w*|\[[^\]]*\]) )
+    | (?P<several>     \$@ )
+    | (?P<variable>    \$(?:[0-9*\#?$!-]|[A-Za-z_]\w*|\[[^\]]*\]) )
     | (?P<character>   \\["\\$`] )
     | (?P<unclosed>    ` )
     | (?P<plain>       [^"\\$`]+ | . )
@@ -75,7 +78,9 @@ class _Level:
     is_word: bool = False  # its output is a part of a word around it
     words: list[str] = field(default_factory=list)
     word: list[str] | None = None
-    brackets: list[str] = field(default_factory=list)  # those of the word that stand outside quotes, with the commas between
+    brackets: list[str] = field(
+        default_factory=list
+    )  # those of the word that stand outside quotes, with the commas between
     is_quoted: bool = False  # inside "…"
     redirection: str = ""  # whose file the next word is
 
@@ -130,17 +135,20 @@ class _Splitter:
             case "literal":
                 return text[1:-1]
             case "escaped":
-                return ANY if "\\" in text else text[2:-1]
+                return SOME if "\\" in text else text[2:-1]
             case "character":
                 return text[1:]
-            case "variable" | "wildcard":
+            case "wildcard" | "several":
                 return ANY
+            case "folder":
+                return SOME
+            case "variable":
+                return _unknown(level)
             case "braced":
-                self._read_parameter()
-                return ANY
+                return ANY if "@" in self._read_parameter() else _unknown(level)
             case "backquoted":
                 self.found.lines.append(re.sub(r"\\([$`\\])", r"\1", text[1:-1]))
-                return ANY
+                return _unknown(level)
             case "bracket":
                 level.brackets.append(text)
         return text
@@ -161,7 +169,7 @@ class _Splitter:
         elif kind == "close" and len(self.levels) > 1:
             self.levels.pop()
             if level.is_word:
-                self._add(self.levels[-1], ANY)
+                self._add(self.levels[-1], _unknown(self.levels[-1]))
         elif kind == "newline":
             self._read_documents()
 
@@ -170,7 +178,8 @@ class _Splitter:
             level.word = []
         level.word.append(text)
 
-    def _read_parameter(self) -> None:
+    def _read_parameter(self) -> str:
+        """What is inside `${…}`."""
         depth = 1
         start = self.at
         while depth:
@@ -182,6 +191,7 @@ class _Splitter:
         inner = self.line[start : self.at - 1]
         if "$(" in inner or "`" in inner:
             self.found.lines.append(inner)
+        return inner
 
     def _open(self, *, is_word: bool) -> None:
         if len(self.levels) > DEEPEST:
@@ -232,3 +242,6 @@ class _Splitter:
             self.found.data.append(self.line[start : self.at])
         self.documents.clear()
 
+
+def _unknown(level: _Level) -> str:
+    return SOME if level.is_quoted else ANY

@@ -36,6 +36,7 @@ class CsvParse(
     category=Category.BUILTIN,
     argument_aliases={"file_path": "path"},
     optional_permissions={"read"},
+    target="path",
     idempotent=True,
     timeout=10.0,
 ):

@@ -1,0 +1,37 @@
+"""What a policy says to everything a call wants, without a gate and without asking anyone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from forge.core.context import Scope
+from forge.core.messages import ToolCall
+from forge.core.spec import Permission, ToolSpec
+from forge.permissions.policy import Decision, PermissionRequest, Rules, Ruling
+from forge.permissions.targets import wanted
+
+
+class Explained(NamedTuple):
+    """One thing a call wants, and what the policy says to it."""
+
+    permission: Permission | None
+    target: str
+    ruling: Ruling
+    optional: bool = False  # asked for only while the tool runs, if at all, with a target not known before
+
+
+def explained(policy: Rules, spec: ToolSpec, arguments: Mapping[str, Any], scope: Scope) -> list[Explained]:
+    """What the policy says to everything that a call with valid arguments wants: the gate judges the same."""
+
+    def judge(permission: Permission | None, target: str) -> Ruling:
+        request = PermissionRequest(spec, ToolCall(spec.name, arguments), arguments, permission, target, scope)
+        ruling = policy.explain(request)
+        if ruling.decision is Decision.ALLOW and spec.confirm:
+            return Ruling(Decision.ASK, "the tool wants every call confirmed")
+        return ruling
+
+    at_once = wanted(spec, arguments)
+    later = sorted(spec.optional_permissions - {permission for permission, _ in at_once})
+    found = [Explained(permission, target, judge(permission, target)) for permission, target in at_once]
+    return found + [Explained(permission, "", judge(permission, ""), optional=True) for permission in later]

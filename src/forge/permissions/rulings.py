@@ -1,0 +1,41 @@
+"""What a policy says to a call: one that fails, or says nothing clear, says no."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.spec import Permission
+from forge.permissions.failures import failure
+from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling
+
+log = logging.getLogger(__name__)
+
+
+def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, target: str) -> Ruling:
+    """What the policy says to a permission on a target."""
+    arguments = ctx.arguments if isinstance(policy, Rules) else own(ctx.arguments)  # rules do not look at them
+    request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope)
+    try:
+        said = policy.explain(request) if isinstance(policy, Rules) else policy(request)
+        return said if isinstance(said, Ruling) else Ruling(Decision(said), "the policy")
+    except Exception as error:
+        log.error("the policy failed on %s: %s", ctx.spec.name, ctx.activity.secrets.mask_all(failure(error)))
+        return Ruling(Decision.DENY, f"the policy, which failed with {type(error).__name__}")
+
+
+def own(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A copy that shares nothing with the original."""
+    try:
+        return MappingProxyType(copy.deepcopy(dict(arguments)))
+    except Exception as error:  # an object that does not let itself be copied
+        raise ToolError(
+            f"the arguments cannot be judged: {type(error).__name__} while copying them",
+            ErrorKind.PERMISSION,
+            "Send plain data.",
+        ) from error
