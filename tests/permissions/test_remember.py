@@ -42,6 +42,8 @@ def covers(permission: str, approved: str, later: str, workspace: Path = NOWHERE
         ("git grep a", "git grep -nOsh a", False),
         ("git grep a", "git grep -n b", True),
         ("git log", "git log --outp=/etc/x", False),
+        ("git log", 'git log --out"put=/etc/x"', False),
+        ("git log", "git log --grep='a b'", True),
         ("git log", "git log --oneline", True),
         ("docker ps", "docker ps -a", True),
         ("docker container ls", "docker container ls -a", True),

@@ -144,7 +144,7 @@ def _host(target: str) -> tuple[Hashable, str]:
 def _command(line: str) -> tuple[Hashable, str]:
     words = commands.collapsed(line).split(" ")
     known = _first_words(words) if commands.is_simple(line) else 0
-    if known and not any(_starts_or_writes(word.strip("\"'")) for word in words):
+    if known and not any(_starts_or_writes(re.sub("[\"']", "", word)) for word in words):
         prefix = words[:known]
         return ("prefix", *prefix), f"{' '.join(prefix)} *"
     return ("exactly", line), _literal(line)
