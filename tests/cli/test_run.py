@@ -450,7 +450,14 @@ def test_the_demo_needs_nothing_and_leaves_nothing_behind(workspace):
 
 def test_the_help_says_how_it_ends(here):
     text = here("run", "--help").out
-    for words in ("--max-turns", "[default: 50", "a new one", "--session", "Exit codes", "run_finished"):
+    for words in (
+        "--max-turns",
+        "50, unless the configuration",
+        "a new one",
+        "--session",
+        "Exit codes",
+        "run_finished",
+    ):
         assert words in text
     assert "--console" not in text
     assert "run" in here("--help").out

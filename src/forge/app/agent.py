@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from forge.agent.conversation import Conversation, Prepare
-from forge.agent.limits import Limits
+from forge.agent.limits import Limits, Price
 from forge.agent.loop import run_loop
 from forge.agent.result import RunResult
-from forge.agent.subagent import Task
+from forge.agent.subagent import AgentType, Task
 from forge.app.assemble import Assembly, Wishes, assemble
+from forge.app.config import AgentEntry, load_configuration
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import RunStarted
@@ -35,6 +38,7 @@ class Assistant:
     made: Assembly
     scope: Scope
     limits: Limits
+    prompt: str = ""  # what the project adds to the instructions
 
     async def answer(
         self, conversation: Conversation, prompt: str | None, prepare: Prepare | None = None, *, wait: bool = False
@@ -66,18 +70,46 @@ class Assistant:
 
     def _hear(self, conversation: Conversation, prompt: str) -> None:
         if not conversation.messages:
-            conversation.say(Message("system", INSTRUCTIONS.format(workspace=self.scope.workspace)))
+            told = INSTRUCTIONS.format(workspace=self.scope.workspace)
+            conversation.say(Message("system", f"{told}\n\n{self.prompt}" if self.prompt else told))
         left = unanswered_calls(conversation.messages)
         conversation.say(*(Message("tool", INTERRUPTED.format(call.name), call_id=call.id) for call in left))
         conversation.say(Message("user", prompt))
 
 
-def assistant(wishes: Wishes, model: str | None = None, *, turns: int = 50, approve: Approver = nobody) -> Assistant:
+def assistant(
+    wishes: Wishes, model: str | None = None, *, turns: int | None = None, approve: Approver = nobody
+) -> Assistant:
     """Raises `ToolError` or `PolicyError` where the model, a file, a rule or the workspace cannot be used."""
     made = assemble(wishes, approve)
-    chosen = model or default_model()
+    configuration = load_configuration(wishes.config)
+    chosen = model or configuration.agent.model or default_model()
     if chosen is None:
         raise ToolError(how_to_set(), ErrorKind.CONFIG, "To try it without one: forge run --model scripted:FILE")
     provider = provider_for(chosen)
-    made.registry.add(Task(provider, made.registry, made.executor.steps))
-    return Assistant(model=chosen, provider=provider, made=made, scope=made.scope, limits=Limits(turns=turns))
+    types = {name: _agent_type(entry) for name, entry in configuration.agents.items()}
+    made.registry.add(Task(provider, made.registry, made.executor.steps, types or None))
+    limits = _limits(configuration.agent.limits)
+    return Assistant(
+        model=chosen,
+        provider=provider,
+        made=made,
+        scope=made.scope,
+        limits=replace(limits, turns=turns) if turns is not None else limits,
+        prompt=configuration.agent.prompt,
+    )
+
+
+def _agent_type(entry: AgentEntry) -> AgentType:
+    standard = AgentType()
+    return AgentType(
+        prompt=entry.prompt or standard.prompt,
+        tools=entry.tools,
+        provider=provider_for(entry.model) if entry.model else None,
+        limits=_limits(entry.limits, standard.limits),
+    )
+
+
+def _limits(said: Mapping[str, Any], standard: Limits | None = None) -> Limits:
+    price = {"price": Price(**said["price"])} if "price" in said else {}
+    return replace(standard if standard is not None else Limits(), **{**said, **price})

@@ -14,10 +14,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
 
 NAME = "forge.yaml"
-KEYS = ("permissions", "secrets", "tools", "workspace")
-LATER = tuple(
-    "agent agents channels egress guardrails limits mcpServers memory openapi sandbox schedules skills webhooks".split()
-)
+KEYS = ("agent", "agents", "limits", "permissions", "secrets", "tools", "workspace")
+LATER = tuple("channels egress guardrails mcpServers memory openapi sandbox schedules skills webhooks".split())
 """Sections of later versions: refused by name, so that nobody believes they have an effect."""
 
 
@@ -32,6 +30,16 @@ class ToolEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEntry:
+    """The agent, or a kind of sub-agent: what it is told, which model it is, how far it may go."""
+
+    prompt: str = ""
+    model: str = ""
+    tools: tuple[str, ...] = ()  # names and groups
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """What a project says. Without a file: nothing, which means every built-in tool and the default policy."""
 
@@ -40,6 +48,8 @@ class Configuration:
     rules: tuple[Any, ...] = ()  # as they were written; `forge.permissions` reads them
     secrets: tuple[str, ...] = ()  # names of environment variables
     root: Path | None = None
+    agent: AgentEntry = field(default_factory=AgentEntry)
+    agents: Mapping[str, AgentEntry] = field(default_factory=dict)
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         return _error(self.name, place, problem, written, known)
@@ -73,7 +83,49 @@ class _Reader:
                 for i, one in enumerate(self.sequence(top.get("secrets", []), "secrets"))
             ),
             root=None if root is None else Path(self.name).parent / root,
+            agent=self.agent(top),
+            agents={
+                name: self.sub_agent(one, f"agents.{name}")
+                for name, one in self.mapping(top.get("agents", {}), "agents").items()
+            },
         )
+
+    def agent(self, top: Mapping[str, Any]) -> AgentEntry:
+        said = self.mapping(top.get("agent", {}), "agent", ("model", "prompt"), ("description", "id", "version"))
+        return AgentEntry(
+            prompt=self.text(said["prompt"], "agent.prompt") if "prompt" in said else "",
+            model=self.text(said["model"], "agent.model") if "model" in said else "",
+            limits=self.limits(top.get("limits", {}), "limits"),
+        )
+
+    def sub_agent(self, value: Any, place: str) -> AgentEntry:
+        said = self.mapping(value, place, ("limits", "model", "prompt", "tools"))
+        tools = self.sequence(said.get("tools", []), f"{place}.tools")
+        entries = [self.entry(one, f"{place}.tools[{index}]") for index, one in enumerate(tools)]
+        return AgentEntry(
+            prompt=self.text(said["prompt"], f"{place}.prompt") if "prompt" in said else "",
+            model=self.text(said["model"], f"{place}.model") if "model" in said else "",
+            tools=tuple(entry.name or entry.group for entry in entries),
+            limits=self.limits(said.get("limits", {}), f"{place}.limits"),
+        )
+
+    def limits(self, value: Any, place: str) -> dict[str, Any]:
+        """As `forge.agent.limits.Limits` takes them; `price` says what a million tokens cost."""
+        said = dict(self.mapping(value, place, ("calls", "cost", "price", "seconds", "tokens", "turns")))
+        if "price" in said:
+            price = self.mapping(said["price"], f"{place}.price", ("cached", "input", "output"))
+            if missing := {"input", "output"} - price.keys():
+                raise self.error(f"{place}.price", f"{sorted(missing)[0]} is missing")
+            said["price"] = {key: self.number(one, f"{place}.price.{key}", above=0) for key, one in price.items()}
+        if said.get("cost") and "price" not in said:
+            raise self.error(f"{place}.cost", "without a price nobody knows the cost; say price: {input: …, output: …}")
+        for key in said.keys() - {"price"}:
+            least = 1 if key == "turns" else 0
+            whole = key not in ("cost", "seconds")
+            one = said[key]
+            if isinstance(one, bool) or not isinstance(one, int if whole else int | float) or not least <= one < 1e15:
+                raise self.error(f"{place}.{key}", f"expected a number from {least}, got {one!r:.60}")
+        return said
 
     def entry(self, value: Any, place: str) -> ToolEntry:
         if isinstance(value, str):

@@ -24,7 +24,8 @@ async def ask_on_terminal(request: PermissionRequest) -> Answer:
     if request.result is not None:
         return await _yes_or_no()
     always = any(part.remember for part in request.parts)
-    offer = "[o]nce, [a]lways, [n]o, [e]dit" if always else "[o]nce, [n]o, [e]dit"
+    offered = ("[o]nce", "[a]lways" if always else "", "[n]o", "[e]dit" if request.editable else "")
+    offer = ", ".join(filter(None, offered))
     while True:
         word = await _line(f"{offer}? ")
         if word is None:
@@ -42,7 +43,7 @@ async def _meant(word: str, request: PermissionRequest, *, always: bool) -> Answ
         return Answer("always", by=BY)
     if word in ("n", "no"):
         return Answer.no(await _line("Why not? The model is told; Enter for nothing: ") or "", by=BY)
-    if word in ("e", "edit"):
+    if request.editable and word in ("e", "edit"):
         return await _edited(request)
     return None
 

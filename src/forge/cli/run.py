@@ -10,16 +10,14 @@ from click.core import ParameterSource
 
 from forge.cli.options import Options, with_options
 
-TURNS = 50
-
 
 @click.command("run")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @with_options
 @click.option("--model", metavar="NAME", help="Such as anthropic:MODEL, openai:MODEL, ollama:MODEL, scripted:FILE.")
 @click.option(
-    "--max-turns", metavar="N", type=click.IntRange(min=1), default=TURNS, show_default=True,
-    help="How often the model may be asked before the run is stopped.",
+    "--max-turns", metavar="N", type=click.IntRange(min=1), default=None,
+    help="How often the model may be asked before the run is stopped; 50, unless the configuration says otherwise.",
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Only the final text.")
 @click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
@@ -32,7 +30,8 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
     forge run -           the task comes from the standard input
     forge run             a conversation; /help lists its commands
 
-    The model is the one named with --model, otherwise one whose key is set, otherwise one of a local server.
+    The model is the one named with --model, otherwise the configuration's (agent.model), otherwise one whose key is
+    set, otherwise one of a local server.
 
     What the model says goes to the standard output, what it does to the standard error. With --json every event is a
     line of JSON on the standard output, and the last line of a run is its run_finished.

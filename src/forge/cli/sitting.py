@@ -42,7 +42,7 @@ class Asked:
     """What `forge run` was told beside the common flags."""
 
     model: str | None
-    max_turns: int
+    max_turns: int | None
     quiet: bool
     audit: str | None
     no_audit: bool
