@@ -90,8 +90,8 @@ def how_to_set() -> str:
     keys = "\n".join(f"  {f'{name}:MODEL':{width}}  {server.key}" for name, server in SERVERS.items() if server.key)
     places = "\n".join(f"  {f'{name}:MODEL':{width}}  {SERVERS[name].base_url}" for name in LOCAL)
     return (
-        "No model is chosen. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start a local server, or name a model with "
-        "--model, or in the file given with --config (agent: {model: …}):\n"
+        "No model is chosen. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start a local server, or name a model\n"
+        "with --model or in the file given with --config (agent: {model: …}):\n"
         f"  {'anthropic:MODEL':{width}}  ANTHROPIC_API_KEY\n{keys}\n{places}\n"
         f"  {'local:PATH':{width}}  a GGUF file, in this process: pip install 'forge-tools[local]'\n"
         f"  {'scripted:FILE':{width}}  no model: says what the file tells it\n"
