@@ -1,7 +1,8 @@
 """Forge and its peers at the same work, as ratios to the floor: `make bench-peers` prints the table.
 
 Every system has a process of its own and is measured there in turns with the floor. A call is timed from the JSON text
-of its arguments to the text the model sees, the objects that carry them included.
+of its arguments to the text the model sees, the objects that carry them included. A loop is timed with a model that
+answers at once, from building the agent to its answer, and given a turn.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import platform
 import subprocess
@@ -24,18 +26,26 @@ from pydantic import TypeAdapter, ValidationError, create_model
 
 from benchmarks.calls import Item, add, additions, orders, total
 from benchmarks.definitions import bare_definition, search_files
-from benchmarks.peer_systems import SYSTEMS, System
+from benchmarks.peer_systems import SYSTEMS, Looping, System, scripted
 from benchmarks.timing import per_await, side_by_side_async
 
 SLICE = 20_000  # µs of CPU in a turn: many calls of a quick system, a few of a slow one
+LONG = 5_000_000  # µs of CPU: what takes longer is measured once
 MEASURES = {
     "call add(a, b) from JSON text": "validate_json + await",
     "call with 20 nested objects": "validate_json + await",
     "invalid arguments to text": "pydantic's error text",
     "define a tool with 5 parameters": "pydantic model and schema",
+    "loop: a turn at 100 turns": "validate_json + await + two appends",
+    "loop: a turn at 1,000 turns": "validate_json + await + two appends",
     "1,000 definitions, second time": "copy of the list",
 }
-MARKS = {"*": "not validated: a wrong value reaches the function", "~": "the same text whatever is wrong"}
+MARKS = {
+    "*": "not validated: a wrong value reaches the function",
+    "~": "the same text whatever is wrong",
+    "^": "at 300 turns: a turn costs more with every turn before it",
+    "–": "has no agent loop",
+}
 PAIR = TypeAdapter(create_model("Pair", a=(int, ...), b=(int, ...)))
 ORDER = TypeAdapter(create_model("Order", items=(list[Item], ...), discount=(float, ...)))
 
@@ -65,6 +75,8 @@ def main() -> int:
 
 
 def shown(ratio: float) -> str:
+    if math.isnan(ratio):
+        return ""
     return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
 
 
@@ -80,7 +92,8 @@ def in_a_process(name: str) -> dict[str, Any]:
 
 async def measured(name: str) -> list[tuple[float, float, str]]:
     system = SYSTEMS[name]()
-    return [*await calls(system), await defining(system), await listing(system)]
+    first = [*await calls(system), await defining(system)]
+    return [*first, *[await looping(system, turns) for turns in (100, 1_000)], await listing(system)]
 
 
 async def calls(system: System) -> list[tuple[float, float, str]]:
@@ -106,6 +119,16 @@ async def defining(system: System) -> tuple[float, float, str]:
         return system.define(another(), "search_files")
 
     return (*await compared(bare, theirs), "")
+
+
+async def looping(system: System, turns: int) -> tuple[float, float, str]:
+    if not isinstance(system, Looping):
+        return (math.nan, math.nan, "–")
+    number = min(turns, system.most_turns)
+    run = partial(system.loop, system.define(add.run, "add"), number)
+    assert await system.loop(system.define(add.run, "add"), 3) == 3
+    bare, theirs = await compared(partial(bare_loop, number), run)
+    return (bare / number, theirs / number, "^" if number < turns else "")
 
 
 async def listing(system: System) -> tuple[float, float, str]:
@@ -134,6 +157,22 @@ def bare_call(adapter: TypeAdapter[Any], function: Callable[..., Any]) -> Callab
     return call
 
 
+async def bare_loop(turns: int) -> int:
+    call = bare_call(PAIR, add.run)
+    pool = scripted(turns)
+
+    async def model(messages: list[dict[str, str]]) -> dict[str, str]:
+        id, text = next(pool, ("", ""))
+        return {"role": "assistant", "content": "" if id else "done", "id": id, "arguments": text}
+
+    messages = [{"role": "user", "content": "go"}, await model([])]
+    while messages[-1]["id"]:
+        id, text = messages[-1]["id"], messages[-1]["arguments"]
+        messages.append({"role": "tool", "id": id, "content": await call(text)})
+        messages.append(await model(messages))
+    return len(messages)
+
+
 async def bare_error(text: str) -> str:
     try:
         PAIR.validate_json(text)
@@ -148,6 +187,9 @@ def over(call: Callable[[str], Awaitable[str]], texts: list[str]) -> Work:
 
 
 async def compared(floor: Work, ours: Work) -> tuple[float, float]:
+    once = await per_await(ours, 1)
+    if once > LONG:
+        return await (await in_slices(floor))(), once
     return await side_by_side_async(await in_slices(floor), await in_slices(ours))
 
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -190,7 +190,7 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
     with refusals():
         agent = assistant(wishes, asked.model, turns=asked.max_turns, approve=approve)
         store = _store(agent.scope, asked)
-    with LoopThread() as loop:
+    with closing(store) if store is not None else nullcontext(), LoopThread() as loop:
         view = _view(options, asked, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel)
         activity = agent.made.executor.activity
@@ -199,8 +199,6 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
         made.store = store
         with closing(screen), audited(activity, agent.scope.workspace, asked.audit, wanted=not asked.no_audit):
             yield made
-    if store is not None:
-        store.close()
 
 
 def _store(scope: Scope, asked: Asked) -> SessionStore | None:
@@ -208,13 +206,21 @@ def _store(scope: Scope, asked: Asked) -> SessionStore | None:
     try:
         store = session_store(scope.workspace)
         if asked.session is not None:
-            store.open(asked.session)
+            _check(store, asked.session)
         return store
     except ToolError as error:
         if asked.session is not None:
             raise
         click.echo(f"forge: no session is kept: {error.message}; going on without", err=True)
         return None
+
+
+def _check(store: SessionStore, name: str) -> None:
+    try:
+        store.open(name)
+    except BaseException:
+        store.close()
+        raise
 
 
 def _view(options: Options, asked: Asked, agent: Assistant) -> View:
