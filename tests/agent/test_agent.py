@@ -220,3 +220,41 @@ async def test_without_a_model_a_task_says_so_as_a_signal():
     result = await executor.execute(ToolCall("task", {"description": "a", "prompt": "b"}), Scope())
     assert result.success
     assert result.data["error"] == "LLM_ASSIST_REQUIRED"
+
+
+async def test_a_structured_answer_cannot_be_left_out_by_another_ending():
+    model = Scripted(
+        ToolCall("task_completion", {"result": "done"}), ToolCall("final_answer", {"name": "Oslo", "people": 1})
+    )
+    result = await Agent(model, output=City).run("?")
+    assert result.output == City(name="Oslo", people=1)
+    assert (await Agent(Scripted("42"), output=int).run("?")).output == 42
+
+
+async def test_sources_are_opened_and_closed_every_time():
+    class Source:
+        def __init__(self):
+            self.log = []
+
+        async def __aenter__(self):
+            self.log.append("open")
+
+            @tool(name="from_source")
+            def mounted() -> str:
+                """Mounted."""
+                return "mounted"
+
+            return [mounted]
+
+        async def __aexit__(self, *exception):
+            self.log.append("close")
+
+    source = Source()
+    agent = Agent(Scripted(ToolCall("from_source"), "a", ToolCall("from_source"), "b"), tools=[source])
+    for answer in ("a", "b"):
+        async with agent:
+            result = await agent.run("go")
+        assert (result.text, texts(result)) == (answer, ["mounted"])
+    assert source.log == ["open", "close", "open", "close"]
+    with pytest.raises(RuntimeError, match="async with"):
+        await agent.run("go")

@@ -315,3 +315,101 @@ async def test_a_barrier_holds_for_its_tool_alone():
 
     await run([call("slow", {"n": n}) for n in range(3)], "done", tools=(Slow(),))
     assert order == ["in 0", "out 0", "in 1", "out 1", "in 2", "out 2"]
+
+
+async def test_a_failed_run_never_returns_an_earlier_answer():
+    history = [Message("user", "a"), Message("assistant", "OLD ANSWER"), Message("user", "b")]
+    result = await run(ProviderError("boom"), history=history)
+    assert result.reason == "error"
+    assert "boom" in result.text
+    assert "OLD" not in result.text
+
+
+async def test_the_limit_of_time_holds_for_tools_and_background_work():
+    @tool
+    async def slow() -> str:
+        """Slow."""
+        await asyncio.Event().wait()
+        return ""
+
+    @tool
+    async def later(ctx: ToolContext) -> ToolResult:
+        """Later."""
+        return ctx.background(asyncio.Event().wait, "started")
+
+    result = await run(call("slow"), "never", tools=(slow,), limits=Limits(seconds=0.1))
+    assert result.reason == "max_time"
+    assert tool_texts(result) == ["slow: cancelled before it ended."]
+    waits = await run(call("later"), "x", tools=(later,), limits=Limits(seconds=0.1), wait_for_background=True)
+    assert waits.reason == "max_time"
+
+
+async def test_what_was_shown_of_an_answer_is_kept_when_it_is_stopped():
+    class Half:
+        async def stream(self, request):
+            yield TextDelta("half of ")
+            yield TextDelta("the answer")
+            await asyncio.Event().wait()
+
+    history = [Message("user", "x")]
+    result = await run_loop(Half(), executor_of(), history, Scope(), Limits(seconds=0.1))
+    assert (result.reason, result.text) == ("max_time", "half of the answer")
+    assert history[-1].text == "half of the answer"
+
+
+async def test_results_are_in_call_order_after_a_cancel_too():
+    started = asyncio.Event()
+
+    @tool
+    async def hangs() -> str:
+        """Hang."""
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    history = [Message("user", "go")]
+    calls = [call("add", {"a": 1, "b": 1}, "c1"), call("hangs", {}, "c2"), call("add", {"a": 2, "b": 2}, "c3")]
+    task = asyncio.create_task(run(calls, tools=(add, hangs), history=history))
+    await started.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [m.call_id for m in history if m.role == "tool"] == ["c1", "c2", "c3"]
+
+
+async def test_two_calls_with_one_id_both_get_their_result():
+    calls = (ToolCall("add", {"a": 1, "b": 1}, "x"), ToolCall("add", {"a": 2, "b": 2}, "x"))
+    result = await run(Message("assistant", tool_calls=calls), "done")
+    assert tool_texts(result) == ["2", "4"]
+    assert len({m.call_id for m in result.messages if m.role == "tool"}) == 2
+
+
+async def test_recoveries_count_only_in_a_row():
+    ask = '<tool>{{"tool_name": "add", "arguments": {{"a": {}, "b": 1}}}}</tool>'
+    turns = [text for n in range(5) for text in ("let me think", ask.format(n))]
+    end = '<tool>{"tool_name": "task_completion", "arguments": {"result": "ok"}}</tool>'
+    result = await run_loop(text_calls(Scripted(*turns, end)), executor_of(add), [Message("user", "x")])
+    assert result.reason == "task_completion"
+
+
+async def test_tokens_of_summaries_and_sub_agents_count():
+    from forge.agent.conversation import Conversation
+
+    conversation = Conversation([Message("user", "x")])
+    conversation.paid = Usage(10_000, 0)
+    result = await run_loop(Scripted("never"), executor_of(), conversation, Scope(), Limits(tokens=5_000))
+    assert (result.reason, result.usage.input) == ("max_tokens", 10_000)
+
+
+async def test_the_end_tells_calls_cost_and_the_error():
+    executor = executor_of(add)
+    seen: list = []
+    executor.activity.subscribe(seen.append, RunFinished)
+    limits = Limits(price=Price(input=1.0, output=2.0))
+    await run_loop(
+        Scripted(call("add", {"a": 1, "b": 1}), ProviderError("boom")), executor, [Message("user", "x")], limits=limits
+    )
+    [end] = seen
+    assert (end.calls, end.error) == (1, "boom")
+    assert end.cost is not None

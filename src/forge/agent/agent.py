@@ -73,6 +73,8 @@ class Agent:
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
         self._sources: list[ToolSource] = []
         self._open = AsyncExitStack()
+        self._mounted: list[str] = []
+        self._is_open = False
         for item in () if isinstance(tools, ToolRegistry) else tools:
             if isinstance(item, AbstractAsyncContextManager):
                 self._sources.append(item)
@@ -86,21 +88,27 @@ class Agent:
 
     async def __aenter__(self) -> Self:
         try:
-            while self._sources:
-                self.registry.add(*await self._open.enter_async_context(self._sources.pop(0)))
+            for source in self._sources:
+                tools = await self._open.enter_async_context(source)
+                self.registry.add(*tools)
+                self._mounted += [one.spec.name for one in tools]
         except BaseException:
-            await self._open.aclose()
+            await self.__aexit__()
             raise
+        self._is_open = True
         return self
 
     async def __aexit__(self, *exception: object) -> None:
+        self._is_open = False
+        while self._mounted:
+            self.registry.remove(self._mounted.pop())
         await self._open.aclose()
 
     async def run(
         self, prompt: Prompt, *, scope: Scope | None = None, activity: ActivityStream | None = None, **more: Any
     ) -> RunResult:
         """Run to the end and return the result. `more` are fields of `forge.agent.loop.Run`."""
-        if self._sources:
+        if self._sources and not self._is_open:
             raise RuntimeError("this agent mounts tool sources: use it inside `async with agent:`")
         conversation = self._conversation(prompt)
         scope = replace(scope if scope is not None else Scope(), agent=self.name)
@@ -108,7 +116,7 @@ class Agent:
         registry, structured = self.registry, None
         if self.output is not None:
             structured = Structured(self.output)
-            registry = registry.select(lambda spec: True)
+            registry = registry.select(lambda spec: spec.name not in ("task_completion", "converse"))
             registry.add(structured.tool)
             more["accept"] = structured.accept
         await registry.ready()
@@ -165,7 +173,7 @@ class Agent:
         if self.instructions and not any(message.role == "system" for message in conversation.messages[:1]):
             first = Message("system", self.instructions)
             if conversation.messages:
-                conversation.show([first, *conversation.messages])
+                conversation.show([first, *conversation.shown])
             else:
                 conversation.say(first)
         if isinstance(prompt, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +18,7 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import Event, RunFinished, TextDelta, TurnFinished
 from forge.core.executor import ToolExecutor
-from forge.core.messages import Message, ToolCall, unanswered_calls
+from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.plain import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
 from forge.core.result import Failure, ToolResult
@@ -48,6 +48,8 @@ class Run:
     wait_for_background: bool = False
     announce: bool = True  # False for a sub-agent: only the run as a whole is announced
     spent: Spent = field(default_factory=Spent)
+    first: int = 0  # where this run begins in the history
+    partial: list[str] = field(default_factory=list)  # what the model has said of an answer that is not over
     recoveries: int = 0
     cuts: int = 0
     id: str = field(default_factory=lambda: uuid4().hex[:8])
@@ -74,13 +76,30 @@ async def run_loop(
         limits=limits if limits is not None else Limits(),
         **more,
     )
+    run.first = len(conversation.messages)
     try:
-        result = await _until_the_end(run)
+        result = await _in_time(run)
     except asyncio.CancelledError:
-        _answer_the_rest(run)
+        _keep_what_was_said(run)
         _tell(run, _ended(run, "cancelled"))
         raise
     _tell(run, result)
+    return result
+
+
+async def _in_time(run: Run) -> RunResult:
+    """The limit of time holds for everything: the model, its tools, what goes on in the background, summaries."""
+    try:
+        async with asyncio.timeout(run.limits.seconds or None) as limit:
+            result = await _until_the_end(run)
+            while run.wait_for_background and await run.executor.background.next_completed(run.scope.session_id):
+                _hear_background(run)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        _keep_what_was_said(run)
+        result = _ended(run, "max_time")
+    _hear_background(run)  # what came too late for the model is at least in the history
     return result
 
 
@@ -89,7 +108,7 @@ async def _until_the_end(run: Run) -> RunResult:
     if open_calls and (ended := await _answer(run, open_calls, resumed=True)):
         return ended
     while True:
-        if reason := run.spent.reached(run.limits):
+        if reason := run.spent.reached(run.limits, run.conversation.paid):
             return _ended(run, reason)  # type: ignore[arg-type]
         _hear_background(run)
         if run.prepare is not None:
@@ -99,7 +118,9 @@ async def _until_the_end(run: Run) -> RunResult:
             reply = await _ask_again_if_it_may_help(run)
         except ProviderError as error:
             return _failed(run, error)
+        reply = _with_unique_ids(reply)
         run.conversation.say(reply)
+        run.partial.clear()
         run.spent.usage = run.spent.usage.plus(reply.usage)
         ended = await (_answer(run, reply.tool_calls) if reply.tool_calls else _final(run, reply))
         _emit(run, TurnFinished(run.spent.turns, reply.usage._asdict()))
@@ -131,13 +152,9 @@ async def _ask(run: Run) -> Message:
         spell=lambda dialect: executor.registry.definitions(dialect, session),
     )
     stream = run.provider.stream(request)
+    run.partial.clear()
     try:
-        if not run.limits.seconds:
-            return await _heard(run, stream)
-        async with asyncio.timeout(run.limits.seconds - run.spent.seconds):
-            return await _heard(run, stream)
-    except TimeoutError:
-        raise ProviderError("the run's time was over while the model was speaking", ErrorKind.TIMEOUT) from None
+        return await _heard(run, stream)
     except ProviderError:
         raise
     except Exception as error:  # a provider of somebody's own making
@@ -152,6 +169,7 @@ async def _heard(run: Run, stream: AsyncIterator[TextDelta | Message]) -> Messag
     async for part in stream:
         if isinstance(part, Message):
             return part
+        run.partial.append(part.text)
         _emit(run, part)
     raise ProviderError(
         "the provider ended its stream without a message", suggestion="Its last item must be a Message."
@@ -168,10 +186,14 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
             results[call.id] = _refusal(call, f"the run may make {run.limits.calls} calls, and has made them")
         runnable = runnable[:allowed]
     run.spent.calls += len(runnable)
+    if runnable:
+        run.recoveries = 0
     scope = run.scope.in_turn(f"{run.id}.{run.spent.turns}")
 
     def done(call: ToolCall, result: ToolResult) -> None:
         results[call.id] = result
+        if call.name == "task" and isinstance(used := result.data.get("usage"), Mapping):
+            run.spent.usage = run.spent.usage.plus(Usage(**used))  # a sub-agent's tokens are the run's
 
     try:
         await run.executor.execute_all(runnable, scope, done)
@@ -195,9 +217,8 @@ def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str
             if call.id not in run.not_started and not _may_run_again(run, call):
                 words = "its state is unknown: the run was interrupted while it was under way, and it may have happened"
                 refused[call.id] = _refusal(call, words, "Check what is there before you repeat it.")
-        return refused
-    last = run.conversation.messages[-1]
-    if last.finish == "length" and calls:
+    last = next(message for message in reversed(run.conversation.messages) if message.role == "assistant")
+    if last.finish == "length" and calls and calls[-1] is last.tool_calls[-1]:
         words = "the answer was cut before this call was complete, so it was not run"
         refused[calls[-1].id] = _refusal(calls[-1], words, "Send it again, in smaller parts if it is long.")
     return refused
@@ -213,12 +234,20 @@ def _refusal(call: ToolCall, words: str, suggestion: str = "Go on without it.") 
 
 
 def _say_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> None:
-    said = [
-        Message("tool", results[call.id].for_llm, call_id=call.id, attachments=results[call.id].attachments)
-        for call in calls
-        if call.id in results
-    ]
+    """In call order; a call that was cancelled is answered too, so that the history stays valid."""
+    said = []
+    for call in calls:
+        result = results.get(call.id) or ToolResult(for_llm=f"{call.name}: cancelled before it ended.")
+        said.append(Message("tool", result.for_llm, call_id=call.id, attachments=result.attachments))
     run.conversation.say(*said)
+
+
+def _with_unique_ids(reply: Message) -> Message:
+    """Providers see to it; one of somebody's own making may not."""
+    seen: set[str] = set()
+    if all(call.id and not (call.id in seen or seen.add(call.id)) for call in reply.tool_calls):  # type: ignore[func-returns-value]
+        return reply
+    return replace(reply, tool_calls=tuple(ToolCall(c.name, c.arguments, server=c.server) for c in reply.tool_calls))
 
 
 def _ending(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> RunResult | None:
@@ -273,25 +302,28 @@ def _hear_background(run: Run) -> None:
         run.conversation.say(Message("user", text, attachments=result.attachments))
 
 
-def _answer_the_rest(run: Run) -> None:
-    """A cancelled run owes its open calls a result, so that the history stays valid."""
+def _keep_what_was_said(run: Run) -> None:
+    """A run that is stopped keeps the text that was shown, and owes its open calls a result."""
+    if run.partial:
+        run.conversation.say(Message("assistant", "".join(run.partial)))
+        run.partial.clear()
     rest = unanswered_calls(run.conversation.messages)
-    run.conversation.say(
-        *(Message("tool", f"{call.name}: cancelled before it ended.", call_id=call.id) for call in rest)
-    )
+    if rest:
+        _say_results(run, rest, {})
 
 
 def _failed(run: Run, error: ProviderError) -> RunResult:
-    reason: Reason = "max_time" if error.kind is ErrorKind.TIMEOUT and run.spent.reached(run.limits) else "error"
-    return _ended(run, reason, error=Failure(error.message, error.kind, error.suggestion, error.passing, error))
+    return _ended(run, "error", error=Failure(error.message, error.kind, error.suggestion, error.passing, error))
 
 
 def _ended(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
     """Never without words: the last thing the model said, or why there is nothing."""
     if not text:
-        text = next((m.text for m in reversed(run.conversation.messages) if m.role == "assistant" and m.text), "")
+        said = run.conversation.messages[run.first :]
+        text = next((message.text for message in reversed(said) if message.role == "assistant" and message.text), "")
     if not text:
-        text = error.text() if error is not None else f"The run ended without an answer: {reason}."
+        nothing = "The model gave no answer." if reason == "answer" else f"The run ended without an answer: {reason}."
+        text = error.text() if error is not None else nothing
     price, usage = run.limits.price, run.spent.usage.plus(run.conversation.paid)
     return RunResult(
         text=text,
@@ -308,7 +340,9 @@ def _ended(run: Run, reason: Reason, text: str = "", *, error: Failure | None = 
 
 def _tell(run: Run, result: RunResult) -> None:
     if run.announce:
-        _emit(run, RunFinished(result.text, result.reason, result.turns, result.usage._asdict()))
+        error = result.error.text() if result.error is not None else ""
+        usage = result.usage._asdict()
+        _emit(run, RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, error))
 
 
 def _emit(run: Run, event: Event) -> None:

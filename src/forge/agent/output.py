@@ -44,6 +44,12 @@ class Structured:
 
     def accept(self, text: str) -> str:
         """Some models write the object instead of calling the tool."""
+        if not self._is_object:
+            try:
+                self.found = self._validated(self.tool.parse({"value": json.loads(text)}))
+                return ""
+            except (ValueError, RecursionError, ToolError):
+                pass
         start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
         end = max(text.rfind("}"), text.rfind("]"))
         if 0 <= start < end:

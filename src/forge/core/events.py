@@ -149,6 +149,9 @@ class RunFinished(Event):
     reason: str
     turns: int
     usage: Mapping[str, Any] = field(default_factory=dict)
+    calls: int = 0
+    cost: float | None = None
+    error: str = ""
 
 
 _COMMON = frozenset(f.name for f in fields(Event))
