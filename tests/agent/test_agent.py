@@ -17,7 +17,9 @@ from forge import (
     TextDelta,
     Tool,
     ToolCall,
+    ToolContext,
     ToolFinished,
+    ToolResult,
     ToolStarted,
     rules,
     tool,
@@ -258,3 +260,26 @@ async def test_sources_are_opened_and_closed_every_time():
     assert source.log == ["open", "close", "open", "close"]
     with pytest.raises(RuntimeError, match="async with"):
         await agent.run("go")
+
+
+async def test_background_work_that_outlives_its_run_is_heard_of_in_the_next():
+    release = asyncio.Event()
+
+    @tool
+    async def later(ctx: ToolContext) -> ToolResult:
+        """Later."""
+
+        async def work() -> str:
+            await release.wait()
+            return "the index is ready"
+
+        return ctx.background(work(), "started")
+
+    agent = Agent(Scripted(ToolCall("later"), "first", "second"), tools=[later])
+    first = await agent.run("go")
+    assert first.text == "first"
+    release.set()
+    assert agent._background is not None
+    await agent._background.settled(5)
+    second = await agent.run([*first.messages, Message("user", "again")])
+    assert any("the index is ready" in message.text for message in second.messages)

@@ -16,6 +16,7 @@ from forge.agent.result import RunResult
 from forge.agent.subagent import AgentType, Task
 from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
+from forge.core.background import BackgroundWork
 from forge.core.context import Scope
 from forge.core.events import Event, RunStarted
 from forge.core.executor import Step, ToolExecutor
@@ -74,6 +75,7 @@ class Agent:
         self._sources: list[ToolSource] = []
         self._open = AsyncExitStack()
         self._mounted: list[str] = []
+        self._background: BackgroundWork | None = None
         self._is_open = False
         for item in () if isinstance(tools, ToolRegistry) else tools:
             if isinstance(item, AbstractAsyncContextManager):
@@ -120,7 +122,8 @@ class Agent:
             registry.add(structured.tool)
             more["accept"] = structured.accept
         await registry.ready()
-        executor = ToolExecutor(registry, self.steps, stream, self.secrets)
+        executor = ToolExecutor(registry, self.steps, stream, self.secrets, self._background)
+        self._background = executor.background  # what ends after a run is heard of in the next of its session
         if stream.listening:
             started = RunStarted(prompt if isinstance(prompt, str) else "")
             started.session, started.agent = scope.session_id, scope.agent
@@ -133,7 +136,7 @@ class Agent:
         try:
             result = await run_loop(self.provider, executor, conversation, scope, self.limits, **{**settings, **more})
         except asyncio.CancelledError:
-            executor.background.cancel()
+            executor.background.cancel(scope.session_id)
             raise
         if structured is not None and result.error is None:
             result.output = structured.found

@@ -42,9 +42,9 @@ class BackgroundWork:
         self._open.setdefault(ctx.scope.session_id, set()).add(ctx.call.id)
         loop = home_loop()
         if loop is _running():
-            self._keep(self._until_done(ctx, work))
+            self._keep(self._until_done(ctx, work), ctx)
         else:  # from the thread of a plain tool
-            loop.call_soon_threadsafe(lambda: self._keep(self._until_done(ctx, work)))
+            loop.call_soon_threadsafe(lambda: self._keep(self._until_done(ctx, work), ctx))
 
     def completion(self, ctx: ToolContext) -> Completion:
         return Completion(self, ctx)
@@ -77,13 +77,15 @@ class BackgroundWork:
         _, waiting = await asyncio.wait(mine, timeout=timeout)
         return not waiting and await self.settled(timeout)
 
-    def cancel(self) -> None:
+    def cancel(self, session_id: str = "") -> None:
+        """Stop the work of a session, or of all of them."""
         for task in tuple(self._tasks):
-            task.cancel()
+            if not session_id or task.get_name() == session_id:
+                task.cancel()
 
     def complete(self, ctx: ToolContext, value: object) -> None:
         result = self._failed(ctx, value) if isinstance(value, BaseException) else ToolResult.of(value)
-        self._keep(self._finish(ctx, result))
+        self._keep(self._finish(ctx, result), ctx)
 
     async def _until_done(self, ctx: ToolContext, work: Work) -> None:
         complete = Completion(self, ctx)
@@ -95,8 +97,8 @@ class BackgroundWork:
         except BaseException as error:  # SystemExit in a task would end the program
             complete(self._failed(ctx, error))
 
-    def _keep(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _keep(self, work: Any, ctx: ToolContext) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=ctx.scope.session_id)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

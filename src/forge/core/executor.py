@@ -60,12 +60,13 @@ class ToolExecutor:
         steps: Iterable[Step],
         activity: ActivityStream | None = None,
         secrets: Secrets | None = None,
+        background: BackgroundWork | None = None,
     ) -> None:
         self.registry = registry
         self.steps = tuple(steps)
         self.secrets = secrets if secrets is not None else Secrets()
         self.activity = activity if activity is not None else ActivityStream(self.secrets)
-        self.background = BackgroundWork(self._completed, _failed)
+        self.background = background if background is not None else BackgroundWork(self._completed, _failed)
         self._entries: dict[str, _Entry] = {}
         self._version = registry.version
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -89,8 +89,10 @@ def how_to_set() -> str:
     width = max(map(len, SERVERS)) + len(":MODEL")
     keys = "\n".join(f"  {f'{name}:MODEL':{width}}  {server.key}" for name, server in SERVERS.items() if server.key)
     places = "\n".join(f"  {f'{name}:MODEL':{width}}  {SERVERS[name].base_url}" for name in LOCAL)
+    found = [name for name, server in SERVERS.items() if server.key and os.environ.get(server.key)]
+    here = "".join(f"{SERVERS[name].key} is set: name a model of it, --model {name}:MODEL.\n" for name in found)
     return (
-        "No model is chosen. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start a local server, or name a model\n"
+        f"{here}No model is chosen. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start a local server, or name a model\n"
         "with --model or in the file given with --config (agent: {model: …}):\n"
         f"  {'anthropic:MODEL':{width}}  ANTHROPIC_API_KEY\n{keys}\n{places}\n"
         f"  {'local:PATH':{width}}  a GGUF file, in this process: pip install 'forge-tools[local]'\n"
