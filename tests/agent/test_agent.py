@@ -283,3 +283,28 @@ async def test_background_work_that_outlives_its_run_is_heard_of_in_the_next():
     await agent._background.settled(5)
     second = await agent.run([*first.messages, Message("user", "again")])
     assert any("the index is ready" in message.text for message in second.messages)
+
+
+async def test_background_work_of_a_sub_agent_is_heard_of_by_its_parent():
+    @tool
+    async def later(ctx: ToolContext) -> ToolResult:
+        """Later."""
+
+        async def work() -> str:
+            await asyncio.sleep(0.01)
+            return "the index is ready"
+
+        return ctx.background(work(), "started")
+
+    inner = Scripted(ToolCall("later"), "sub done")
+    outer = Scripted(ToolCall("task", {"description": "a", "prompt": "b"}), "waiting", "heard it")
+    agent = Agent(
+        outer,
+        tools=[later],
+        policy=rules("allow execute"),
+        agents={"general": AgentType(provider=inner)},
+        wait_for_background=True,
+    )
+    result = await agent.run("go")
+    assert result.text == "heard it"
+    assert any("the index is ready" in message.text for message in result.messages)

@@ -11,6 +11,7 @@ from uuid import uuid4
 from forge.agent.limits import Limits
 from forge.agent.loop import run_loop
 from forge.agent.result import RunResult
+from forge.core.background import BackgroundWork
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step, ToolExecutor
@@ -70,7 +71,10 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         history.append(Message("user", prompt))
         ctx.progress(f"Sub-agent: {description}", task_id=task_id)
         scope = replace(ctx.scope, agent=f"{ctx.scope.agent}/{agent_type or 'general'}", message_id="")
-        executor = ToolExecutor(self._tools_of(chosen), self._steps, ctx.activity, ctx.activity.secrets)
+        background = ctx.owner if isinstance(ctx.owner, BackgroundWork) else None  # the parent hears how it ends
+        executor = ToolExecutor(
+            self._tools_of(chosen), self._steps, ctx.activity, ctx.activity.secrets, background=background
+        )
         result = await run_loop(provider, executor, history, scope, chosen.limits, announce=False)
         self._keep(task_id, history)
         return _reported(result, task_id, description)

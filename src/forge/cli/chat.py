@@ -60,9 +60,8 @@ class Chat:
             "/resume": Command(self._resume, "go on where a run was stopped; /resume NAME with another session"),
             "/session": Command(self._session, "say which session this is, and list the others"),
             "/tools": Command(self._tools, "list the tools the agent has"),
+            "/undo": Command(self._undo, "take back the last change of a file"),
         }
-        if "undo" in made.agent.made.registry:
-            self.commands["/undo"] = Command(self._undo, "take back the last change of a file")
 
     def until_the_end(self) -> int:
         self._greet()
@@ -159,6 +158,9 @@ class Chat:
 
     def _undo(self, rest: str) -> None:
         executor = self.sitting.agent.made.executor
+        if "undo" not in executor.registry:
+            _say("There is nothing to undo: none of the agent's tools changes files.")
+            return
         call = ToolCall("undo", rest or "{}")
         result = self.sitting.do(executor.execute(call, self.sitting.agent.scope))
         _say(harmless(result.for_user or result.for_llm))

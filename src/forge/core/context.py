@@ -174,6 +174,11 @@ class ToolContext:
         """A callback for work that ends somewhere else: the first value it gets is the result of that work."""
         return self._owner().completion(self)
 
+    @property
+    def owner(self) -> Background | None:
+        """Where background work of this call is kept: a sub-agent's goes there too."""
+        return self._background
+
     def _owner(self) -> Background:
         if self._background is None:
             raise RuntimeError("background work needs an executor; this context has none")
