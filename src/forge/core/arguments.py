@@ -40,6 +40,12 @@ class Problem(NamedTuple):
     message: str = ""
 
 
+class Flat(list[Problem]):
+    """Problems of which each is about another parameter as a whole: there are no branches of a union to sort out."""
+
+    __slots__ = ()
+
+
 class Mended(dict[str, Any]):
     """Validated arguments that were not quite what was sent."""
 
@@ -160,6 +166,8 @@ def _unreadable(text: str, words: str) -> ToolError:
 
 def _merged(problems: list[Problem]) -> list[Problem]:
     """Type problems of one place become one: a union reports every branch it tried."""
+    if type(problems) is Flat:
+        return problems
     paths = set()
     nested = False
     for problem in problems:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forge.core.arguments import Mended, Path, Problem, shown_path
+from forge.core.arguments import Flat, Mended, Path, Problem, shown_path
 from forge.core.plain import brief
 from forge.core.spec import JsonSchema
 
@@ -43,7 +43,7 @@ def hopeless(problems: list[Problem]) -> bool:
             missing = True
         elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default
             if contested is None:
-                contested = _contested(problems)
+                contested = set() if type(problems) is Flat else _contested(problems)
             if problem.path not in contested:
                 return True
     return missing and not unknown

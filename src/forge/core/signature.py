@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from forge.core.arguments import Mended, Path, Problem, as_text, explain, help_for, read
+from forge.core.arguments import Flat, Mended, Path, Problem, as_text, explain, help_for, read
 from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.example import example
@@ -179,7 +179,7 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
         elif not kind:
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
         problems.append(_problem((path, kind, expected, one["input"], message)))
-    return problems
+    return problems if whole is not None else Flat(problems)  # without nesting, pydantic names a parameter once
 
 
 def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
