@@ -1,11 +1,17 @@
-"""Runs `async def` tests, each on an event loop of its own."""
+"""Runs `async def` tests, each on an event loop of its own, and makes Ctrl-C work where it was switched off."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
+import threading
 
 import pytest
+
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell starts what runs in its background with SIGINT ignored, and every child would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
