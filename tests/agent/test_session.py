@@ -19,11 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import forge
-from forge.agent import _rows, _store
+from forge.agent import _rows
 from forge.agent.session import SessionStore, StoreError
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
+from forge.workspace import store as module
 
 PNG = Attachment("image/png", bytes(range(256)) * 10, "picture.png")
 EVERYTHING = [
@@ -518,7 +519,7 @@ session.append(Message("user", "parent at last"))
 def test_a_file_that_stays_locked_is_an_error_that_may_pass(store, path, monkeypatch):
     store.open("a")
     store.close()
-    monkeypatch.setattr(_store, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         session = store.open("a")  # readers do not wait
@@ -762,7 +763,7 @@ def test_another_part_may_share_the_file(store, path):
     def tables(connection):
         connection.execute("CREATE TABLE undo (id INTEGER)")
 
-    part = _store.Store(path, "undo", [tables])
+    part = module.Store(path, "undo", [tables])
     with part.writing() as connection:
         connection.execute("INSERT INTO undo VALUES (1)")
     part.close()

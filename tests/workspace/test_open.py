@@ -8,9 +8,11 @@ import threading
 
 import pytest
 
+from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.workspace import open as module
-from forge.workspace.open import open_inside, read_inside
+from forge.workspace.open import open_file, read_file
+from forge.workspace.paths import PathValidator
 
 
 @pytest.fixture(params=["as the kernel can", "by walking"], autouse=True)
@@ -243,6 +245,14 @@ def test_a_directory_swapped_for_a_link_never_leads_out(root):
         swapping.join()
     assert b"public" in seen
     assert b"secret" not in seen
+
+
+def read_inside(root, path, limit):
+    return read_file(Scope(workspace=root), path, limit)
+
+
+def open_inside(root, path):
+    return open_file(PathValidator(root).resolve(path))
 
 
 def attempt(root, path):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
@@ -14,6 +14,13 @@ from forge.core.events import Event, ToolOutput, ToolProgress
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName, ToolSpec
+
+
+class Root(NamedTuple):
+    """A directory beside the workspace that tools may reach too."""
+
+    path: Path
+    writable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +34,8 @@ class Scope:
     chat_id: str = ""
     workspace: Path = field(default_factory=Path.cwd)
     user: str = ""
+    roots: tuple[Root, ...] = ()  # beside the workspace
+    writes: bool = True  # False: no file may be changed
 
     def in_turn(self, message_id: str) -> Scope:
         """The same for the calls of another turn."""
@@ -38,6 +47,8 @@ class Scope:
             chat_id=self.chat_id,
             workspace=self.workspace,
             user=self.user,
+            roots=self.roots,
+            writes=self.writes,
         )
 
 

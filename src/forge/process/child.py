@@ -15,7 +15,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any, NoReturn
 
-from forge.core.context import Scope, ToolContext, Work
+from forge.core.context import Root, Scope, ToolContext, Work
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.core.plain import plain, text_of
@@ -104,7 +104,9 @@ async def _serve(channel: _Channel) -> NoReturn:
 
 async def _run(work: Mapping[str, Any], channel: _Channel) -> ToolResult:
     tool = unpacked(work["tool"])
-    scope = Scope(**{**work["scope"], "workspace": Path(work["scope"]["workspace"])})
+    said = work["scope"]
+    roots = tuple(Root(Path(path), writable) for path, writable in said["roots"])
+    scope = Scope(**{**said, "workspace": Path(said["workspace"]), "roots": roots})
     arguments = tool.parse(work["arguments"])
     ctx = _ChildContext(ToolCall(work["name"], work["arguments"], work["id"]), tool, arguments, scope)
     ctx.channel = channel

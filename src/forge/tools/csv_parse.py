@@ -14,7 +14,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._limits import Limits
-from forge.workspace.open import read_inside
+from forge.workspace.open import read_file
 
 MAX_BYTES = 16 * 1024 * 1024  # of a file
 MAX_FIELDS = 500_000  # returned at once: every one of them is an object in memory
@@ -63,7 +63,7 @@ class CsvParse(
         from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
 
         def parse() -> ToolResult:
-            text = decoded(read_inside(ctx.scope.workspace, path, self.max_bytes)) if path else data
+            text = decoded(read_file(ctx.scope, path, self.max_bytes)) if path else data
             return _answer(*parse_csv(text, delimiter, headers, max_rows, self.max_fields))
 
         result: ToolResult = await in_thread(parse)

@@ -1,4 +1,4 @@
-"""Opens files below a root for reading, so that no link, no race and no special file leads out of it or hangs."""
+"""Opens what lies at a place, so that no link put there meanwhile and no special file leads out of the root or hangs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-
-MAX_NAME = 255  # bytes of one name
-MAX_PATH = 4_095  # bytes of a path
-MAX_LINKS = 40  # followed on the way to one file
+from forge.workspace.paths import PathValidator, Place, quoted
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO without a writer must not hang
-_DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", 0)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WAY = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", 0)  # a directory that is only passed through
 _OPENAT2 = 437  # the same number on every architecture
-_NO_MAGIC_LINKS, _BENEATH = 0x02, 0x08
+_NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
 _SPECIAL = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
@@ -30,66 +28,99 @@ _SPECIAL = {
 }
 
 
-def open_inside(root: Path, path: str) -> int:
-    """A descriptor for reading the regular file at `path`, which must lie below `root`; the caller closes it.
-
-    A relative path starts at the root. Links are followed as long as they stay inside.
-    """
-    _check_spelling(path)
-    with _refusing(path), _opened(os.fspath(root), _DIRECTORY) as top:
-        descriptor = _open_below(top, root, _relative(root, path))
+def open_file(place: Place) -> int:
+    """A descriptor for reading the regular file there; the caller closes it."""
+    with explained(place.shown):
+        descriptor = open_at(place, _READ)
     try:
-        with _refusing(path):
-            _check_regular(descriptor, path)
+        with explained(place.shown):
+            _check_regular(descriptor, place.shown)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def read_inside(root: Path, path: str, limit: int) -> bytes:
-    """The whole content of a file below `root` that has at most `limit` bytes."""
-    with open(open_inside(root, path), "rb") as file, _refusing(path):
+def open_directory(place: Place) -> int:
+    """A descriptor of the directory there, for `os.scandir` and as `dir_fd`; the caller closes it."""
+    with explained(place.shown):
+        return open_at(place, _DIRECTORY)
+
+
+def status_of(place: Place) -> os.stat_result | None:
+    """What is there, a link as itself; None if nothing is."""
+    with explained(place.shown):
+        try:
+            if place.relative == ".":
+                return os.stat(place.root)
+            parent = open_at(place.parent, _WAY)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return os.stat(place.name, dir_fd=parent, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        finally:
+            os.close(parent)
+
+
+def read_file(scope: Scope, path: str, limit: int) -> bytes:
+    """The whole content of a file of the workspace that has at most `limit` bytes."""
+    place = PathValidator.of(scope).resolve(path)
+    with open(open_file(place), "rb") as file, explained(place.shown):
         content = file.read(limit + 1)
         if len(content) <= limit:
             return content
         size = os.fstat(file.fileno()).st_size
     raise ToolError(
-        f"{_shown(path)} has {max(size, limit + 1):,} bytes, the limit is {limit:,}",
+        f"{quoted(place.shown)} has {max(size, limit + 1):,} bytes, the limit is {limit:,}",
         ErrorKind.USER,
         "Make a smaller file of the part that matters.",
     )
 
 
-def outside(path: str) -> ToolError:
-    """The refusal of a path that leaves the root: the same words whether or not something is there."""
-    return ToolError(
-        f"{_shown(path)} leads outside the workspace", ErrorKind.SECURITY, "Use a path inside the workspace."
-    )
+def open_at(place: Place, flags: int, mode: int = 0) -> int:
+    """Open below the root without following any link. Raises `OSError`."""
+    try:
+        top = os.open(place.root, _WAY)
+    except OSError as error:
+        problem = f"the workspace cannot be opened: {error.strerror}"
+        raise ToolError(problem, ErrorKind.CONFIG, "Name an existing directory as the workspace.") from None
+    try:
+        return _open_below(top, place.relative, flags, mode)
+    finally:
+        os.close(top)
 
 
-class _Outside(Exception):
-    pass
+@contextmanager
+def explained(shown: str, doing: str = "read") -> Iterator[None]:
+    """Everything the system may say about a path, in words a model can act on."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or 0
+        problem, kind, suggestion = _MEANING.get(number, (f"cannot be {doing}: {error.strerror}", ErrorKind.SYSTEM, ""))
+        past = {"read": "read", "write": "written"}.get(doing, doing)
+        raise ToolError(f"{quoted(shown)} {problem.format(doing=past)}", kind, suggestion) from None
 
 
-def _open_below(top: int, root: Path, relative: str) -> int:
+def _open_below(top: int, relative: str, flags: int, mode: int) -> int:
     if _kernel_can():
         for _ in range(8):  # EAGAIN: something was renamed meanwhile
-            descriptor, problem = _openat2(top, relative)
+            descriptor, problem = _openat2(top, relative, flags, mode)
             if problem == 0:
                 return descriptor
             if problem != errno.EAGAIN:
                 break
-        if problem not in (errno.EXDEV, errno.EAGAIN, errno.ENOSYS, errno.EPERM):
-            raise OSError(problem, os.strerror(problem))
-    return _walk(top, root, relative)  # also decides about absolute links, which the kernel refuses even inside
+        raise OSError(problem, os.strerror(problem))
+    return _walk(top, relative, flags, mode)
 
 
-def _openat2(top: int, relative: str) -> tuple[int, int]:
+def _openat2(top: int, relative: str, flags: int, mode: int) -> tuple[int, int]:
     """A descriptor, or -1 and the error's number."""
     import ctypes  # slow to import, needed once a file is opened
 
-    how = (ctypes.c_uint64 * 3)(_READ, 0, _BENEATH | _NO_MAGIC_LINKS)
+    how = (ctypes.c_uint64 * 3)(flags, mode, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
     descriptor = _syscall()(
         ctypes.c_long(_OPENAT2),
         ctypes.c_int(top),
@@ -113,152 +144,61 @@ def _syscall() -> Any:
 def _kernel_can() -> bool:
     if sys.platform != "linux":
         return False
+    top = os.open("/", _WAY)
     try:
-        with _opened("/", _DIRECTORY) as top:
-            descriptor, problem = _openat2(top, ".")
+        descriptor, problem = _openat2(top, ".", _DIRECTORY, 0)
     except ImportError:  # a Python built without ctypes
         return False
+    finally:
+        os.close(top)
     if problem == 0:
         os.close(descriptor)
     return problem not in (errno.ENOSYS, errno.EPERM)  # EPERM: a seccomp filter that does not know the call
 
 
-def _walk(top: int, root: Path, relative: str) -> int:
-    """Open component by component without ever following a link; links are read and walked instead."""
-    above: list[int] = []  # the open directories between the root and here
-    left = _components(relative)
-    links = 0
+def _walk(top: int, relative: str, flags: int, mode: int) -> int:
+    """Component by component, never following a link: where the kernel has no openat2."""
+    *above, last = relative.split("/")
+    here = os.dup(top)
     try:
-        while left:
-            name = left.pop()
-            here = above[-1] if above else top
-            if name == "..":
-                if above:
-                    os.close(above.pop())
-                else:
-                    left = _components(_back_inside(root, left))
-                continue
-            target = _link(name, here)
-            if target is not None:
-                links += 1
-                if links > MAX_LINKS:
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                if os.path.isabs(target):
-                    target = _relative(root, target)
-                    while above:
-                        os.close(above.pop())
-                left += _components(target)
-            elif left:
-                above.append(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=here))
-            else:
-                return os.open(name, _READ | os.O_NOFOLLOW, dir_fd=here)
-        return os.open(".", _READ, dir_fd=above[-1] if above else top)
+        for name in above:
+            below = os.open(name, _WAY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = below
+        return os.open(last, flags | os.O_NOFOLLOW, mode, dir_fd=here)
     finally:
-        for descriptor in above:
-            os.close(descriptor)
+        os.close(here)
 
 
-def _back_inside(root: Path, left: list[str]) -> str:
-    """What `..` at the root followed by these components is, seen from the root again: `../ws/a` is `a` in `ws`."""
-    start = os.path.realpath(root)
-    return _relative(Path(start), os.path.normpath("/".join([start, "..", *reversed(left)])))
-
-
-def _components(path: str) -> list[str]:
-    """Last first, so that the next one is popped off the end."""
-    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
-
-
-def _link(name: str, directory: int) -> str | None:
-    try:
-        return os.readlink(name, dir_fd=directory)
-    except OSError as error:
-        if error.errno == errno.EINVAL:  # not a link
-            return None
-        raise
-
-
-def _relative(root: Path, path: str) -> str:
-    """The path seen from the root; what it then leads to is checked while it is opened."""
-    if not os.path.isabs(path):
-        return path
-    for start, whole in ((os.path.abspath(root), path), (os.path.realpath(root), os.path.realpath(path))):
-        parts, names = Path(start).parts, Path(whole).parts
-        if names[: len(parts)] == parts:
-            return "/".join(names[len(parts) :]) or "."
-    raise _Outside
-
-
-def _check_spelling(path: str) -> None:
-    if not path.strip():
-        raise ToolError("the path is blank", ErrorKind.VALIDATION, "Name a file inside the workspace.")
-    if "\0" in path:
-        raise ToolError("the path contains a NUL byte", ErrorKind.SECURITY, "Leave it out.")
-    if path.startswith("~"):
-        raise ToolError(
-            f"{_shown(path)}: ~ does not stand for a home directory here",
-            ErrorKind.SECURITY,
-            "Use a path inside the workspace; a name that begins with ~ is written ./~name.",
-        )
-    try:
-        longest = max(len(os.fsencode(name)) for name in path.split("/"))
-    except UnicodeEncodeError:
-        raise ToolError("the path is not valid Unicode", ErrorKind.VALIDATION, "Write it again.") from None
-    if longest > MAX_NAME:
-        raise ToolError(
-            f"a name in the path has {longest:,} bytes, the limit is {MAX_NAME}", ErrorKind.VALIDATION, "Shorten it."
-        )
-    if len(os.fsencode(path)) > MAX_PATH:
-        raise ToolError("the path is too long", ErrorKind.VALIDATION, "Shorten it.")
-
-
-def _check_regular(descriptor: int, path: str) -> None:
+def _check_regular(descriptor: int, shown: str) -> None:
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISDIR(mode):
-        raise ToolError(f"{_shown(path)} is a directory", ErrorKind.USER, "Name a file in it.")
+        raise ToolError(f"{quoted(shown)} is a directory", ErrorKind.USER, "Name a file in it.")
     if not stat.S_ISREG(mode):
         kind = _SPECIAL.get(stat.S_IFMT(mode), "no regular file")
-        raise ToolError(f"{_shown(path)} is {kind} and cannot be read", ErrorKind.SECURITY, "Name a regular file.")
+        raise ToolError(f"{quoted(shown)} is {kind} and cannot be read", ErrorKind.SECURITY, "Name a regular file.")
     os.set_blocking(descriptor, True)
-
-
-@contextmanager
-def _opened(path: str, flags: int) -> Iterator[int]:
-    try:
-        descriptor = os.open(path, flags)
-    except OSError as error:
-        raise ToolError(f"the workspace cannot be opened: {error.strerror}", ErrorKind.CONFIG) from None
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _refusing(path: str) -> Iterator[None]:
-    """Everything the system may say about a path, in words a model can act on."""
-    try:
-        yield
-    except _Outside:
-        raise outside(path) from None
-    except OSError as error:
-        problem, kind, suggestion = _MEANING.get(
-            error.errno or 0, (f"cannot be read: {error.strerror}", ErrorKind.SYSTEM, "")
-        )
-        raise ToolError(f"{_shown(path)} {problem}", kind, suggestion) from None
 
 
 _MEANING = {
     errno.ENOENT: ("does not exist", ErrorKind.NOT_FOUND, "Check the spelling."),
-    errno.ENOTDIR: ("passes through something that is not a directory", ErrorKind.NOT_FOUND, "Check the spelling."),
-    errno.EACCES: ("may not be read by this user", ErrorKind.PERMISSION, ""),
-    errno.EPERM: ("may not be read by this user", ErrorKind.PERMISSION, ""),
-    errno.ELOOP: ("is a link that goes in a circle", ErrorKind.USER, "Name the file itself."),
-    errno.EOPNOTSUPP: ("is a socket or a device and cannot be read", ErrorKind.SECURITY, "Name a regular file."),
-    errno.ENXIO: ("is a socket or a device and cannot be read", ErrorKind.SECURITY, "Name a regular file."),
+    errno.ENOTDIR: ("is not a directory, or passes through something that is none", ErrorKind.NOT_FOUND, ""),
+    errno.EISDIR: ("is a directory", ErrorKind.USER, "Name a file in it."),
+    errno.EACCES: ("may not be {doing} by this user", ErrorKind.PERMISSION, "Choose another, or ask the person."),
+    errno.EPERM: ("may not be {doing} by this user", ErrorKind.PERMISSION, "Choose another, or ask the person."),
+    errno.EROFS: ("is on a file system that is read-only", ErrorKind.PERMISSION, "Write somewhere else."),
+    errno.ELOOP: (
+        "is a link that goes in a circle, or was replaced while it was opened",
+        ErrorKind.SECURITY,
+        "Name the file itself.",
+    ),
+    errno.EXDEV: ("was replaced while it was opened", ErrorKind.SECURITY, "Try again."),
+    errno.EAGAIN: ("was replaced while it was opened", ErrorKind.SECURITY, "Try again."),
+    errno.EOPNOTSUPP: ("is a socket or a device and cannot be {doing}", ErrorKind.SECURITY, "Name a regular file."),
+    errno.ENXIO: ("is a socket or a device and cannot be {doing}", ErrorKind.SECURITY, "Name a regular file."),
     errno.ENAMETOOLONG: ("is too long", ErrorKind.VALIDATION, "Shorten it."),
+    errno.ENOSPC: ("cannot be {doing}: the disk is full", ErrorKind.SYSTEM, "Free some space, then try again."),
+    errno.EDQUOT: ("cannot be {doing}: the disk quota is used up", ErrorKind.SYSTEM, "Free some space first."),
+    errno.EFBIG: ("cannot be {doing}: it would be larger than files may be here", ErrorKind.SYSTEM, "Write less."),
+    errno.EMFILE: ("cannot be {doing}: too many files are open", ErrorKind.SYSTEM, "Try again in a moment."),
 }
-
-
-def _shown(path: str) -> str:
-    return f'"{path}"' if len(path) <= 200 else f'"{path[:200]}…"'

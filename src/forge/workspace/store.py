@@ -38,16 +38,21 @@ class StoreError(ToolError):
 
 
 class Store:
-    """A part of the file: its tables, its version. Usable from any thread, and on both sides of a fork."""
+    """A part of the file: its tables, its version. Usable from any thread, and on both sides of a fork.
 
-    def __init__(self, path: Path, part: str, migrations: Sequence[Migration]) -> None:
-        self.path = path
+    Without a path it is kept in memory, for as long as the process lives.
+    """
+
+    def __init__(self, path: Path | None, part: str, migrations: Sequence[Migration]) -> None:
+        self.path = Path(":memory:") if path is None else path
+        self._in_memory = path is None
         self._part = part
         self._migrations = migrations
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # which one is open, wherever it may have been moved since
-        _stores.add(self)
+        if path is not None:
+            _stores.add(self)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -87,6 +92,8 @@ class Store:
                 raise
 
     def _opened(self) -> sqlite3.Connection:
+        if self._in_memory and self._connection is not None:
+            return self._connection
         if self._connection is not None and _identity(self.path) != self._file:  # deleted, or set aside by others
             self.close()
         if self._connection is None:
@@ -94,12 +101,14 @@ class Store:
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
-        _make_private(self.path)
+        if not self._in_memory:
+            _make_private(self.path)
         connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
             connection.execute("PRAGMA secure_delete = ON")
-            logged = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal" or _start_log(connection)
+            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+            logged = mode in ("wal", "memory") or _start_log(connection)
             connection.execute(f"PRAGMA synchronous = {'NORMAL' if logged else 'FULL'}")
             self._migrate(connection)
         except BaseException:
