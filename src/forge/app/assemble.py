@@ -10,7 +10,7 @@ from forge.app.choose import choose_tools
 from forge.app.config import load_configuration
 from forge.app.policy import project_policy
 from forge.app.secrets import project_secrets
-from forge.app.workspace import workspace_root
+from forge.app.workspace import project_scope
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step, ToolExecutor
@@ -18,6 +18,7 @@ from forge.core.registry import ToolRegistry
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
+from forge.workspace.tracking import SessionState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +47,9 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     configuration = load_configuration(wishes.config)
     registry = choose_tools(configuration, dev=wishes.dev)
     secrets = project_secrets(configuration)
-    scope = Scope(session_id=wishes.session, workspace=workspace_root(wishes.workspace, configuration.root))
+    scope = project_scope(wishes.workspace, configuration, wishes.session)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
-    steps = _with_wishes(standard_steps(gate, secrets, dry=wishes.dry_run), wishes)
+    steps = _with_wishes(standard_steps(gate, secrets, files=SessionState(scope.workspace), dry=wishes.dry_run), wishes)
     return Assembly(registry, ToolExecutor(registry, steps, secrets=secrets), scope)
 
 

@@ -40,6 +40,15 @@ class AgentEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RootEntry:
+    """A directory beside the workspace that tools may read, or read and write."""
+
+    place: str
+    path: Path
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """What a project says. Without a file: nothing, which means every built-in tool and the default policy."""
 
@@ -48,6 +57,8 @@ class Configuration:
     rules: tuple[Any, ...] = ()  # as they were written; `forge.permissions` reads them
     secrets: tuple[str, ...] = ()  # names of environment variables
     root: Path | None = None
+    roots: tuple[RootEntry, ...] = ()
+    writes: bool = True
     agent: AgentEntry = field(default_factory=AgentEntry)
     agents: Mapping[str, AgentEntry] = field(default_factory=dict)
 
@@ -71,7 +82,10 @@ class _Reader:
     def configuration(self, document: Any) -> Configuration:
         top = self.mapping(document if document is not None else {}, "", KEYS, LATER)
         tools = self.sequence(top["tools"], "tools") if "tools" in top else None
-        workspace = self.mapping(top.get("workspace", {}), "workspace", ("root",), ("roots", "writes"))
+        workspace = self.mapping(top.get("workspace", {}), "workspace", ("root", "roots", "writes"))
+        writes = workspace.get("writes", True)
+        if not isinstance(writes, bool):
+            raise self.error("workspace.writes", f"expected true or false, got {article(json_type(writes))}")
         permissions = self.mapping(top.get("permissions", {}), "permissions", ("rules",))
         root = self.text(workspace["root"], "workspace.root") if "root" in workspace else None
         return Configuration(
@@ -83,12 +97,27 @@ class _Reader:
                 for i, one in enumerate(self.sequence(top.get("secrets", []), "secrets"))
             ),
             root=None if root is None else Path(self.name).parent / root,
+            roots=tuple(
+                self.root(one, f"workspace.roots[{i}]")
+                for i, one in enumerate(self.sequence(workspace.get("roots", []), "workspace.roots"))
+            ),
+            writes=writes,
             agent=self.agent(top),
             agents={
                 name: self.sub_agent(one, f"agents.{name}")
                 for name, one in self.mapping(top.get("agents", {}), "agents").items()
             },
         )
+
+    def root(self, value: Any, place: str) -> RootEntry:
+        said = self.mapping({"path": value} if isinstance(value, str) else value, place, ("access", "path"))
+        if "path" not in said:
+            raise self.error(place, "path is missing")
+        access = said.get("access", "read")
+        if access not in ("read", "write"):
+            raise self.error(f"{place}.access", f"expected read or write, got {access!r:.60}")
+        path = Path(self.name).parent / self.text(said["path"], f"{place}.path")
+        return RootEntry(place=place, path=path, writable=access == "write")
 
     def agent(self, top: Mapping[str, Any]) -> AgentEntry:
         said = self.mapping(top.get("agent", {}), "agent", ("model", "prompt"), ("description", "id", "version"))

@@ -6,9 +6,29 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from forge.app.config import Configuration
+from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.workspace.paths import CAP
 
-CAP = "AGENT_WORKSPACE_ROOT"
+
+def project_scope(asked: str | None, configuration: Configuration, session: str = "local") -> Scope:
+    """Where a session works: the workspace, the directories beside it that the project declares, and whether it writes.
+
+    Raises `ToolError` where one of them cannot be used.
+    """
+    cap = _directory(os.environ[CAP], CAP) if os.environ.get(CAP) else None
+    roots = []
+    for entry in configuration.roots:
+        path = _directory(str(entry.path), f"{configuration.name}: {entry.place}.path")
+        _check_cap(path, cap)
+        roots.append(Root(path, entry.writable))
+    return Scope(
+        session_id=session,
+        workspace=workspace_root(asked, configuration.root),
+        roots=tuple(roots),
+        writes=configuration.writes,
+    )
 
 
 def workspace_root(
@@ -22,13 +42,17 @@ def workspace_root(
         root = _directory(str(configured), "workspace.root")
     else:
         root = cap or _here()
+    _check_cap(root, cap)
+    return root
+
+
+def _check_cap(root: Path, cap: Path | None) -> None:
     if cap is not None and not root.is_relative_to(cap):
         raise ToolError(
             f"workspace {str(root)!r} is outside {str(cap)!r}, which {CAP} allows at most",
             ErrorKind.CONFIG,
             f"Choose a directory inside it, or start Forge with another {CAP}.",
         )
-    return root
 
 
 def _directory(path: str, named_by: str) -> Path:

@@ -41,13 +41,12 @@ def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[st
     from forge.app.choose import choose_tools  # the rules and the schema, which completing a name does without
     from forge.app.config import load_configuration
     from forge.app.policy import project_policy
-    from forge.app.workspace import workspace_root
-    from forge.core.context import Scope
+    from forge.app.workspace import project_scope
     from forge.permissions.explain import explained
 
     configuration = load_configuration(options.config)
     tool = tool_named(name, choose_tools(configuration, dev=options.dev))
-    scope = Scope(session_id=options.session, workspace=workspace_root(options.workspace, configuration.root))
+    scope = project_scope(options.workspace, configuration, options.session)
     policy = project_policy(configuration, options.policy)
     parsed = tool.parse(arguments) if arguments is not None else {}
     return [
@@ -60,5 +59,5 @@ def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[st
             "rule": ruling.rule,
             "layer": ruling.layer,
         }
-        for permission, target, ruling, optional in explained(policy, tool.spec, parsed, scope)
+        for permission, target, ruling, optional in explained(policy, tool, parsed, scope)
     ]

@@ -85,6 +85,17 @@ class Tool:
         """The tool as another registry holds it: the same, unless it works on the registry itself."""
         return self
 
+    def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
+        """What a call touches, where it is not simply what the parameters named as `target` hold; None: it is."""
+        return None
+
+    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        """What a call would change, such as a diff, for the person who is asked about it. It must change nothing.
+
+        A `ToolError` raised here refuses the call before anybody is asked.
+        """
+        return ""
+
     def preview(self, result: ToolResult, max_lines: int = 3) -> list[str]:
         """A few lines of the result for a UI; override for something better than its first lines."""
         return result.preview(max_lines)
@@ -165,6 +176,12 @@ class DeferredTool(Tool):
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         await self.ready()
         return await self._now().invoke(arguments, ctx)
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
+        return self._now().targets(arguments)
+
+    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        return await self._now().foresee(arguments, ctx)
 
     def _now(self) -> Tool:
         if self._made is None:

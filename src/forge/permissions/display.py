@@ -12,6 +12,8 @@ from forge.permissions.request import PermissionRequest
 from forge.permissions.targets import PATHS, identity
 
 LONGEST = 4_000  # characters of one value
+LONGEST_PREVIEW = 24_000
+IN_PREVIEW = 200  # characters of a value from which on a preview stands for it
 MOST = 50  # arguments or targets of one question
 _SPACES = re.compile(r" {24,}")
 _BLANK_LINES = re.compile(r"\n(?: *\n){2,}")
@@ -55,6 +57,8 @@ def request_text(request: PermissionRequest) -> str:
     lines += [f"  ⟨{len(parts) - MOST:,} more targets⟩"] if len(parts) > MOST else []
     if request.ruling is not None:
         lines.append(f"Asked because: {_one_line(request.ruling.reason)}")
+    if request.preview:
+        lines += ["It would change:", *_indented(request.preview, LONGEST_PREVIEW)]
     lines += _arguments(request)
     lines += [] if request.editable else ["It runs already: its arguments can no longer be changed."]
     if remembered := [part.remember for part in parts[:MOST] if part.remember]:
@@ -85,7 +89,12 @@ def _arguments(request: PermissionRequest) -> list[str]:
         return ["It has no arguments."]
     lines = ["With these arguments:"]
     for name, value in list(request.arguments.items())[:MOST]:
-        shown = _indented(_written(value))
+        written = _written(value)
+        if request.preview and len(written) > IN_PREVIEW:
+            written = f"⟨{len(written):,} characters, whose effect is shown above⟩"
+            lines.append(f"  {_one_line(name)}: {written}")
+            continue
+        shown = _indented(written)
         lines += [f"  {_one_line(name)}: {shown[0].strip()}"] if len(shown) == 1 else [f"  {_one_line(name)}:", *shown]
     more = len(request.arguments) - MOST
     return [*lines, f"  ⟨{more:,} more arguments⟩"] if more > 0 else lines
@@ -114,9 +123,9 @@ def _written(value: Any) -> str:
         return repr(value)
 
 
-def _indented(text: str) -> list[str]:
+def _indented(text: str, limit: int = LONGEST) -> list[str]:
     """Behind a bar, so that no value can pass for a line of the question."""
-    return [f"  │ {line}" for line in visible(text).split("\n")]
+    return [f"  │ {line}" for line in visible(text, limit).split("\n")]
 
 
 def _one_line(text: str) -> str:

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
-from forge.core.spec import Permission, ToolSpec
+from forge.core.spec import Permission
+from forge.core.tool import Tool
 from forge.permissions.policy import Decision, PermissionRequest, Rules, Ruling
+from forge.permissions.protected import protect
 from forge.permissions.targets import wanted
 
 
@@ -21,17 +23,19 @@ class Explained(NamedTuple):
     optional: bool = False  # asked for only while the tool runs, if at all, with a target not known before
 
 
-def explained(policy: Rules, spec: ToolSpec, arguments: Mapping[str, Any], scope: Scope) -> list[Explained]:
+def explained(policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope) -> list[Explained]:
     """What the policy says to everything that a call with valid arguments wants: the gate judges the same."""
+
+    spec = tool.spec
 
     def judge(permission: Permission | None, target: str) -> Ruling:
         request = PermissionRequest(spec, ToolCall(spec.name, arguments), arguments, permission, target, scope)
-        ruling = policy.explain(request)
+        ruling = protect(policy.explain(request), permission, target, scope)
         if ruling.decision is Decision.ALLOW and spec.confirm:
             return Ruling(Decision.ASK, "the tool wants every call confirmed")
         return ruling
 
-    at_once = wanted(spec, arguments)
+    at_once = wanted(spec, arguments, tool)
     later = sorted(spec.optional_permissions - {permission for permission, _ in at_once})
     found = [Explained(permission, target, judge(permission, target)) for permission, target in at_once]
     return found + [Explained(permission, "", judge(permission, ""), optional=True) for permission in later]

@@ -17,6 +17,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions import refusals
 from forge.permissions.answers import Answer, Approver, answer_of, approve_all, nobody
+from forge.permissions.foresight import foreseen
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
 from forge.permissions.remember import Memory, Remembered, fingerprint, memory
 from forge.permissions.request import strictest
@@ -175,7 +176,7 @@ class PolicyGate:
             return [wanted]
         if ctx.spec.name in CONVERSATION and not isinstance(self._policy, Rules):
             return []
-        found = wanted_by(ctx.spec, ctx.arguments)
+        found = wanted_by(ctx.spec, ctx.arguments, ctx.tool)
         targets = len({target for _, target in found})
         if targets > MOST_TARGETS:
             raise ToolError(
@@ -205,6 +206,7 @@ class PolicyGate:
         if not seal:
             raise ToolError("the arguments cannot be shown to a person", ErrorKind.PERMISSION, "Nest them less deeply.")
         others = tuple((wish.permission, wish.target) for wish in more)
+        preview = await foreseen(ctx) if editable else ""
         request = PermissionRequest(
             ctx.spec,
             ctx.call,
@@ -214,6 +216,7 @@ class PolicyGate:
             ctx.scope,
             first.ruling,
             others,
+            preview=preview,
             editable=editable,
         )
         answer = await self._ask(ctx, request)

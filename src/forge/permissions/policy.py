@@ -71,6 +71,13 @@ class Rules:
                 return True
         return False
 
+    def may_deny(self, spec: ToolSpec, permission: Permission) -> bool:
+        """Whether there is any target on which it denies this tool the permission."""
+        mine = self._concerning(spec, permission)
+        if any(rule.decision is Decision.DENY for rule in mine.every()):
+            return True
+        return self.otherwise is Decision.DENY or any(layer.may_deny(spec, permission) for _, layer in self.layers)
+
     def every(self) -> list[Rule]:
         """All rules, those of layers included."""
         return [*self.rules, *(rule for _, layer in self.layers for rule in layer.every())]

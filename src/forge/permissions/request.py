@@ -55,6 +55,7 @@ class PermissionRequest:
     others: tuple[tuple[Permission | None, str], ...] = ()  # further permissions and targets of the same question
     result: ToolResult | None = None  # set when the question is whether the model may see this result
     question: str = ""  # set when it is about something else, such as whether to go on
+    preview: str = ""  # what it would change, such as a diff
     editable: bool = True  # False: the arguments are in use already, so no answer can change them
 
     @property

@@ -13,6 +13,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
 from forge.permissions.failures import failure
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling
+from forge.permissions.protected import protect
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,8 @@ def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, t
     request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope)
     try:
         said = policy.explain(request) if isinstance(policy, Rules) else policy(request)
-        return said if isinstance(said, Ruling) else Ruling(Decision(said), "the policy")
+        ruling = said if isinstance(said, Ruling) else Ruling(Decision(said), "the policy")
+        return protect(ruling, permission, target, ctx.scope)
     except Exception as error:
         log.error("the policy failed on %s: %s", ctx.spec.name, ctx.activity.secrets.mask_all(failure(error)))
         return Ruling(Decision.DENY, f"the policy, which failed with {type(error).__name__}")

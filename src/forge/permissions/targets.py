@@ -21,13 +21,13 @@ class Opaque(str):
     __slots__ = ()
 
 
-def wanted(spec: ToolSpec, arguments: Mapping[str, Any]) -> list[tuple[Permission | None, str]]:
+def wanted(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None) -> list[tuple[Permission | None, str]]:
     """What a call asks for before it runs: every declared permission on every target; None if none is declared.
 
     The targets of a tool that declares none belong to its optional permissions: a call that names a target asks for
     them at once.
     """
-    targets = targets_of(spec, arguments)
+    targets = targets_of(spec, arguments, tool)
     named = [target for target in targets if target]
     if named and spec.optional_permissions and not spec.permissions:
         return [(permission, target) for permission in sorted(spec.optional_permissions) for target in named]
@@ -35,11 +35,16 @@ def wanted(spec: ToolSpec, arguments: Mapping[str, Any]) -> list[tuple[Permissio
     return [(permission, target) for permission in permissions for target in targets]
 
 
-def targets_of(spec: ToolSpec, arguments: Mapping[str, Any]) -> list[str]:
-    """The texts in the tool's target parameters, each element of a list on its own; one empty text if there is none.
+def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None) -> list[str]:
+    """What the tool says that a call touches, or else the texts in its target parameters, each element of a list on its
+    own; one empty text if there is none.
 
     Of a parameter that was left out, the default that the schema promises. Values that are no texts are `Opaque`.
     """
+    say = getattr(type(tool), "targets", None)  # of the class: an instance may have something else by that name
+    own = say(tool, arguments) if say is not None else None
+    if own is not None:
+        return list(dict.fromkeys(own)) or [""]
     texts = (text for name in spec.targets for text in _texts(_value(spec, arguments, name)))
     return list({(type(text), text): text for text in texts}.values()) or [""]
 

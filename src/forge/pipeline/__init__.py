@@ -24,21 +24,30 @@ from forge.pipeline.retry import retry
 from forge.pipeline.skip_repeats import skip_repeats
 from forge.pipeline.trace import trace
 from forge.pipeline.track_files import track_files
+from forge.workspace.tracking import SessionState
 
 
 def standard_steps(
-    gate: PolicyGate, secrets: Secrets | None = None, *, dry: bool = False, without: Collection[str] = ()
+    gate: PolicyGate,
+    secrets: Secrets | None = None,
+    *,
+    files: SessionState | None = None,
+    dry: bool = False,
+    without: Collection[str] = (),
 ) -> list[Step]:
-    """What every call goes through unless told otherwise. `without={"skip_repeats"}` leaves steps out by name."""
+    """What every call goes through unless told otherwise. `without={"skip_repeats"}` leaves steps out by name.
+
+    `files`: where it is kept what sessions read and changed; by default in memory.
+    """
     steps: list[Step] = [
         trace(),  # a span, where OpenTelemetry is set up
         limit_output(),  # nothing floods the context
         redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
         break_loops(gate.confirm),  # nudge, ask, stop
         skip_repeats(),  # the same read twice in a turn is answered once
+        track_files(files),  # read before write; outside the gate, since what it shows depends on it
         *([dry_run(gate)] if dry else []),  # outside the gate: nobody is asked about what will not happen
         authorize(gate),  # policy, then the person
-        track_files(),  # read before write
         limit_rate(),
         retry(),  # only failures that say they will pass
         limit_time(),  # inside authorize: waiting for a person is not the tool's time

@@ -1,46 +1,57 @@
-"""Step: remembers which files were read and written, and keeps built-in tools from overwriting what nobody read."""
+"""Step: says to the file tools whose call is at work, so that nothing unread is overwritten and all can be undone."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from forge.core.context import ToolContext
+from forge.core.errors import ToolError
 from forge.core.executor import Next, Step
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
+from forge.permissions.targets import targets_of
 from forge.pipeline._step import having
-from forge.workspace.seen import FileLedger
+from forge.workspace.open import status_of
+from forge.workspace.paths import PathValidator, Place
+from forge.workspace.tracking import SessionState, Tracking, tracking
 
 _FILES = {Permission.READ, Permission.WRITE}
 
 
-def track_files(ledger: FileLedger | None = None) -> Step:
-    """For tools that name paths as their target. Tools of others are only watched: they may know better."""
-    ledger = FileLedger() if ledger is None else ledger
+def track_files(state: SessionState | None = None) -> Step:
+    """The built-in tools note and check what they touch themselves. Of the tools of others, who may know better, the
+    files they name are noted once they succeeded.
+    """
+    state = SessionState() if state is None else state
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        writes = Permission.WRITE in ctx.spec.permissions
-        paths = [(shown, ctx.scope.workspace / shown) for shown in _paths(ctx)]
-        if writes and ctx.spec.category is Category.BUILTIN:
-            for shown, path in paths:
-                ledger.check(ctx.scope.session_id, path, shown)
-        result = await proceed(ctx)
-        if result.failure is None:
-            for _, path in paths:
-                ledger.note(ctx.scope.session_id, path, written=writes)
+        scope = ctx.scope
+        now = Tracking(state, scope.session_id, scope.message_id, ctx.call.id, ctx.spec.name, checked=True)
+        with tracking(now):
+            result = await proceed(ctx)
+        if result.failure is None and ctx.spec.category is not Category.BUILTIN:
+            for place, status in _touched(ctx):
+                written = Permission.WRITE in ctx.spec.permissions
+                state.seen.note(scope.session_id, str(place.path), status, written=written)
         return result
 
-    return having(step, applies=_touches_files, clear_state=ledger.forget)
+    return having(step, applies=_touches_files, clear_state=state.forget)
 
 
 def _touches_files(spec: ToolSpec) -> bool:
+    if spec.category is Category.BUILTIN:
+        return bool(spec.permissions & _FILES)
     return bool(spec.target) and bool(spec.permissions) and spec.permissions <= _FILES
 
 
-def _paths(ctx: ToolContext) -> Iterator[str]:
-    for name in ctx.spec.targets:
-        value = ctx.arguments.get(name)
-        for one in value if isinstance(value, list | tuple | set) else (value,):
-            if isinstance(one, str | Path) and str(one) and "\0" not in str(one):
-                yield str(one)
+def _touched(ctx: ToolContext) -> Iterator[tuple[Place, os.stat_result]]:
+    paths = PathValidator.of(ctx.scope)
+    for target in targets_of(ctx.spec, ctx.arguments, ctx.tool):
+        try:
+            place = paths.resolve(target)
+            status = status_of(place)
+        except ToolError:  # no path, or one that is none of ours
+            continue
+        if status is not None:
+            yield place, status

@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
 
 __all__ = ["CONVERSATION", "GROUPS", "built_ins", "register_all"]
@@ -22,8 +23,11 @@ GROUPS = {
 
 
 def register_all(registry: ToolRegistry) -> None:
-    """Add every built-in tool but those of the `code-agent` group, which a skill or a configuration asks for."""
-    registry.add(*(tool for tool in built_ins(registry) if "code-agent" not in tool.spec.groups))
+    """Add every built-in tool but those of the `code-agent` group, which a skill or a configuration asks for.
+
+    Of that group the tools labelled `default` are added all the same.
+    """
+    registry.add(*(tool for tool in built_ins(registry) if _is_default(tool.spec)))
 
 
 def built_ins(registry: ToolRegistry) -> Iterator[Tool]:
@@ -36,6 +40,10 @@ def built_ins(registry: ToolRegistry) -> Iterator[Tool]:
             if tool.spec.name not in names:
                 names.add(tool.spec.name)
                 yield tool
+
+
+def _is_default(spec: ToolSpec) -> bool:
+    return "code-agent" not in spec.groups or "default" in spec.groups
 
 
 def _tools_of(module: ModuleType, registry: ToolRegistry) -> Iterator[Tool]:

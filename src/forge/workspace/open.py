@@ -1,4 +1,4 @@
-"""Opens what lies at a place, so that no link put there meanwhile and no special file leads out of the root or hangs."""
+"""Opens what lies at a place, so that no link put there meanwhile leads out of the root and no special file hangs."""
 
 from __future__ import annotations
 

@@ -109,6 +109,10 @@ class PathValidator:
             )
         return place
 
+    def spelled(self, path: str) -> str:
+        """The absolute path as it is written, with no link followed."""
+        return os.path.normpath(os.path.join(self.workspace, path))
+
     def place_of(self, real: str) -> Place | None:
         """The place of a real path; None outside."""
         return self._place(real)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+import sqlite3
+from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.workspace.paths import quoted
+from forge.workspace.store import Store
 
-MOST_FILES = 10_000  # remembered a session
-MOST_SESSIONS = 1_000
+HASHED = 16 * 1024 * 1024  # bytes: of a larger file time and size must do
+MOST_FILES = 100_000  # remembered in all: of more, those that were touched longest ago are forgotten
+_TIDY = 1_000  # notes between two looks at that
 
 
 class Seen(NamedTuple):
@@ -18,56 +22,89 @@ class Seen(NamedTuple):
 
     modified: int  # nanoseconds
     size: int
+    digest: str  # of its content; empty where nobody had all of it at hand
     written: bool
 
 
 class FileLedger:
-    """Keyed by session and real path. Of too many sessions the one that touched nothing for longest is forgotten."""
+    """Keyed by session and real path, in the project's store or in memory."""
 
-    def __init__(self) -> None:
-        self._seen: OrderedDict[str, OrderedDict[str, Seen]] = OrderedDict()
+    def __init__(self, path: Path | None = None) -> None:
+        self._store = Store(path, "seen", [_tables])
+        self._notes = 0
 
-    def note(self, session_id: str, path: Path, *, written: bool) -> None:
-        """Remember the file as it is now; forget it when it is gone."""
-        real = os.path.realpath(path)
-        files = self._seen[session_id] = self._seen.pop(session_id, OrderedDict())  # the latest is the last
-        if len(self._seen) > MOST_SESSIONS:
-            self._seen.popitem(last=False)
-        try:
-            status = os.stat(real)
-        except OSError:
-            files.pop(real, None)
-            return
-        files[real] = Seen(status.st_mtime_ns, status.st_size, written)
-        files.move_to_end(real)
-        if len(files) > MOST_FILES:
-            files.popitem(last=False)
+    def note(
+        self, session_id: str, real: str, status: os.stat_result, content: bytes | None = None, *, written: bool = False
+    ) -> None:
+        """Remember a file as it is now."""
+        digest = digest_of(content) if content is not None and len(content) <= HASHED else ""
+        row = (session_id, real, status.st_mtime_ns, status.st_size, digest, written)
+        with self._store.writing() as connection:
+            # REPLACE gives it a new rowid: the latest is the last
+            connection.execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._notes += 1
+            if self._notes % _TIDY == 0:
+                connection.execute("DELETE FROM seen WHERE rowid <= (SELECT max(rowid) FROM seen) - ?", (MOST_FILES,))
 
-    def check(self, session_id: str, path: Path, shown: str) -> None:
-        """Raise `ToolError` unless the file is new, or was seen and is still the same."""
-        real = os.path.realpath(path)
-        try:
-            status = os.stat(real)
-        except OSError:
-            return
-        files = self._seen.get(session_id)
-        seen = files.get(real) if files else None
+    def forget_file(self, session_id: str, real: str) -> None:
+        with self._store.writing() as connection:
+            connection.execute("DELETE FROM seen WHERE session = ? AND path = ?", (session_id, real))
+
+    def check(
+        self, session_id: str, real: str, status: os.stat_result, shown: str, content: bytes | None = None
+    ) -> None:
+        """Raise `ToolError` unless the session saw the file and it is still the same."""
+        seen = self._find(session_id, real)
         if seen is None:
             raise ToolError(
-                f"{shown} exists and was not read in this session",
+                f"{quoted(shown)} exists and was not read in this session",
                 ErrorKind.VALIDATION,
                 "Read it first, so that nothing in it is lost unseen.",
             )
-        if (seen.modified, seen.size) != (status.st_mtime_ns, status.st_size):
+        if not _is_same(seen, status, content):
             raise ToolError(
-                f"{shown} changed on disk since it was read", ErrorKind.VALIDATION, "Read it again, then decide anew."
+                f"{quoted(shown)} changed on disk since it was read",
+                ErrorKind.VALIDATION,
+                "Read it again, then decide anew.",
             )
 
     def files(self, session_id: str) -> dict[str, Seen]:
-        return dict(self._seen.get(session_id, {}))
+        with self._store.reading() as connection:
+            rows = connection.execute(
+                "SELECT path, modified, size, digest, written FROM seen WHERE session = ? ORDER BY rowid", (session_id,)
+            )
+            return {row[0]: Seen(*row[1:4], bool(row[4])) for row in rows}
 
     def forget(self, session_id: str = "") -> None:
-        if session_id:
-            self._seen.pop(session_id, None)
-        else:
-            self._seen.clear()
+        """What a session saw, or all of them."""
+        with self._store.writing() as connection:
+            if session_id:
+                connection.execute("DELETE FROM seen WHERE session = ?", (session_id,))
+            else:
+                connection.execute("DELETE FROM seen")
+
+    def _find(self, session_id: str, real: str) -> Seen | None:
+        with self._store.reading() as connection:
+            row = connection.execute(
+                "SELECT modified, size, digest, written FROM seen WHERE session = ? AND path = ?", (session_id, real)
+            ).fetchone()
+        return None if row is None else Seen(row[0], row[1], row[2], bool(row[3]))
+
+
+def digest_of(content: bytes) -> str:
+    return blake2b(content, digest_size=20).hexdigest()
+
+
+def _is_same(seen: Seen, status: os.stat_result, content: bytes | None) -> bool:
+    if seen.size != status.st_size:
+        return False
+    if seen.digest and content is not None:
+        return digest_of(content) == seen.digest
+    return seen.modified == status.st_mtime_ns
+
+
+def _tables(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE seen (session TEXT NOT NULL, path TEXT NOT NULL, modified INTEGER NOT NULL,"
+        " size INTEGER NOT NULL, digest TEXT NOT NULL, written INTEGER NOT NULL, PRIMARY KEY (session, path))"
+    )

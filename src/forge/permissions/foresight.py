@@ -1,0 +1,32 @@
+"""What a call would change, found out before anybody is asked about it: a preview that fails refuses the call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.permissions.failures import failure
+
+SECONDS = 30.0  # that a preview may take
+
+log = logging.getLogger(__name__)
+
+
+async def foreseen(ctx: ToolContext) -> str:
+    """The tool's own preview; empty for tools that have none. Raises `ToolError` where it fails."""
+    look = getattr(type(ctx.tool), "foresee", None)
+    if look is None:
+        return ""
+    try:
+        return str(await asyncio.wait_for(look(ctx.tool, ctx.arguments, ctx), SECONDS))
+    except ToolError:
+        raise
+    except Exception as error:
+        log.error("the preview of %s failed: %s", ctx.spec.name, ctx.activity.secrets.mask_all(failure(error)))
+        raise ToolError(
+            f"what it would change could not be found out: {type(error).__name__}",
+            ErrorKind.SYSTEM,
+            "Change less at once, or try again.",
+        ) from error

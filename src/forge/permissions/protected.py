@@ -1,0 +1,60 @@
+"""Files that no tool may write unless a rule names them: Git's, Forge's own, and what decides what runs."""
+
+from __future__ import annotations
+
+from forge.core.context import Scope
+from forge.core.spec import Permission
+from forge.permissions import paths
+from forge.permissions.request import Decision, Ruling
+from forge.permissions.targets import Opaque
+
+ARTEFACTS = ".forge/files"  # what `file_create` makes is no state of Forge's
+
+_STATE, _CONFIGURATION = "Forge's own state", "Forge's configuration"
+
+
+def protect(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:
+    """The ruling, or a deny where the target is protected and the rule that decided does not name it."""
+    if permission is not Permission.WRITE or ruling.decision is Decision.DENY or not target:
+        return ruling
+    found = protection(target, scope)
+    if found is None:
+        return ruling
+    name, what = found
+    if ruling.decision is Decision.ALLOW and name in ruling.rule:
+        return ruling
+    return Ruling(Decision.DENY, f"its protection: {what} may be written only where a rule names it", rule="")
+
+
+def protection(target: str, scope: Scope) -> tuple[str, str] | None:
+    """The protected name that a path leads to, and what it is; None if it is not protected."""
+    if isinstance(target, Opaque) or len(target) > paths.LONGEST or "\0" in target:
+        return None
+    around = paths.roots(str(scope.workspace))
+    for path in paths.spellings(target, around[0]):
+        names = _below(paths.fold(path), tuple(map(paths.fold, around)))
+        if found := _protected(names):
+            return found
+    return None
+
+
+def _below(path: str, around: tuple[str, ...]) -> list[str]:
+    """The names below the workspace, or of the whole path where it lies elsewhere."""
+    for root in around:
+        if path == root or path.startswith(f"{root.rstrip('/')}/"):
+            path = path[len(root) :]
+            break
+    return [name for name in path.split("/") if name]
+
+
+def _protected(names: list[str]) -> tuple[str, str] | None:
+    for position, name in enumerate(names):
+        if name == ".git":
+            return name, "what is inside .git"
+        if name == ".forge" and "/".join(names[position : position + 2]) != ARTEFACTS:
+            return name, _STATE
+        if name == "skills" and names[-1].endswith(".md") and (names[-1] == "skill.md" or position == len(names) - 2):
+            return name, "a skill, with its guardrails,"
+    if names and names[-1] in ("forge.yaml", "forge.yml"):
+        return "forge.y", _CONFIGURATION
+    return None

@@ -1,0 +1,25 @@
+"""Which files a search may not show, because a rule denies reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from forge.core.context import ToolContext
+from forge.core.spec import Permission
+from forge.permissions.gate import Grant
+from forge.permissions.policy import Decision, Rules
+
+
+def denied(ctx: ToolContext) -> Callable[[str], bool]:
+    """A question to ask about each path found. It costs nothing where no rule could deny reading."""
+    gate = ctx.gate
+    if not isinstance(gate, Grant):
+        return _nothing
+    policy = gate.gate.policy
+    if isinstance(policy, Rules) and not policy.may_deny(ctx.spec, Permission.READ):
+        return _nothing
+    return lambda path: gate.judge(ctx, Permission.READ, path).decision is Decision.DENY
+
+
+def _nothing(path: str) -> bool:
+    return False

@@ -1,0 +1,41 @@
+"""Where a path leads at the moment of use, judged again where a link may lead elsewhere than when it was approved."""
+
+from __future__ import annotations
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.spec import Permission
+from forge.permissions.gate import Grant
+from forge.permissions.policy import Decision
+from forge.permissions.targets import identity
+from forge.workspace.paths import PathValidator, Place, quoted
+
+
+async def approved(ctx: ToolContext, permission: Permission, path: str, *, blank: bool = False) -> list[Place]:
+    """The places a path means: where it leads, and if it is a link, the link itself."""
+    paths = PathValidator.of(ctx.scope)
+    places = [paths.resolve(path, blank=blank, follow=True)]
+    itself = paths.resolve(path, blank=blank, follow=False)
+    if itself != places[0]:
+        places.append(itself)
+    spelled = paths.spelled(path)
+    if isinstance(ctx.gate, Grant) and any(str(place.path) != spelled for place in places):
+        await _judged_again(ctx, permission, path, places)
+    return places
+
+
+async def _judged_again(ctx: ToolContext, permission: Permission, path: str, places: list[Place]) -> None:
+    """What the gate approved was what the path led to then. It asks again if that changed."""
+    assert isinstance(ctx.gate, Grant)
+    await ctx.require(permission, path)
+    meant = identity(permission, path, ctx.scope)
+    for place in places:
+        ruling = ctx.gate.judge(ctx, permission, str(place.path))
+        if ruling.decision is Decision.DENY:
+            raise ToolError(
+                f"{quoted(path)} leads to {quoted(place.shown)}, which is denied by {ruling.reason}",
+                ErrorKind.PERMISSION,
+                "Do something else, or ask the person to change the policy.",
+            )
+        if ruling.decision is Decision.ASK and not (isinstance(meant, frozenset) and str(place.path) in meant):
+            raise ToolError(f"{quoted(path)} was replaced while it was checked", ErrorKind.SECURITY, "Try again.")

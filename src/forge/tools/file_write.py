@@ -1,0 +1,84 @@
+"""Writes whole files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from forge.core.context import ToolContext
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.tools._changing import change, foreseen
+from forge.tools._limits import Limits
+from forge.tools._placeholder import refuse_placeholders
+
+if TYPE_CHECKING:  # it loads what only a change needs
+    from forge.workspace.draft import Draft
+    from forge.workspace.text import Text
+
+
+class Written(NamedTuple):
+    path: str
+    action: str
+    size: int
+
+
+class FileWrite(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"write", "code-agent"},
+    aliases=("write", "write_file"),
+    argument_aliases={
+        "file_path": "path",
+        "filepath": "path",
+        "filename": "path",
+        "contents": "content",
+        "text": "content",
+        "file_text": "content",
+    },
+    permissions={"write"},
+    target="path",
+):
+    """Create a file, or overwrite one that was read before, with the content as it is given. To change a part, edit."""
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        path: Annotated[str, Limits(example="notes.txt"), "Where to write, relative to the workspace."],
+        content: Annotated[str, Limits(example="Hello\n"), "The whole content of the file."],
+    ) -> ToolResult:
+        written, draft = await change(ctx, [path], lambda draft: plan(draft, path, content))
+        done = "Wrote" if written.action == "created" else "Overwrote"
+        if not draft.changes:
+            done = "Nothing to change in"
+        return ToolResult(
+            for_llm=f"{done} {written.path} ({written.size:,} bytes).",
+            for_user=draft.diff(),
+            title=f"{done} {written.path}",
+            data={"path": written.path, "action": written.action, "bytes": written.size},
+        )
+
+    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        return await foreseen(ctx, lambda draft: plan(draft, arguments["path"], arguments["content"]))
+
+
+def plan(draft: Draft, path: str, content: str) -> Written:
+    """A file that is there keeps its encoding, byte order mark, line endings and mode."""
+    place = draft.resolve(path)
+    draft.need_read(place)
+    text = draft.text(place)
+    data = whole(text, content)
+    draft.write(place, data)
+    return Written(place.shown, "created" if text is None else "updated", len(data))
+
+
+def whole(old: Text | None, content: str) -> bytes:
+    """The bytes of a file whose whole text is to be `content`, in the manner of what it was before."""
+    from forge.workspace.text import Text, with_endings_of  # loads what only a change needs
+
+    if old is None:
+        return Text("").encoded(content)
+    refuse_placeholders(content, old.text)
+    kept = content.removeprefix("\ufeff") if old.mark else content
+    return old.encoded(with_endings_of(old.text, kept))

@@ -1,0 +1,130 @@
+"""Protected files: written only where a rule names them, whatever their spelling, whether or not they exist."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from forge.core.context import Scope
+from forge.core.executor import ToolExecutor
+from forge.core.messages import ToolCall
+from forge.core.registry import ToolRegistry
+from forge.core.tool import tool
+from forge.permissions.gate import PolicyGate, approve_all
+from forge.permissions.policy import Decision, layered, rules
+from forge.pipeline.authorize import authorize
+
+
+@tool(permissions={"write"}, target="path")
+def save(path: str) -> str:
+    """Save nothing."""
+    return "saved"
+
+
+@tool(permissions={"read"}, target="path")
+def look(path: str) -> str:
+    """Look at nothing."""
+    return "seen"
+
+
+def write(workspace, path, policy=None, name="save"):
+    gate = PolicyGate(policy if policy is not None else rules("allow write"), approve_all)
+    executor = ToolExecutor(ToolRegistry([save, look]), [authorize(gate)])
+    return asyncio.run(executor.execute(ToolCall(name, {"path": path}), Scope(workspace=workspace)))
+
+
+PROTECTED = [
+    ".git/config",
+    ".git",
+    "sub/module/.git/hooks/pre-commit",
+    ".GIT/config",
+    ".git\u200b/config",
+    "x/../.git/HEAD",
+    "./.git//config",
+    ".forge/state.db",
+    ".forge/journal/x",
+    "deep/.forge/pins.json",
+    ".forge/files/../state.db",
+    "forge.yaml",
+    "Forge.YAML",
+    "sub/forge.yml",
+    "skills/deploy/SKILL.md",
+    "skills/deploy.md",
+    "sub/skills/deploy/skill.md",
+]
+FREE = [
+    ".gitignore",
+    ".github/workflows/ci.yml",
+    "git/config",
+    "src/.gitkeep",
+    "forge.yaml.bak",
+    "my-forge.yaml",
+    ".forge/files/report.md",
+    "forge/state.db",
+    "skills/deploy/scripts/run.py",
+    "docs/skills.md",
+    "README.md",
+]
+
+
+@pytest.mark.parametrize("path", PROTECTED)
+def test_a_protected_file_is_refused_even_where_all_writing_is_allowed_and_everyone_says_yes(tmp_path, path):
+    for policy in (rules("allow write"), rules("allow write **"), rules("ask write"), lambda request: Decision.ALLOW):
+        result = write(tmp_path, path, policy)
+        assert result.is_error, policy
+        assert result.failure.kind == "permission_error"
+        assert "protection" in result.for_llm
+        assert "`allow write " in result.for_llm, "it says what would allow it"
+    assert write(tmp_path, str(tmp_path / path)).is_error
+
+
+@pytest.mark.parametrize("path", FREE)
+def test_what_only_looks_like_it_is_free(tmp_path, path):
+    assert write(tmp_path, path).success
+
+
+@pytest.mark.parametrize("path", PROTECTED)
+def test_reading_is_not_protected(tmp_path, path):
+    assert write(tmp_path, path, name="look").success
+
+
+@pytest.mark.parametrize(
+    ("rule", "path"),
+    [
+        ("allow write .git/config", ".git/config"),
+        ("allow write .git/**", ".git/hooks/x"),
+        ("allow write .forge/memory/*", ".forge/memory/MEMORY.md"),
+        ("allow write forge.yaml", "forge.yaml"),
+        ("allow write skills/**", "skills/a/SKILL.md"),
+    ],
+)
+def test_a_rule_that_names_it_lifts_the_protection(tmp_path, rule, path):
+    assert write(tmp_path, path, rules(rule)).success
+    assert write(tmp_path, path, layered(project=[rule])).success
+    assert write(tmp_path, path, rules(rule, "deny write")).is_error
+
+
+def test_a_rule_about_one_file_lifts_nothing_else(tmp_path):
+    policy = rules("allow write .git/config", "allow write src/**")
+    assert write(tmp_path, ".git/config", policy).success
+    assert write(tmp_path, ".git/hooks/pre-commit", policy).is_error
+    assert write(tmp_path, "src/.git/config", policy).is_error
+
+
+def test_a_link_is_as_protected_as_what_it_leads_to(tmp_path):
+    (tmp_path / ".git").mkdir()
+    os.symlink(".git", tmp_path / "innocent")
+    os.symlink(".git/config", tmp_path / "dangling")
+    assert write(tmp_path, "innocent/config").is_error
+    assert write(tmp_path, "dangling").is_error
+    (tmp_path / "fine").mkdir()
+    os.symlink("fine", tmp_path / "link")
+    assert write(tmp_path, "link/config").success
+
+
+def test_a_workspace_below_a_directory_called_like_one_is_no_prison(tmp_path):
+    workspace = tmp_path / ".forge" / "skills" / "ws"
+    workspace.mkdir(parents=True)
+    assert write(workspace, "notes.md").success
