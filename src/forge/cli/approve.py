@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import click
 
+from forge.cli.diffs import coloured, is_diff
 from forge.cli.keyboard import typed_line
 from forge.permissions.display import request_text
 from forge.permissions.gate import Answer
@@ -20,7 +21,7 @@ _YES = frozenset({"o", "once", "y", "yes"})
 async def ask_on_terminal(request: PermissionRequest) -> Answer:
     """An `Approver`. The end of the input means no."""
     _forget_what_was_typed()
-    _say(request_text(request))
+    _say(_in_colour(request))
     if request.result is not None:
         return await _yes_or_no()
     always = any(part.remember for part in request.parts)
@@ -83,6 +84,12 @@ def _forget_what_was_typed() -> None:
     """Keys pressed before the question was there are no answer to it."""
     with suppress(termios.error):
         termios.tcflush(0, termios.TCIFLUSH)
+
+
+def _in_colour(request: PermissionRequest) -> str:
+    """The whole question, with the lines of a diff in their colours."""
+    text = request_text(request)
+    return coloured(text, before="  │ ") if is_diff(request.preview) else text
 
 
 def _say(text: str) -> None:

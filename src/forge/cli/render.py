@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from forge.agent.result import ENDINGS
+from forge.cli.diffs import colour_of, summary
 from forge.cli.ending import Ending
 from forge.cli.paper import Paper
 from forge.cli.show import harmless
@@ -202,8 +203,9 @@ class ForPeople:
         lines = [self._line(depth, mark, colour, what, when)]
         if result.is_error or not depth:  # what a sub-agent's calls come to is in its report
             fit = harmless if result.is_error else partial(self.paper.fitted, indent=2 * depth + 2)
-            shown = [fit(line) for line in self._preview(event.call.name, result) if line.strip(" [](){},")]
-            lines += [f"{'  ' * depth}  {self.paper.paint(line, DIM)}" for line in shown]
+            changed = summary(result)
+            said = changed or [one for one in self._preview(event.call.name, result) if one.strip(" [](){},")]
+            lines += [f"{'  ' * depth}  {self.paper.paint(fit(one), _colour(one) if changed else DIM)}" for one in said]
         return lines
 
     def _draw(self) -> None:
@@ -261,6 +263,10 @@ class ForPeople:
 
 def _key(event: ToolStarted | ToolProgress | ToolOutput | ToolFinished) -> tuple[str, str]:
     return event.agent, event.call.id  # two agents may use the same ids
+
+
+def _colour(line: str) -> str:
+    return {"green": GREEN, "red": RED, "cyan": CYAN}.get(colour_of(line), DIM)
 
 
 def _overwritten(line: str) -> str:

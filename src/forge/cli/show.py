@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from forge.cli.diffs import coloured, is_diff
 from forge.core.result import ToolResult
 
 _HARMFUL = re.compile(
@@ -28,7 +29,8 @@ def as_text(result: ToolResult) -> str:
         parts = [click.style(f"Error ({failure.kind}): {harmless(failure.message)}", fg="red")]
         return "\n".join([*parts, harmless(failure.suggestion)] if failure.suggestion else parts)
     parts = [click.style(harmless(result.title), bold=True)] if result.title else []
-    parts.append(harmless(result.for_user or result.for_llm))
+    shown = harmless(result.for_user or result.for_llm)
+    parts.append(coloured(shown.rstrip("\n")) if is_diff(shown) else shown)
     parts += [
         f"[attachment {harmless(one.name) or 'without name'}: {harmless(one.media_type)}, {len(one.data):,} bytes]"
         for one in result.attachments
