@@ -5,44 +5,35 @@ from importlib import import_module
 
 import pytest
 
-from forge import Category, Rate, Scope, ToolCall, rules, tool
+from forge import Rate, Scope, ToolCall, rules, tool
 from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_steps
 from forge.pipeline.dry_run import dry_run
 from forge.pipeline.limit_rate import limit_rate
 from forge.pipeline.track_files import track_files
+from forge.tools.file_read import FileRead
+from forge.tools.file_write import FileWrite
 from forge.workspace import seen
-from forge.workspace.seen import FileLedger
+from forge.workspace.tracking import SessionState
 from tests.pipeline.calling import call_once, executor_of
 
 
 @pytest.fixture
 def files(tmp_path):
-    @tool(permissions={"read"}, target="path", category=Category.BUILTIN)
-    def read(path: str) -> str:
-        """Read."""
-        return (tmp_path / path).read_text()
-
-    @tool(permissions={"write"}, target="path", category=Category.BUILTIN)
-    def write(path: str, content: str) -> str:
-        """Write."""
-        (tmp_path / path).write_text(content)
-        return "written"
-
     @tool(permissions={"write"}, target="path")
     def other_write(path: str, content: str) -> str:
         """Write, but a tool of somebody else."""
         (tmp_path / path).write_text(content)
         return "written"
 
-    ledger = FileLedger()
-    executor = executor_of([read, write, other_write], track_files(ledger))
+    state = SessionState()
+    executor = executor_of([FileRead(), FileWrite(), other_write], track_files(state))
 
     def call(name, session="s", **arguments):
         scope = Scope(session_id=session, workspace=tmp_path)
         return asyncio.run(executor.execute(ToolCall(name, arguments), scope))
 
-    return tmp_path, call, executor, ledger
+    return tmp_path, call, executor, state
 
 
 def test_an_existing_file_must_be_read_before_it_is_written(files):
@@ -69,21 +60,39 @@ def test_a_new_file_needs_no_read_and_links_are_the_same_file(files):
     assert call("write", path="new.txt", content="1").success
     (folder / "link.txt").symlink_to("new.txt")
     assert call("write", path="link.txt", content="2").success
+    assert (folder / "new.txt").read_text() == "2"
+    assert (folder / "link.txt").is_symlink()
 
 
 def test_another_session_has_seen_nothing_and_clear_state_forgets(files):
-    _, call, executor, ledger = files
+    _, call, executor, state = files
     call("write", path="a.txt", content="1")
-    assert ledger.files("s")
+    assert state.seen.files("s")
     assert call("write", session="t", path="a.txt", content="2").is_error
     executor.clear_state("s")
     assert call("write", path="a.txt", content="3").is_error
 
 
 def test_tools_of_others_are_watched_but_not_stopped(files):
-    folder, call, _, _ = files
+    folder, call, _, state = files
     (folder / "a.txt").write_text("old")
     assert call("other_write", path="a.txt", content="new").success
+    assert list(state.seen.files("s")) == [str(folder / "a.txt")]
+
+
+def test_without_the_step_nothing_is_checked(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    executor = executor_of([FileWrite()])
+    call = ToolCall("file_write", {"path": "a.txt", "content": "new"})
+    assert asyncio.run(executor.execute(call, Scope(workspace=tmp_path))).success
+
+
+def test_what_a_session_read_is_known_to_the_next_process(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    for name, more in (("read", {}), ("write", {"content": "new"})):
+        executor = executor_of([FileRead(), FileWrite()], track_files(SessionState(tmp_path)))
+        call = ToolCall(name, {"path": "a.txt", **more})
+        assert asyncio.run(executor.execute(call, Scope(workspace=tmp_path))).success
 
 
 def test_a_dry_run_says_what_would_happen_and_reads_are_run(files):
@@ -105,6 +114,25 @@ def test_a_dry_run_says_what_would_happen_and_reads_are_run(files):
     assert 'deploy(service="web")' in would.for_llm
     assert ran == []
     assert call_once(status, dry_run()).for_llm == "fine"
+
+
+def test_a_dry_run_shows_the_change_that_would_be_made(tmp_path):
+    (tmp_path / "a.txt").write_text("old\n")
+    gate = PolicyGate(rules("allow write"))
+    executor = executor_of([FileRead(), FileWrite()], *standard_steps(gate, dry=True))
+    scope = Scope(workspace=tmp_path)
+
+    def call(name, **arguments):
+        return asyncio.run(executor.execute(ToolCall(name, arguments), scope))
+
+    unread = call("file_write", path="a.txt", content="new\n")
+    assert "It would fail" in unread.for_llm
+    assert "was not read" in unread.data["problem"]
+    call("file_read", path="a.txt")
+    would = call("file_write", path="a.txt", content="new\n")
+    assert "-old\n+new\n" in would.for_user
+    assert would.for_user in would.for_llm
+    assert (tmp_path / "a.txt").read_text() == "old\n"
 
 
 @pytest.mark.parametrize(
@@ -134,15 +162,17 @@ def test_a_dry_run_says_what_the_policy_would_say(decision, words):
     assert "it would be denied: it names 2,000 targets" in too_many.for_llm
 
 
-def test_the_ledger_and_the_counts_of_runs_forget_the_oldest_sessions(tmp_path, monkeypatch):
-    monkeypatch.setattr(seen, "MOST_SESSIONS", 3)
+def test_the_ledger_forgets_what_was_seen_longest_ago(tmp_path, monkeypatch):
+    monkeypatch.setattr(seen, "MOST_FILES", 3)
+    monkeypatch.setattr(seen, "_TIDY", 1)
+    ledger = seen.FileLedger()
+    for name in "12134":
+        ledger.note("s", name, tmp_path.stat())
+    assert list(ledger.files("s")) == ["1", "3", "4"]
+
+
+def test_the_counts_of_runs_forget_the_oldest_sessions(monkeypatch):
     monkeypatch.setattr(import_module("forge.pipeline.limit_rate"), "MOST_SESSIONS", 3)
-    file = tmp_path / "a"
-    file.write_text("a")
-    ledger = FileLedger()
-    for session in ("1", "2", "1", "3", "4"):
-        ledger.note(session, file, written=False)
-    assert [bool(ledger.files(session)) for session in "1234"] == [True, False, True, True]
 
     @tool(rate=Rate(max_calls=1))
     def once() -> str:

@@ -16,7 +16,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
-from forge.tools import register_all
+from forge.tools import built_ins
 
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)  # the same verdict every time
 settings.load_profile("steady")
@@ -38,8 +38,9 @@ class Bench:
 
     def __init__(self, workspace: Path) -> None:
         self.registry = ToolRegistry()
-        register_all(self.registry)
+        self.registry.add(*built_ins(self.registry))
         self.gate = NotingGate()
+        (workspace / "here.txt").write_text("one")
         self.scope = Scope(session_id="bench", workspace=workspace)
         self.executor = ToolExecutor(self.registry, [self._guard])
 

@@ -13,21 +13,35 @@ import pytest
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
-from forge.tools import GROUPS, register_all
+from forge.tools import GROUPS, built_ins, register_all
 
 EXAMPLES = {
     "ask_question": {"question": "Which colour?"},
     "converse": {"message": "Hello."},
     "csv_parse": {"data": "a,b\n1,2"},
     "datetime_now": {},
+    "directory_list": {},
+    "directory_tree": {},
+    "file_create": {"filename": "report.md", "content": "# Done"},
+    "file_edit": {"path": "here.txt", "old_text": "one", "new_text": "two"},
+    "file_patch": {"operations": [{"action": "add", "path": "new.txt", "content": "new"}]},
+    "file_read": {"path": "here.txt"},
+    "file_write": {"path": "written.txt", "content": "written"},
+    "glob_search": {"pattern": "*.txt"},
+    "grep_search": {"pattern": "one"},
     "json_parse": {"data": "{}"},
     "math_calculate": {"expression": "1 + 1"},
     "send_message": {"content": "Hello."},
     "task_completion": {"result": "Done."},
+    "todo_read": {},
+    "todo_write": {"items": [{"content": "Rest."}]},
     "tool_search": {"query": "clock"},
+    "undo": {},
     "uuid_generate": {},
 }
-PERMISSIONS: dict[str, set[str]] = {}  # of the tools that need any
+READERS = "directory_list directory_tree file_read glob_search grep_search todo_read todo_write".split()
+WRITERS = "file_create file_edit file_patch file_write undo".split()
+PERMISSIONS = {**dict.fromkeys(READERS, {"read"}), **dict.fromkeys(WRITERS, {"write"})}  # of the tools that need any
 
 NAMES = list(EXAMPLES)
 UNREADABLE = ["", "{", "nope", "[]", "null", "5", '"text"', '{"a": NaN}', '{"a": 1,}', "[" * 100_000, '{"a":' * 100_000]
@@ -55,8 +69,41 @@ def name(request):
 
 def test_every_built_in_has_an_example_here():
     registry = ToolRegistry()
-    register_all(registry)
+    registry.add(*built_ins(registry))
     assert sorted(registry) == sorted(EXAMPLES)
+
+
+def test_the_tools_of_the_code_agent_group_are_registered_only_where_they_are_asked_for():
+    registry = ToolRegistry()
+    register_all(registry)
+    assert "file_create" in registry
+    assert sorted(registry.group("code-agent")) == ["file_create"]
+    everything = ToolRegistry()
+    everything.add(*built_ins(everything))
+    groups = {group: sorted(everything.group(group)) for group in GROUPS}
+    assert groups["search"] == ["directory_list", "directory_tree", "glob_search", "grep_search"]
+    assert groups["read"] == sorted([*groups["search"], "file_read"])
+    assert groups["write"] == ["file_edit", "file_patch", "file_write"]
+    assert groups["code-agent"] == sorted(
+        [*groups["read"], *groups["write"], "file_create", "todo_read", "todo_write", "undo"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("alias", "canonical"),
+    [
+        *(("read", "file_read"), ("read_file", "file_read"), ("write", "file_write"), ("write_file", "file_write")),
+        *(("edit", "file_edit"), ("edit_file", "file_edit"), ("patch", "file_patch"), ("apply_patch", "file_patch")),
+        *(("glob", "glob_search"), ("grep", "grep_search"), ("tree", "directory_tree"), ("list", "directory_list")),
+        *(("ls", "directory_list"), ("list_files", "directory_list"), ("message", "send_message")),
+        *(("todowrite", "todo_write"), ("todoread", "todo_read")),
+    ],
+)
+def test_an_alias_finds_the_tool_and_is_not_shown_to_models(shared_bench, alias, canonical):
+    assert shared_bench.registry.find(alias) is shared_bench.registry[canonical]
+    shown = [one["function"]["name"] for one in shared_bench.registry.definitions()]
+    assert alias not in shown
+    assert canonical in shown
 
 
 def test_its_example_works(bench, name):
@@ -86,7 +133,7 @@ def test_its_category_permissions_and_limits_are_declared(shared_bench, name):
     spec = shared_bench.registry[name].spec
     assert spec.category is Category.BUILTIN
     assert spec.permissions == {Permission(one) for one in PERMISSIONS.get(name, ())}
-    assert spec.groups <= set(GROUPS)
+    assert spec.groups <= {*GROUPS, "default"}
     assert spec.timeout
     assert spec.origin.startswith("forge.tools.")
     assert spec.ends_turn == (name in CONVERSATION)
@@ -135,14 +182,14 @@ def test_arguments_that_cannot_be_read_are_an_error(shared_bench, name, text):
 @pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE.keys())
 def test_strange_text_is_answered_and_harms_nobody(shared_bench, name, text):
     for key, schema in shared_bench.registry[name].spec.parameters["properties"].items():
-        if schema["type"] == "string":
+        if schema.get("type") == "string":
             assert_told(shared_bench.call(name, **{**EXAMPLES[name], key: text}))
 
 
 @pytest.mark.parametrize("number", [-1, 0, 2**63, 10**400, -(10**4_000), 1e308, 0.5])
 def test_strange_numbers_are_answered_and_harm_nobody(shared_bench, name, number):
     for key, schema in shared_bench.registry[name].spec.parameters["properties"].items():
-        if schema["type"] == "integer":
+        if schema.get("type") == "integer":
             assert_told(shared_bench.call(name, **{**EXAMPLES[name], key: number}))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from forge.core.context import ToolContext
+from forge.core.errors import ToolError
 from forge.core.executor import Next, Step, readable
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
+from forge.permissions.foresight import foreseen
 from forge.permissions.gate import PolicyGate
 from forge.permissions.policy import Decision, Ruling
 from forge.permissions.targets import targets_of
@@ -22,14 +24,14 @@ def dry_run(gate: PolicyGate | None = None) -> Step:
     """
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        return would_do(ctx, gate)
+        return await would_do(ctx, gate)
 
     return having(step, applies=_changes_something)
 
 
-def would_do(ctx: ToolContext, gate: PolicyGate | None = None) -> ToolResult:
+async def would_do(ctx: ToolContext, gate: PolicyGate | None = None) -> ToolResult:
     call = readable(ToolCall(ctx.spec.name, dict(ctx.arguments), ctx.call.id))
-    targets = [str(target) for target in targets_of(ctx.spec, ctx.arguments) if target]
+    targets = [str(target) for target in targets_of(ctx.spec, ctx.arguments, ctx.tool) if target]
     needs = ", ".join(sorted(ctx.spec.permissions | ctx.spec.optional_permissions)) + _on(targets)
     data = {"dry_run": True, "permissions": sorted(ctx.spec.permissions), "targets": targets}
     does, verdict = "Would call", ""
@@ -39,7 +41,13 @@ def would_do(ctx: ToolContext, gate: PolicyGate | None = None) -> ToolResult:
         does = "Would not call" if ruling.decision is Decision.DENY else does
         verdict = _verdict(ruling)
     text = f"Dry run, nothing was done. {does} {call}, which needs {needs}{verdict}."
-    return ToolResult(for_llm=text, title=f"{does} {ctx.spec.name}", data=data)
+    try:
+        change = await foreseen(ctx)
+    except ToolError as error:
+        data["problem"] = error.message
+        return ToolResult(for_llm=f"{text} It would fail: {error.message}.", title=f"{does} {ctx.spec.name}", data=data)
+    shown = f"{text} It would change:\n{change}" if change else text
+    return ToolResult(for_llm=shown, for_user=change, title=f"{does} {ctx.spec.name}", data=data)
 
 
 def _on(targets: list[str]) -> str:

@@ -31,12 +31,17 @@ MAX_DATA = 8 * 1024 * 1024  # characters of `data` as a whole
 MAX_JSON = 16 * 1024 * 1024  # characters of a line of JSON that is spread over several
 WIDTH = 160  # characters: a part of it that is shorter stays on one line
 SHORT = 1_000  # characters: nothing below can break a limit or hide a payload
+MAX_NOTE = 200  # characters
 LIGHT = 20_000  # characters of data that are looked at on the spot
 
 _PAYLOAD = re.compile(
     r"data:(?P<media>[\w.+-]+/[\w.+-]+)?(?:;[\w=.-]+)*;base64,(?P<inline>[A-Za-z0-9+/_-]{200,}={0,2})"
     r"|(?P<bare>(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{1000,}|(?:[A-Za-z0-9+/]{60,76}\r?\n){12,}[A-Za-z0-9+/]{0,76})={0,2})"
 )
+
+
+_NUMBERED = re.compile(r" {0,5}[0-9]+\t(?P<line>.*?)(?:\[… (?:at least )?[0-9]+ more characters\])?")
+_AROUND = 64  # characters that a line's number, and the mark of what was clipped, take at most
 
 
 class Cut(NamedTuple):
@@ -115,8 +120,9 @@ def fitted(text: str, max_lines: int, max_bytes: int, max_line: int, *, keep_end
     """The text within all three limits, or None where it is already."""
     lines = text.split("\n")
     total = len(lines) - (lines[-1] == "")
-    clipped = [_clipped(line, max_line) for line in lines[:total]]
-    if total <= max_lines and len(text.encode()) <= max_bytes and clipped == lines[:total]:
+    clipped = [_clipped_line(line, max_line) for line in lines[:total]]
+    counted = total - (total > 1 and _is_note(lines[total - 1]))
+    if counted <= max_lines and len(text.encode()) <= max_bytes and clipped == lines[:total]:
         return None
     if not keep_end:
         head = _within(clipped[:max_lines], max_bytes)
@@ -143,6 +149,20 @@ def _within(lines: list[str], max_bytes: int) -> list[str]:
 
 def _clipped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}[… {len(text) - most} more characters]"
+
+
+def _clipped_line(line: str, most: int) -> str:
+    """The number of a line, and a tool's own mark of what it clipped, are not part of it."""
+    if most < len(line) <= most + _AROUND:
+        numbered = _NUMBERED.fullmatch(line)
+        if numbered is not None and len(numbered["line"]) <= most:
+            return line
+    return _clipped(line, most)
+
+
+def _is_note(line: str) -> bool:
+    """Whether a last line is the tool's own word on what it shows, such as where to go on."""
+    return len(line) <= MAX_NOTE and line.startswith("[") and line.endswith("]")
 
 
 def _spread(text: str) -> str:

@@ -52,4 +52,4 @@ def _tools_of(module: ModuleType, registry: ToolRegistry) -> Iterator[Tool]:
             yield item
         elif isinstance(item, type) and issubclass(item, Tool) and item.__module__ == module.__name__:
             make: Callable[..., Tool] = item
-            yield make(registry) if "registry" in item.__init__.__annotations__ else make()
+            yield make(registry) if "registry" in getattr(item.__init__, "__annotations__", ()) else make()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forge.core.context import ToolContext
 from forge.core.spec import Permission
-from forge.tools._places import approved
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.workspace.draft import Draft
@@ -18,6 +17,7 @@ T = TypeVar("T")
 async def change(ctx: ToolContext, paths: Sequence[str], plan: Callable[[Draft], T]) -> tuple[T, Draft]:
     """Plan and make changes while nobody else changes these files. Returns the plan's outcome, and what was made."""
     from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+    from forge.tools._places import approved
     from forge.workspace.draft import Draft
     from forge.workspace.locks import locked
 

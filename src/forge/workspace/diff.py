@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 
-from forge.workspace._blocks import shared_blocks
+from forge.workspace.blocks import shared_blocks
+from forge.workspace.text import decode, is_binary
 
 CHUNK = 65_536  # characters compared at once
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
@@ -29,17 +33,61 @@ def unified_diff(before: str | None, after: str | None, path: str, new_path: str
     new_path = new_path or path
     if before == after and (path == new_path or before is None):
         return ""
-    hunks = "".join(_hunks(before or "", after or "", context))
-    names = ""
-    if hunks:
-        old, new = _name("a/", path), _name("b/", new_path)
-        names = f"--- {old if before is not None else '/dev/null'}\n+++ {new if after is not None else '/dev/null'}\n"
-    return _header(before, after, path, new_path) + names + hunks
+    hunks = "".join(_hunks(*_cut(before or "", after or "", "\n", context), context))
+    return _header(before, after, path, new_path) + (_names(before, after, path, new_path) if hunks else "") + hunks
 
 
-def _header(before: str | None, after: str | None, path: str, new_path: str) -> str:
+def content_diff(before: bytes | None, after: bytes | None, path: str, new_path: str = "", context: int = 3) -> str:
+    """The same of files as they are. `ToolError` where one is no text. Of large ones only what differs is decoded."""
+    new_path = new_path or path
+    if before == after and (path == new_path or before is None):
+        return ""
+    if any(content is not None and (content.startswith(_MARKS) or is_binary(content)) for content in (before, after)):
+        return unified_diff(_text(before), _text(after), path, new_path, context)
+    first, old, new = _cut(before or b"", after or b"", b"\n", context)
+    try:
+        hunks = "".join(_hunks(first, old.decode(), new.decode(), context))
+    except UnicodeDecodeError:
+        return unified_diff(_text(before), _text(after), path, new_path, context)
+    return _header(before, after, path, new_path) + (_names(before, after, path, new_path) if hunks else "") + hunks
+
+
+def changed_lines(diff: str) -> list[tuple[int, int]]:
+    """First and last number of the lines that a diff of one file puts into it; of a removal, the line now there."""
+    found: list[tuple[int, int]] = []
+    old = new = number = 0  # lines left in the hunk, and the number of the next new one
+    for line in diff.split("\n"):
+        if not old and not new:
+            if match := _HUNK.match(line):
+                old, new = int(match[1] or 1), int(match[3] or 1)
+                number = int(match[2]) + (new == 0)
+            continue
+        mark = line[:1]
+        if mark in ("+", "-"):
+            place = max(number, 1)
+            if found and found[-1][1] >= place - 1:
+                found[-1] = (found[-1][0], max(found[-1][1], place) if mark == "+" else found[-1][1])
+            else:
+                found.append((place, place))
+        old -= mark in (" ", "-")
+        new -= mark in (" ", "+")
+        number += mark in (" ", "+")
+    return found
+
+
+def _text(content: bytes | None) -> str | None:
+    return None if content is None else decode(content).text
+
+
+def _names(before: object, after: object, path: str, new_path: str) -> str:
+    old = "/dev/null" if before is None else _name("a/", path)
+    new = "/dev/null" if after is None else _name("b/", new_path)
+    return f"--- {old}\n+++ {new}\n"
+
+
+def _header(before: object, after: object, path: str, new_path: str) -> str:
     """What only git's extended form can say: a file moved, an empty one made or removed."""
-    first = f"diff --git {_quoted('a/' + path)} {_quoted('b/' + new_path)}\n"
+    first = f"diff --git {_quoted('a/' + path, ' ')} {_quoted('b/' + new_path, ' ')}\n"
     if before is None:
         return "" if after else f"{first}new file mode 100644\nindex 0000000..e69de29\n"
     if after is None:
@@ -50,13 +98,28 @@ def _header(before: str | None, after: str | None, path: str, new_path: str) -> 
     return f"{first}{same}rename from {_quoted(path)}\nrename to {_quoted(new_path)}\n"
 
 
-def _hunks(before: str, after: str, context: int) -> Iterator[str]:
-    """The changed lines with some around them; lines that both texts begin and end with are cut off first."""
+def _cut(before: AnyStr, after: AnyStr, newline: AnyStr, context: int) -> tuple[int, AnyStr, AnyStr]:
+    """Both without the lines that they begin and end with, all but `context` of them; and how many lines come before.
+
+    So a changed line in a large file costs little more than finding it.
+    """
+    head = _shared_head(before, after)
+    tail = _shared_tail(before, after, min(len(before), len(after)) - head)
+    head = before.rfind(newline, 0, head) + 1
+    for _ in range(context):
+        head = before.rfind(newline, 0, head - 1) + 1 if head else 0
+    start = len(before) - tail
+    for _ in range(context + 1):
+        start = before.find(newline, start) + 1 or len(before)
+    tail = len(before) - start
+    return before.count(newline, 0, head), before[head : len(before) - tail], after[head : len(after) - tail]
+
+
+def _hunks(first: int, before: str, after: str, context: int) -> Iterator[str]:
+    """The changed lines with some around them. `first` lines come before these texts."""
     if before == after:
         return
-    head, tail = _shared_ends(before, after, context)
-    first = before.count("\n", 0, head)
-    old, new = _lines(before[head : len(before) - tail]), _lines(after[head : len(after) - tail])
+    old, new = _lines(before), _lines(after)
     for changes in _grouped(list(_changes(old, new)), context):
         start, position = max(changes[0].start - context, 0), max(changes[0].position - context, 0)
         end, until = min(changes[-1].end + context, len(old)), min(changes[-1].until + context, len(new))
@@ -69,24 +132,9 @@ def _hunks(before: str, after: str, context: int) -> Iterator[str]:
         yield from _marked(" ", old[start:end])
 
 
-def _shared_ends(before: str, after: str, context: int) -> tuple[int, int]:
-    """How many characters at both ends are the same and not needed: whole lines, all but `context` of them."""
-    head = _shared_head(before, after)
-    tail = _shared_tail(before, after, min(len(before), len(after)) - head)
-    for _ in range(context + 1):  # the first step goes back to the start of the line
-        head = before.rfind("\n", 0, max(head - 1, 0)) + 1 if _ else before.rfind("\n", 0, head) + 1
-    start = len(before) - tail
-    for _ in range(context + 1):
-        start = before.find("\n", start) + 1 or len(before)
-    return head, len(before) - start
-
-
-def _shared_head(before: str, after: str) -> int:
+def _shared_head(before: AnyStr, after: AnyStr) -> int:
     most = min(len(before), len(after))
-    same = 0
-    while same < most and before.startswith(after[same : same + CHUNK], same) and same + CHUNK <= most:
-        same += CHUNK
-    size = min(CHUNK, most - same)
+    same, size = 0, min(CHUNK, most)
     while size:  # a step that is the same is taken, any other is halved
         if before[same : same + size] == after[same : same + size]:
             same += size
@@ -96,7 +144,7 @@ def _shared_head(before: str, after: str) -> int:
     return same
 
 
-def _shared_tail(before: str, after: str, most: int) -> int:
+def _shared_tail(before: AnyStr, after: AnyStr, most: int) -> int:
     same, end, until = 0, len(before), len(after)
     size = min(CHUNK, most)
     while size:
@@ -151,8 +199,8 @@ def _name(prefix: str, path: str) -> str:
     return f"{quoted}\t" if " " in quoted and not quoted.startswith('"') else quoted
 
 
-def _quoted(name: str) -> str:
-    if name.isprintable() and '"' not in name and "\\" not in name:
+def _quoted(name: str, awkward: str = "") -> str:
+    if name.isprintable() and not any(letter in name for letter in f'"\\{awkward}'):
         return name
     shown = [_ESCAPES.get(letter) or (letter if letter.isprintable() else _octal(letter)) for letter in name]
     return '"' + "".join(shown) + '"'

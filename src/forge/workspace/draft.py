@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.commit import Change, commit
-from forge.workspace.diff import unified_diff
+from forge.workspace.diff import content_diff
 from forge.workspace.open import explained, open_at, open_file, status_of
 from forge.workspace.paths import PathValidator, Place, quoted
 from forge.workspace.text import Text, decode
@@ -221,14 +221,12 @@ def _note(change: Change) -> None:
 def _diff(old: _File, new: _File) -> str:
     if old.kind not in ("", "file"):
         return f"deleted {old.kind} {old.place.shown}" + (f" -> {old.link}" if old.link else "") + "\n"
+    moved = new.place.shown if new is not old else ""
     try:
-        before = None if old.before is None else decode(old.before).text
-        after = None if new.after is None else decode(new.after).text
+        return content_diff(old.before, new.after, old.place.shown, moved)
     except ToolError:
         sizes = f"{len(old.before or b''):,} to {len(new.after or b''):,} bytes"
         return f"Binary file {new.place.shown} changes from {sizes}\n"
-    moved = new.place.shown if new is not old else ""
-    return unified_diff(before, after, old.place.shown, moved)
 
 
 def _not_a_file(file: _File) -> ToolError:

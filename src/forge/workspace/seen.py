@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,7 +92,7 @@ class FileLedger:
 
 
 def digest_of(content: bytes) -> str:
-    return blake2b(content, digest_size=20).hexdigest()
+    return sha256(content).hexdigest()  # the one that processors help with
 
 
 def _is_same(seen: Seen, status: os.stat_result, content: bytes | None) -> bool:

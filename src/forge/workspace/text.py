@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace._blocks import shared_blocks
+from forge.workspace.blocks import shared_blocks
 
 HEAD = 4096  # bytes that decide whether a file is text
 _MARKS = (  # the longer first: a UTF-32 mark begins with a UTF-16 one
@@ -109,11 +109,14 @@ def _line_by_line(old: list[str], new: str) -> str:
     chosen[-1] = ""  # nothing follows what stands after the last \n
     for index in range(len(chosen) - 1):  # a line that was the last, without an ending, may have become another
         chosen[index] = chosen[index] or (chosen[index - 1] if index else next(filter(None, endings)))
+        if index and not lines[index] and chosen[index - 1 : index + 1] == ["\r", "\n"]:
+            chosen[index] = "\r"  # the two would be one ending
     return "".join([line + ending for line, ending in zip(lines, chosen, strict=True)])
 
 
 def _endings_between(endings: list[str], start: int, end: int, count: int) -> list[str]:
     """Endings of `count` lines that stand where `endings[start:end]` stood."""
     replaced = [ending for ending in endings[start:end] if ending][:count]
-    neighbours = (*replaced[-1:], *endings[max(start - 1, 0) : start], *endings[end : end + 1], *endings[:1])
+    # of two lines before, one has an ending: only the last line of a file may lack it
+    neighbours = [*replaced[-1:], *reversed(endings[max(start - 2, 0) : start]), *endings[end : end + 1]]
     return replaced + [next(filter(None, neighbours), "\n")] * (count - len(replaced))

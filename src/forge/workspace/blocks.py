@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import ne
 from typing import NamedTuple
 
 SMALL = 250_000  # pairs of lines that difflib may compare; everything larger is split at lines that occur once
-DEEPEST = 6  # times a part is split further
+PROBES = 4  # lines in the middle that are looked for on the other side
+DEEPEST = 12  # times a part is split further
 
 
 class Block(NamedTuple):
@@ -39,10 +41,10 @@ def shared_blocks(before: Sequence[str], after: Sequence[str]) -> list[Block]:
             continue
         if (middle.end - middle.start) * (middle.until - middle.position) <= SMALL:
             found += _compared(before, after, middle)
-        elif pieces := _split(before, after, middle):
-            parts += pieces
-        else:
-            found += _in_place(before, after, middle)
+        elif blocks := _in_place(before, after, middle):
+            found += blocks
+        elif middle.depth < DEEPEST:
+            parts += _around_the_middle(before, after, middle) or _split(before, after, middle)
     return [*_joined(sorted(found)), Block(len(before), len(after), 0)]
 
 
@@ -65,10 +67,26 @@ def _compared(before: Sequence[str], after: Sequence[str], part: _Part) -> list[
     return [Block(part.start + a, part.position + b, size) for a, b, size in matcher.get_matching_blocks() if size]
 
 
+def _around_the_middle(before: Sequence[str], after: Sequence[str], part: _Part) -> list[_Part]:
+    """The part cut where a run through its middle begins, if that is long: few changes far apart are found so."""
+    middle = (part.start + part.end) // 2
+    for index in range(middle, min(middle + PROBES, part.end)):
+        line = before[index]
+        try:
+            place = after.index(line, part.position, part.until)
+        except ValueError:
+            continue
+        start, position = index, place
+        while start > part.start and position > part.position and before[start - 1] == after[position - 1]:
+            start, position = start - 1, position - 1
+        if middle - start > (part.end - part.start) // 8:
+            first = _Part(part.start, start, part.position, position, part.depth + 1)
+            return [first, _Part(start, part.end, position, part.until, part.depth + 1)]
+    return []
+
+
 def _split(before: Sequence[str], after: Sequence[str], part: _Part) -> list[_Part]:
     """The part cut at the lines that occur once on each side and in the same order; empty when there are none."""
-    if part.depth >= DEEPEST:
-        return []
     places = _once(after, part.position, part.until)
     pairs = [
         (index, places[line])
@@ -77,11 +95,15 @@ def _split(before: Sequence[str], after: Sequence[str], part: _Part) -> list[_Pa
     ]
     pieces: list[_Part] = []
     start, position = part.start, part.position
-    for index, place in [*_rising(pairs), (part.end, part.until)]:
-        if index > start or place > position:
+    last = (-1, -1)
+    for index, place in _rising(pairs):
+        if (index - 1, place - 1) != last:
             pieces.append(_Part(start, index, position, place, part.depth + 1))
-        start, position = index, place  # the anchor itself is trimmed off the head of the next piece
-    return pieces if len(pieces) > 1 else []
+            start, position = index, place  # the anchor itself is trimmed off the head of its piece
+        last = (index, place)
+    if pieces:
+        pieces.append(_Part(start, part.end, position, part.until, part.depth + 1))
+    return pieces
 
 
 def _once(lines: Sequence[str], start: int, end: int) -> dict[str, int]:
@@ -108,11 +130,16 @@ def _rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _in_place(before: Sequence[str], after: Sequence[str], part: _Part) -> list[Block]:
-    """Two parts of the same length with nothing to hold on to: what stands at the same place and is the same."""
-    if part.end - part.start != part.until - part.position:
+    """What stands at the same place and is the same, where both are equally long and most of it is."""
+    size = part.end - part.start
+    if size != part.until - part.position:
         return []
-    shift = part.position - part.start
-    return [Block(i, i + shift, 1) for i in range(part.start, part.end) if before[i] == after[i + shift]]
+    pairs = map(ne, before[part.start : part.end], after[part.position : part.until])
+    different = [index for index, differs in enumerate(pairs) if differs]
+    if len(different) * 2 > size:
+        return []
+    gaps = zip([-1, *different], [*different, size], strict=True)
+    return [Block(part.start + a + 1, part.position + a + 1, b - a - 1) for a, b in gaps if b - a > 1]
 
 
 def _joined(blocks: list[Block]) -> Iterator[Block]:

@@ -1,0 +1,108 @@
+"""A page far inside a file of 1 GB: as fast as `sed -n` of the same lines, in little memory."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.timing import Measure, side_by_side_async
+from forge import Scope, ToolCall
+from forge.core.executor import ToolExecutor
+from forge.core.registry import ToolRegistry
+from forge.tools.file_read import FileRead
+
+SIZE = 1_000_000_000  # bytes
+LINE = 1_000_000
+PAGE = 400  # lines
+NAME = "large.log"
+
+_MEMORY = """
+import asyncio, sys
+from pathlib import Path
+from benchmarks.reading import peak, reader
+page = asyncio.run(reader(Path(sys.argv[1]))())
+print(peak())
+"""
+
+
+async def measures() -> list[Measure]:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        if shutil.disk_usage(folder).free < 2 * SIZE:
+            print(f"no room for a file of 1 GB in {folder}: nothing measured", file=sys.stderr)
+            return []
+        write(folder / NAME)
+        floor, ours = await side_by_side_async(_wall(_sed(folder / NAME)), _wall(reader(folder)))
+        run = subprocess.run([sys.executable, "-c", _MEMORY, folder], check=True, capture_output=True, text=True)
+    return [
+        Measure("page at line 1,000,000 of 1 GB", "sed -n of the same lines", floor, ours, "ms", 1.5),
+        Measure("page at line 1,000,000 of 1 GB: memory", "", 0.0, float(run.stdout), "MB", 64.0, absolute=True),
+    ]
+
+
+def write(path: Path) -> None:
+    """Lines of 20 to 140 characters, 80 on average, as logs and sources have them."""
+    lines = [b"%07d %s\n" % (number, b"x" * (11 + number * 7919 % 121)) for number in range(100_000)]
+    block = b"".join(lines)
+    with path.open("wb") as file:
+        while file.tell() < SIZE:
+            file.write(block[: SIZE - file.tell()])
+
+
+def reader(folder: Path) -> Callable[[], Awaitable[str]]:
+    """Calls of file_read, each for a page of its own: the same one over and over might be remembered."""
+    executor = ToolExecutor(ToolRegistry([FileRead()]), [])
+    scope = Scope(workspace=folder)
+    offsets = count(LINE)
+
+    async def read() -> str:
+        offset = next(offsets)
+        call = ToolCall("file_read", {"path": NAME, "offset": offset, "limit": PAGE})
+        shown = (await executor.execute(call, scope)).for_llm
+        assert shown.startswith(f"{offset}\t")
+        assert f"[lines {offset}-{offset + PAGE - 1} of at least " in shown
+        return shown
+
+    return read
+
+
+def _sed(path: Path) -> Callable[[], Awaitable[str]]:
+    offsets = count(LINE)
+
+    async def read() -> str:
+        first = next(offsets)
+        last = first + PAGE - 1
+        run = subprocess.run(["sed", "-n", f"{first},{last}p;{last}q", path], check=True, capture_output=True)
+        shown = run.stdout.decode()
+        assert shown.count("\n") == PAGE
+        return shown
+
+    return read
+
+
+def _wall(function: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[float]]:
+    async def measured() -> float:
+        """Milliseconds on the clock: the file is read by both, and sed is another process."""
+        started = time.perf_counter()
+        await function()
+        return (time.perf_counter() - started) * 1e3
+
+    return measured
+
+
+def peak() -> float:
+    """The most memory this process had, in MB."""
+    import resource
+
+    try:  # what getrusage says of a new process includes what its parent had
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1e3
+    except (OSError, IndexError, ValueError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most / 1e6 if sys.platform == "darwin" else most / 1e3
