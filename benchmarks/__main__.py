@@ -1,4 +1,4 @@
-"""Prints the table: `python -m benchmarks [--json] [calls|definitions|parallel|loop|startup …]`."""
+"""Prints the table: `python -m benchmarks [--json] [calls|definitions|loop|reading …]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import import_module
 
 from benchmarks.timing import Measure
 
-PARTS = ("calls", "definitions", "parallel", "loop", "startup")
+PARTS = ("calls", "definitions", "parallel", "loop", "startup", "reading", "search", "grep", "editing")
 
 
 def main() -> int:

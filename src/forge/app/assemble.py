@@ -18,6 +18,7 @@ from forge.core.registry import ToolRegistry
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
+from forge.workspace.journal import recover_once
 from forge.workspace.tracking import SessionState
 
 
@@ -48,6 +49,7 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     registry = choose_tools(configuration, dev=wishes.dev)
     secrets = project_secrets(configuration)
     scope = project_scope(wishes.workspace, configuration, wishes.session)
+    recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
     steps = _with_wishes(standard_steps(gate, secrets, files=SessionState(scope.workspace), dry=wishes.dry_run), wishes)
     return Assembly(registry, ToolExecutor(registry, steps, secrets=secrets), scope)

@@ -26,6 +26,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
         "run": "forge.cli.run",
         "session": "forge.cli.session",
         "tool": "forge.cli.tool",
+        "undo": "forge.cli.undo",
     },
     epilog=ENDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

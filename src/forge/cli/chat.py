@@ -15,7 +15,7 @@ from forge.app.version import version
 from forge.cli.keyboard import Keyboard
 from forge.cli.options import Options
 from forge.cli.paper import clip
-from forge.cli.show import harmless
+from forge.cli.show import as_text, harmless
 from forge.cli.sitting import Asked, Sitting, sitting
 from forge.cli.tool_list import needs
 from forge.core.arguments import near
@@ -161,9 +161,10 @@ class Chat:
         if "undo" not in executor.registry:
             _say("There is nothing to undo: none of the agent's tools changes files.")
             return
-        call = ToolCall("undo", rest or "{}")
+        arguments = {"action": "list"} if rest == "list" else {"action": "apply", **({"call_id": rest} if rest else {})}
+        call = ToolCall("undo", arguments)
         result = self.sitting.do(executor.execute(call, self.sitting.agent.scope))
-        _say(harmless(result.for_user or result.for_llm))
+        _say(as_text(result))
 
 
 def _say(text: str) -> None:

@@ -21,12 +21,21 @@ class Opaque(str):
     __slots__ = ()
 
 
-def wanted(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None) -> list[tuple[Permission | None, str]]:
+def wanted(
+    spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None, scope: Scope | None = None
+) -> list[tuple[Permission | None, str]]:
     """What a call asks for before it runs: every declared permission on every target; None if none is declared.
 
     The targets of a tool that declares none belong to its optional permissions: a call that names a target asks for
-    them at once.
+    them at once. A call of which the tool says that it touches nothing asks for nothing. A tool that knows better
+    says so itself, where the call's `scope` is known.
     """
+    say = getattr(type(tool), "wants", None)
+    asked = say(tool, arguments, scope) if say is not None and scope is not None else None
+    if asked is not None:
+        return list(dict.fromkeys(asked))
+    if own_targets(arguments, tool) == []:
+        return [(None, "")]
     targets = targets_of(spec, arguments, tool)
     named = [target for target in targets if target]
     if named and spec.optional_permissions and not spec.permissions:
@@ -41,12 +50,18 @@ def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None
 
     Of a parameter that was left out, the default that the schema promises. Values that are no texts are `Opaque`.
     """
-    say = getattr(type(tool), "targets", None)  # of the class: an instance may have something else by that name
-    own = say(tool, arguments) if say is not None else None
+    own = own_targets(arguments, tool)
     if own is not None:
         return list(dict.fromkeys(own)) or [""]
     texts = (text for name in spec.targets for text in _texts(_value(spec, arguments, name)))
     return list({(type(text), text): text for text in texts}.values()) or [""]
+
+
+def own_targets(arguments: Mapping[str, Any], tool: object) -> list[str] | None:
+    """What the tool itself says that a call touches: nothing, if the list is empty; None where it does not say."""
+    say = getattr(type(tool), "targets", None)  # of the class: an instance may have something else by that name
+    found: list[str] | None = say(tool, arguments) if say is not None else None
+    return found
 
 
 def identity(permission: Permission | None, target: str, scope: Scope) -> Hashable:

@@ -19,12 +19,14 @@ async def change(ctx: ToolContext, paths: Sequence[str], plan: Callable[[Draft],
     from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
     from forge.tools._places import approved
     from forge.workspace.draft import Draft
+    from forge.workspace.journal import recover_once
     from forge.workspace.locks import locked
 
     places = [place for path in paths for place in await approved(ctx, Permission.WRITE, path)]
 
     def work() -> tuple[T, Draft]:
         draft = Draft(ctx.scope, within=places)
+        recover_once(ctx.scope)
         with locked(places):
             outcome = plan(draft)
             draft.commit()

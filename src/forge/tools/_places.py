@@ -8,15 +8,24 @@ from forge.core.spec import Permission
 from forge.permissions.gate import Grant
 from forge.permissions.policy import Decision
 from forge.permissions.targets import identity
+from forge.workspace.open import is_link
 from forge.workspace.paths import PathValidator, Place, quoted
 
 
 async def approved(ctx: ToolContext, permission: Permission, path: str, *, blank: bool = False) -> list[Place]:
-    """The places a path means: where it leads, and if it is a link, the link itself."""
+    """The places a path means: where it leads, and if it is a link, the link itself.
+
+    Of a link that leads outside only the link itself can be written, that is deleted.
+    """
     paths = PathValidator.of(ctx.scope)
-    places = [paths.resolve(path, blank=blank, follow=True)]
     itself = paths.resolve(path, blank=blank, follow=False)
-    if itself != places[0]:
+    try:
+        places = [paths.resolve(path, blank=blank, follow=True)]
+    except ToolError:
+        if permission is not Permission.WRITE or not is_link(itself):
+            raise
+        places = []
+    if itself not in places:
         places.append(itself)
     spelled = paths.spelled(path)
     if isinstance(ctx.gate, Grant) and any(str(place.path) != spelled for place in places):

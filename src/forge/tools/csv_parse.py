@@ -15,6 +15,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._limits import Limits
 from forge.workspace.open import read_file
+from forge.workspace.text import encoding_of
 
 MAX_BYTES = 16 * 1024 * 1024  # of a file
 MAX_FIELDS = 500_000  # returned at once: every one of them is an object in memory
@@ -23,12 +24,6 @@ Row = list[str]
 Record = dict[str, str] | Row
 
 _DELIMITERS = {"\\t": "\t", "tab": "\t"}
-_ENCODINGS = (
-    (b"\xff\xfe\0\0", "utf-32"),
-    (b"\0\0\xfe\xff", "utf-32"),
-    (b"\xff\xfe", "utf-16"),
-    (b"\xfe\xff", "utf-16"),
-)
 
 
 class CsvParse(
@@ -101,12 +96,13 @@ def parse_csv(
 
 def decoded(content: bytes) -> str:
     """The text of a file: UTF-8, or UTF-16 and UTF-32 when a byte order mark says so."""
-    encoding = next((name for mark, name in _ENCODINGS if content.startswith(mark)), "utf-8-sig")
+    encoding, mark = encoding_of(content)
     try:
-        return content.decode(encoding)
+        return content[len(mark) :].decode(encoding)
     except UnicodeDecodeError as error:
         raise ToolError(
-            f"the file is not {encoding.removesuffix('-sig').upper()} text: byte {error.start} cannot be decoded",
+            f"the file is not {encoding[:6].rstrip('-').upper()} text:"
+            f" byte {error.start + len(mark)} cannot be decoded",
             ErrorKind.USER,
             "Convert it to UTF-8 first.",
         ) from None

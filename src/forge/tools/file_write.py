@@ -50,7 +50,7 @@ class FileWrite(
     ) -> ToolResult:
         written, draft = await change(ctx, [path], lambda draft: plan(draft, path, content))
         done = "Wrote" if written.action == "created" else "Overwrote"
-        if not draft.changes:
+        if draft.is_empty:
             done = "Nothing to change in"
         return ToolResult(
             for_llm=f"{done} {written.path} ({written.size:,} bytes).",

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import AnyStr, NamedTuple
 
 from forge.workspace.blocks import shared_blocks
-from forge.workspace.text import decode, is_binary
+from forge.workspace.text import decode, encoding_of, is_binary
 
 CHUNK = 65_536  # characters compared at once
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
@@ -42,7 +41,7 @@ def content_diff(before: bytes | None, after: bytes | None, path: str, new_path:
     new_path = new_path or path
     if before == after and (path == new_path or before is None):
         return ""
-    if any(content is not None and (content.startswith(_MARKS) or is_binary(content)) for content in (before, after)):
+    if any(content is not None and (encoding_of(content)[1] or is_binary(content)) for content in (before, after)):
         return unified_diff(_text(before), _text(after), path, new_path, context)
     first, old, new = _cut(before or b"", after or b"", b"\n", context)
     try:

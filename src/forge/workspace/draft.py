@@ -13,6 +13,7 @@ from forge.workspace.commit import Change, commit
 from forge.workspace.diff import content_diff
 from forge.workspace.open import explained, open_at, open_file, status_of
 from forge.workspace.paths import PathValidator, Place, quoted
+from forge.workspace.seen import digest_of
 from forge.workspace.text import Text, decode
 from forge.workspace.tracking import current
 
@@ -31,10 +32,17 @@ class _File:
     before: bytes | None = None  # None: nothing, or not read yet
     link: str | None = None  # where a link leads
     loaded: bool = False
+    digest: str = ""  # of `before`, once it was needed
     touched: bool = False
     after: bytes | None = None
     mode: int | None = None
     moved_from: Place | None = None
+
+    def known_digest(self) -> str:
+        """Hashed once: for a large file it costs as much as writing."""
+        if not self.digest and self.before is not None:
+            self.digest = digest_of(self.before)
+        return self.digest
 
 
 class Draft:
@@ -120,12 +128,19 @@ class Draft:
         self.write(to, content, mode)
         self._at(to).moved_from = place
 
+    def link(self, place: Place, target: str) -> None:
+        """Plan that a link is there: for putting one back."""
+        file = self._at(place)
+        if file.kind == "file":
+            self._load(file)
+        file.touched, file.after, file.link = True, b"", target
+
     def need_read(self, place: Place) -> None:
         """Raise `ToolError` unless this session read the file that is there, and it did not change since."""
         now, file = current(), self._at(place)
         if now.checked and file.kind == "file" and file.status is not None:
             self._load(file)
-            now.state.seen.check(now.session_id, str(place.path), file.status, place.shown, file.before)
+            now.state.seen.check(now.session_id, str(place.path), file.status, place.shown, digest=file.known_digest())
 
     def diff(self) -> str:
         """What will change, as a unified diff, one file after another."""
@@ -140,14 +155,15 @@ class Draft:
         return "".join(parts)
 
     @property
-    def changes(self) -> list[Change]:
-        return [_change(file) for file in self._files.values() if _is_changed(file)]
+    def is_empty(self) -> bool:
+        """Whether everything is already as it is planned."""
+        return not any(_is_changed(file) for file in self._files.values())
 
-    def commit(self) -> list[Change]:
+    def commit(self) -> None:
         """Make all changes, or none. They can be undone, and count as read."""
-        changes = self.changes
+        changes = [_change(file) for file in self._files.values() if _is_changed(file)]
         if not changes:
-            return changes
+            return
         now = current()
         undo = now.state.undo
         entry = undo.record(now.session_id, now.turn, now.call_id, now.tool, changes)
@@ -158,7 +174,6 @@ class Draft:
             raise
         for change in changes:
             _note(change)
-        return changes
 
     def _at(self, place: Place) -> _File:
         key = str(place.path)
@@ -188,7 +203,9 @@ class Draft:
 
 
 def _change(file: _File) -> Change:
-    return Change(file.place, file.before, file.after, file.mode, file.link, file.status)
+    after = digest_of(file.after) if file.after is not None else ""
+    before = file.known_digest()
+    return Change(file.place, file.before, file.after, file.mode, file.link, file.status, before, after)
 
 
 def _is_changed(file: _File) -> bool:
@@ -215,7 +232,7 @@ def _note(change: Change) -> None:
     if status is None:
         now.state.seen.forget_file(now.session_id, real)
     else:
-        now.state.seen.note(now.session_id, real, status, change.after, written=True)
+        now.state.seen.note(now.session_id, real, status, written=True, digest=change.after_digest)
 
 
 def _diff(old: _File, new: _File) -> str:

@@ -64,6 +64,11 @@ def status_of(place: Place) -> os.stat_result | None:
             os.close(parent)
 
 
+def is_link(place: Place) -> bool:
+    status = status_of(place)
+    return status is not None and stat.S_ISLNK(status.st_mode)
+
+
 def read_file(scope: Scope, path: str, limit: int) -> bytes:
     """The whole content of a file of the workspace that has at most `limit` bytes."""
     place = PathValidator.of(scope).resolve(path)

@@ -10,19 +10,12 @@ from itertools import islice
 from typing import AnyStr, BinaryIO, Generic, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.text import split_lines
+from forge.workspace.text import encoding_of, split_lines
 
 EXACT = 16 * 1024 * 1024  # bytes up to which all lines of a file are counted, and that one page may span
 BLOCK = 256 * 1024  # bytes read at once
 DENSE = 30  # bytes a line: below, counting beats deleting
 
-_MARKS = (  # the longer first: a UTF-32 mark begins with a UTF-16 one
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 _INSIDE = bytes(range(0x80, 0xC0))  # bytes that go on with a UTF-8 character
 
 
@@ -74,8 +67,8 @@ def read_page(
     """
     source = _Source(file, stopped)
     mark = file.read(4)
-    start, encoding = next(((len(one), name) for one, name in _MARKS if mark.startswith(one)), (0, "utf-8"))
-    file.seek(start)
+    encoding, found = encoding_of(mark)
+    file.seek(len(found))
     if encoding == "utf-8":
         return _Reader(source, source.blocks(), _OF_BYTES, exact).page(first, bounds)
     return _Reader(source, source.texts(encoding), _OF_TEXT, exact).page(first, bounds)

@@ -34,10 +34,17 @@ class FileLedger:
         self._notes = 0
 
     def note(
-        self, session_id: str, real: str, status: os.stat_result, content: bytes | None = None, *, written: bool = False
+        self,
+        session_id: str,
+        real: str,
+        status: os.stat_result,
+        content: bytes | None = None,
+        *,
+        written: bool = False,
+        digest: str = "",
     ) -> None:
-        """Remember a file as it is now."""
-        digest = digest_of(content) if content is not None and len(content) <= HASHED else ""
+        """Remember a file as it is now. `digest`: of its content, where it is known already."""
+        digest = digest or (digest_of(content) if content is not None and len(content) <= HASHED else "")
         row = (session_id, real, status.st_mtime_ns, status.st_size, digest, written)
         with self._store.writing() as connection:
             # REPLACE gives it a new rowid: the latest is the last
@@ -51,7 +58,14 @@ class FileLedger:
             connection.execute("DELETE FROM seen WHERE session = ? AND path = ?", (session_id, real))
 
     def check(
-        self, session_id: str, real: str, status: os.stat_result, shown: str, content: bytes | None = None
+        self,
+        session_id: str,
+        real: str,
+        status: os.stat_result,
+        shown: str,
+        content: bytes | None = None,
+        *,
+        digest: str = "",
     ) -> None:
         """Raise `ToolError` unless the session saw the file and it is still the same."""
         seen = self._find(session_id, real)
@@ -61,7 +75,9 @@ class FileLedger:
                 ErrorKind.VALIDATION,
                 "Read it first, so that nothing in it is lost unseen.",
             )
-        if not _is_same(seen, status, content):
+        if not digest and seen.digest and content is not None:
+            digest = digest_of(content)
+        if not _is_same(seen, status, digest):
             raise ToolError(
                 f"{quoted(shown)} changed on disk since it was read",
                 ErrorKind.VALIDATION,
@@ -73,7 +89,7 @@ class FileLedger:
             rows = connection.execute(
                 "SELECT path, modified, size, digest, written FROM seen WHERE session = ? ORDER BY rowid", (session_id,)
             )
-            return {row[0]: Seen(*row[1:4], bool(row[4])) for row in rows}
+            return {path: Seen(at, size, digest, bool(written)) for path, at, size, digest, written in rows}
 
     def forget(self, session_id: str = "") -> None:
         """What a session saw, or all of them."""
@@ -95,12 +111,10 @@ def digest_of(content: bytes) -> str:
     return sha256(content).hexdigest()  # the one that processors help with
 
 
-def _is_same(seen: Seen, status: os.stat_result, content: bytes | None) -> bool:
+def _is_same(seen: Seen, status: os.stat_result, digest: str) -> bool:
     if seen.size != status.st_size:
         return False
-    if seen.digest and content is not None:
-        return digest_of(content) == seen.digest
-    return seen.modified == status.st_mtime_ns
+    return digest == seen.digest if digest and seen.digest else seen.modified == status.st_mtime_ns
 
 
 def _tables(connection: sqlite3.Connection) -> None:

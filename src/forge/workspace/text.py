@@ -46,7 +46,7 @@ def decode(content: bytes) -> Text:
     """The text of a file; `ToolError` when it is none, or would not be the same bytes after being written back."""
     if is_binary(content[:HEAD]):
         raise ToolError("it is a binary file, not text", ErrorKind.USER, "Only text files can be used here.")
-    mark, encoding = next((one for one in _MARKS if content.startswith(one[0])), (b"", "utf-8"))
+    encoding, mark = encoding_of(content)
     try:
         # these codecs are strict both ways: no two contents have the same text, so there is nothing to compare
         return Text(str(memoryview(content)[len(mark) :], encoding), encoding, mark)
@@ -59,10 +59,15 @@ def decode(content: bytes) -> Text:
         ) from None
 
 
+def encoding_of(content: bytes) -> tuple[str, bytes]:
+    """The encoding that the first bytes of a text say it has, and the byte order mark that says so."""
+    return next(((encoding, mark) for mark, encoding in _MARKS if content.startswith(mark)), ("utf-8", b""))
+
+
 def is_binary(head: bytes) -> bool:
     """Whether the first bytes of a file are no text: a NUL byte, or more than 30 % control bytes."""
     head = head[:HEAD]
-    if any(head.startswith(mark) for mark, encoding in _MARKS if encoding != "utf-8"):
+    if encoding_of(head)[0] != "utf-8":
         return False
     return b"\0" in head or (len(head) - len(head.translate(None, _CONTROL))) * 10 > len(head) * 3
 

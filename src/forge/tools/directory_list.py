@@ -1,0 +1,69 @@
+"""Lists what is in a directory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from forge.core.context import ToolContext
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+from forge.tools._limits import Limits
+from forge.tools._listing import MAX_ENTRIES, MOST, PATIENCE, is_directory, listing, one_entry
+
+
+class DirectoryList(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"search", "read", "code-agent"},
+    aliases=("list", "ls", "list_files"),
+    argument_aliases={
+        "directory": "path",
+        "dir": "path",
+        "directory_path": "path",
+        "dir_path": "path",
+        "folder": "path",
+        "file_path": "path",
+        "limit": "max_entries",
+        "max_results": "max_entries",
+        "all": "include_hidden",
+        "show_hidden": "include_hidden",
+    },
+    permissions={"read"},
+    target="path",
+    repeatable=False,
+    idempotent=True,
+):
+    """List a directory: directories first, then files with their sizes. With recursive also what is below it."""
+
+    def __init__(self, max_entries: int = MAX_ENTRIES, patience: float = PATIENCE) -> None:
+        self.max_entries = max_entries
+        self.patience = patience
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        path: Annotated[str, "A directory in the workspace; left out, the workspace itself."] = "",
+        recursive: Annotated[bool, "Also what is in the directories below, without ignored files."] = False,
+        include_hidden: Annotated[bool, "Also names that begin with a dot."] = False,
+        max_entries: Annotated[int, Limits(ge=0, le=MOST), "At most this many entries; 0 for the usual 500."] = 0,
+    ) -> ToolResult:
+        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.tools._places import approved
+
+        place = (await approved(ctx, Permission.READ, path, blank=True))[0]
+
+        def work() -> ToolResult:
+            if not is_directory(place):
+                return one_entry(place)
+            return listing(
+                ctx,
+                place,
+                include_hidden=include_hidden,
+                recursive=recursive,
+                max_entries=max_entries or self.max_entries,
+                patience=self.patience,
+            )
+
+        result: ToolResult = await in_thread(work)
+        return result

@@ -1,0 +1,92 @@
+"""Shows a directory and what is below it as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from forge.core.context import ToolContext
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+from forge.tools._limits import Limits
+from forge.tools._listing import (
+    MAX_ENTRIES,
+    MOST,
+    PATIENCE,
+    is_directory,
+    look,
+    mark,
+    no_directory,
+    printable,
+    result,
+    size_text,
+)
+
+if TYPE_CHECKING:  # it loads what only a call needs
+    from forge.workspace.overview import Item
+
+MAX_DEPTH = 3
+WORTH_SAYING = 1024  # bytes from which on a size is shown
+
+
+class DirectoryTree(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"search", "read", "code-agent"},
+    aliases=("tree",),
+    argument_aliases={
+        "directory": "path",
+        "dir": "path",
+        "directory_path": "path",
+        "dir_path": "path",
+        "folder": "path",
+        "file_path": "path",
+        "depth": "max_depth",
+        "limit": "max_entries",
+        "max_results": "max_entries",
+    },
+    permissions={"read"},
+    target="path",
+    repeatable=False,
+    idempotent=True,
+):
+    """Show a directory as a tree, a few levels deep. Ignored files are left out; skipped directories end in /…."""
+
+    def __init__(self, max_depth: int = MAX_DEPTH, max_entries: int = MAX_ENTRIES, patience: float = PATIENCE) -> None:
+        self.max_depth = max_depth
+        self.max_entries = max_entries
+        self.patience = patience
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        path: Annotated[str, "A directory in the workspace; left out, the workspace itself."] = "",
+        max_depth: Annotated[int, Limits(ge=0, le=100), "Levels to show; 0 for the usual 3."] = 0,
+        max_entries: Annotated[int, Limits(ge=0, le=MOST), "At most this many entries; 0 for the usual 500."] = 0,
+    ) -> ToolResult:
+        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.tools._places import approved
+
+        place = (await approved(ctx, Permission.READ, path, blank=True))[0]
+
+        def work() -> ToolResult:
+            if not is_directory(place):
+                raise no_directory(place)
+            depth, most = max_depth or self.max_depth, max_entries or self.max_entries
+            found = look(ctx, place, depth, most, self.patience, hidden=True, ignored=False)
+            return result(place, found, [f"{printable(place.shown)}/", *branches(found.top)])
+
+        drawn: ToolResult = await in_thread(work)
+        return drawn
+
+
+def branches(item: Item, indent: str = "") -> Iterator[str]:
+    """A line for each item below, with the lines that lead to it."""
+    for number, one in enumerate(item.items, 1):
+        is_last = number == len(item.items) and not item.more
+        size = f" ({size_text(one.size)})" if one.kind == "file" and one.size >= WORTH_SAYING else ""
+        yield f"{indent}{'└── ' if is_last else '├── '}{printable(one.name)}{mark(one)}{size}"
+        yield from branches(one, indent + ("    " if is_last else "│   "))
+    if item.more:
+        yield f"{indent}└── … {item.more:,} more"

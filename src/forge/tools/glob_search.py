@@ -1,0 +1,198 @@
+"""Finds files by a pattern over their paths."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from heapq import nsmallest
+from stat import S_ISDIR, S_ISREG
+from typing import TYPE_CHECKING, Annotated, Any
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+from forge.tools._limits import Limits
+from forge.tools._listing import PATIENCE, counted, is_directory, missing, no_directory, printable, sendable_name
+from forge.workspace.open import status_of
+
+if TYPE_CHECKING:  # they load what only a call needs
+    from forge.workspace.glob import Glob
+    from forge.workspace.paths import Place
+    from forge.workspace.walk import Walk
+
+MAX_RESULTS = 100
+MOST = 10_000  # results that a call may ask for
+
+
+class GlobSearch(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"search", "read", "code-agent"},
+    aliases=("glob",),
+    argument_aliases={
+        "glob": "pattern",
+        "glob_pattern": "pattern",
+        "query": "pattern",
+        "directory": "path",
+        "dir": "path",
+        "dir_path": "path",
+        "folder": "path",
+        "limit": "max_results",
+    },
+    permissions={"read"},
+    target="path",
+    repeatable=False,
+    idempotent=True,
+):
+    """Find files by a glob such as src/**/*.ts, newest first. Leaves ignored ones out unless the pattern names them."""
+
+    def __init__(self, max_results: int = MAX_RESULTS, patience: float = PATIENCE) -> None:
+        self.max_results = max_results
+        self.patience = patience
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Where the search begins, which the pattern may say, too."""
+        return [start_of(arguments["pattern"], arguments.get("path", ""))[0]]
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        pattern: Annotated[
+            str, Limits(example="**/*.md"), "With ** for any directories, * and ? in a name, [a-z], {a,b}."
+        ],
+        path: Annotated[str, "The directory to start from; left out, the workspace itself."] = "",
+        max_results: Annotated[int, Limits(ge=0, le=MOST), "At most this many files; 0 for the usual 100."] = 0,
+        include_ignored: Annotated[bool, "Also what ignore files name, and node_modules, build and the like."] = False,
+        case_sensitive: Annotated[bool, "Whether large and small letters differ."] = False,
+    ) -> ToolResult:
+        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.tools._places import approved
+
+        start, rest = start_of(pattern, path)
+        end = time.monotonic() + self.patience
+
+        def work() -> ToolResult:
+            where, glob = _settled(ctx, place, path, pattern, rest, case_sensitive)
+            if ".git" in where.relative.split("/"):
+                raise ToolError(".git is never searched", ErrorKind.USER, "directory_list shows what is in it.")
+            found = Search(ctx, where, glob, include_ignored, end)
+            return found.result(pattern, max_results or self.max_results)
+
+        place = (await approved(ctx, Permission.READ, start, blank=True))[0]
+        result: ToolResult = await in_thread(work)
+        return result
+
+
+class Search:
+    """One search: what it finds, and what it leaves out."""
+
+    def __init__(self, ctx: ToolContext, place: Place, glob: Glob, include_ignored: bool, end: float) -> None:
+        from forge.tools._denied import denied
+        from forge.workspace.paths import PathValidator
+        from forge.workspace.walk import walk
+
+        self.place = place
+        self.glob = glob
+        self.paths = PathValidator.of(ctx.scope)
+        self.names = frozenset(place.relative.split("/"))  # written by the caller, so never skipped
+        self.walk: Walk = walk(
+            place,
+            include_ignored=include_ignored,
+            named=self,
+            only=glob,
+            stop=lambda: ctx.cancelled or time.monotonic() > end,
+        )
+        self.denied = denied(ctx)
+        self.left_out = 0
+        self.total = 0
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.glob or name in self.names
+
+    def result(self, pattern: str, most: int) -> ToolResult:
+        prefix = "" if self.place.shown == "." else f"{self.place.shown.rstrip('/')}/"
+        files = [f"{prefix}{relative}" for _, relative in nsmallest(most, self._files(prefix))]
+        truncated = self.walk.stopped or self.total > len(files)
+        lines = [printable(file) for file in files] or [f"No files match {printable(pattern)}."]
+        hidden = self.walk.ignored_files + self.walk.ignored_directories
+        return ToolResult(
+            for_llm="\n".join([*lines, *self._notes(len(files), pattern)]),
+            title=f"{printable(pattern)}: {counted(self.total, 'file') or 'no files'}",
+            data={
+                "files": [sendable_name(file) for file in files],
+                "total": self.total,
+                "truncated": truncated,
+                "hidden": hidden,
+            },
+        )
+
+    def _files(self, prefix: str) -> Iterator[tuple[int, str]]:
+        """What sorts them, newest first, and their paths."""
+        for relative, entry, _ in self.walk:
+            try:
+                if entry.is_file(follow_symlinks=False):
+                    modified = entry.stat(follow_symlinks=False).st_mtime_ns
+                elif entry.is_symlink():
+                    modified = self._modified(prefix + relative)
+                else:
+                    continue
+            except (OSError, ToolError):  # gone meanwhile, or a link that leads nowhere or outside
+                continue
+            if self.denied(prefix + relative):
+                self.left_out += 1
+            else:
+                self.total += 1
+                yield -modified, relative
+
+    def _modified(self, shown: str) -> int:
+        """Of the file that a link leads to."""
+        place = self.paths.resolve(shown)
+        status = status_of(place)
+        if status is None or not S_ISREG(status.st_mode) or self.denied(place.shown):
+            raise FileNotFoundError(shown)
+        return status.st_mtime_ns
+
+    def _notes(self, shown: int, pattern: str) -> Iterator[str]:
+        walk = self.walk
+        if walk.stopped:
+            yield f"[stopped: it took too long; {self.total:,} files were found until then; search a smaller directory]"
+        elif self.total > shown:
+            yield f"[{shown:,} of {self.total:,} files, the newest; more with a larger max_results or a closer pattern]"
+        if not self.total and "/" not in pattern:
+            yield f"[only names in this directory were compared; **/{printable(pattern)} also looks below it]"
+        files, directories = counted(walk.ignored_files, "file"), counted(walk.ignored_directories, "directory")
+        if hidden := [text for text in (files, directories) if text]:
+            yield f"[{' and '.join(hidden)} hidden by ignore rules; include_ignored=true searches them]"
+        if walk.unreadable:
+            yield f"[{counted(walk.unreadable, 'directory')} could not be read]"
+        if self.left_out:
+            yield f"[{counted(self.left_out, 'file')} left out: a rule denies reading]"
+
+
+def start_of(pattern: str, path: str) -> tuple[str, str]:
+    """The directory to start from, and the pattern below it."""
+    from forge.workspace.glob import literal_head
+
+    head, rest = literal_head(pattern)
+    return os.path.join(path, head) if head else path, rest
+
+
+def _settled(
+    ctx: ToolContext, place: Place, path: str, pattern: str, rest: str, case_sensitive: bool
+) -> tuple[Place, Glob]:
+    """The directory to walk and the pattern there; directories named in the wrong case are found by the walk."""
+    from forge.workspace.glob import compiled
+    from forge.workspace.paths import PathValidator
+
+    status = status_of(place)
+    if status is not None and S_ISDIR(status.st_mode):
+        return place, compiled(rest, case_sensitive)
+    base = PathValidator.of(ctx.scope).resolve(path, blank=True)
+    if not is_directory(base):
+        raise no_directory(base)
+    if pattern.startswith("/") or ".." in pattern.split("/"):
+        raise missing(place)
+    return base, compiled(pattern, case_sensitive)

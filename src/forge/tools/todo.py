@@ -1,0 +1,144 @@
+"""The list of what an agent has planned to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.tools._limits import Limits
+from forge.tools._nullable import OrNull
+
+MAX_ITEMS = 100
+MAX_LENGTH = 2_000  # characters of one item
+
+_BOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
+
+
+class TodoItem(TypedDict):
+    """One thing to do."""
+
+    content: str
+    status: NotRequired[Annotated[Literal["pending", "in_progress", "completed", "cancelled"], OrNull()]]
+    priority: NotRequired[Annotated[Literal["high", "medium", "low"], OrNull()]]
+    id: NotRequired[Annotated[str | int, OrNull()]]
+
+
+_EXAMPLE = [{"content": "Read the tests", "status": "in_progress"}, {"content": "Mend the parser"}]
+
+
+class TodoWrite(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"code-agent"},
+    permissions={"read"},
+    aliases=("todowrite",),
+    argument_aliases={"todos": "items", "tasks": "items", "todo_list": "items", "list": "items"},
+    timeout=30.0,
+):
+    """Replace the list of what you plan to do: one item in progress at most, an empty list clears it."""
+
+    def __init__(self, max_items: int = MAX_ITEMS, max_length: int = MAX_LENGTH) -> None:
+        self.max_items = max_items
+        self.max_length = max_length
+
+    def run(
+        self,
+        ctx: ToolContext,
+        items: Annotated[list[TodoItem], Limits(example=_EXAMPLE), "The whole list, in order."],
+    ) -> ToolResult:
+        from forge.workspace.tracking import current  # loads what only a session's state needs
+
+        kept = completed(items, self.max_items, self.max_length)
+        current().state.todos.put(ctx.scope.session_id, kept)
+        return _answer(kept, "The list is empty now.")
+
+
+class TodoRead(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"code-agent"},
+    permissions={"read"},
+    aliases=("todoread",),
+    idempotent=True,
+    timeout=30.0,
+):
+    """Read the list of what you planned to do in this session, each item with its status."""
+
+    def run(self, ctx: ToolContext) -> ToolResult:
+        from forge.workspace.tracking import current  # loads what only a session's state needs
+
+        return _answer(current().state.todos.get(ctx.scope.session_id), "Nothing is planned.")
+
+
+def completed(
+    items: Sequence[TodoItem], max_items: int = MAX_ITEMS, max_length: int = MAX_LENGTH
+) -> list[dict[str, Any]]:
+    """The items with everything that may be left out: a status, an id of their own. Raises `ToolError`."""
+    if len(items) > max_items:
+        raise _wrong(f"there are {len(items):,} items, the limit is {max_items:,}", "Leave out what is done.")
+    for index, item in enumerate(items):
+        if not item["content"].strip():
+            raise _wrong(f"items[{index}].content is blank", "Say what is to be done.")
+        if len(item["content"]) > max_length:
+            length = len(item["content"])
+            raise _wrong(
+                f"items[{index}].content has {length:,} characters, the limit is {max_length:,}", "Shorten it."
+            )
+    _check_one_in_progress(items)
+    identities = _identities(items)
+    return [
+        {
+            "id": identity,
+            "content": item["content"],
+            "status": item.get("status") or "pending",
+            **({"priority": item["priority"]} if item.get("priority") else {}),
+        }
+        for identity, item in zip(identities, items, strict=True)
+    ]
+
+
+def _check_one_in_progress(items: Sequence[TodoItem]) -> None:
+    active = [index for index, item in enumerate(items) if item.get("status") == "in_progress"]
+    if len(active) > 1:
+        named = ", ".join(f"items[{index}] ({_shown(items[index]['content'], 80)})" for index in active[:2])
+        more = f" and {len(active) - 2} more" if len(active) > 2 else ""
+        raise _wrong(f"only one item may be in_progress: {named}{more}", "Set all but one to pending.")
+
+
+def _identities(items: Sequence[TodoItem]) -> list[str]:
+    """The ids that were given, and for the others the first numbers that are free."""
+    given = ["" if item.get("id") is None else str(item["id"]).strip() for item in items]
+    first: dict[str, int] = {}
+    for index, identity in enumerate(given):
+        if identity and first.setdefault(identity, index) != index:
+            raise _wrong(
+                f"items[{index}].id {_shown(identity, 40)} is that of items[{first[identity]}], too",
+                "Give each item its own id, or leave them out.",
+            )
+    free = (str(number) for number in range(1, 2 * len(items) + 1) if str(number) not in first)
+    return [identity or next(free) for identity in given]
+
+
+def _answer(items: list[dict[str, Any]], nothing: str) -> ToolResult:
+    lines = [_line(item) for item in items]
+    open_items = sum(item["status"] in ("pending", "in_progress") for item in items)
+    text = "\n".join(lines) or nothing
+    return ToolResult(for_llm=text, for_user=text, title=f"{open_items} of {len(items)} to do", data={"items": items})
+
+
+def _line(item: dict[str, Any]) -> str:
+    priority = f" ({item['priority']})" if "priority" in item else ""
+    return f"{_BOXES[item['status']]} {' '.join(item['content'].split())}{priority}"
+
+
+def _shown(text: str, length: int) -> str:
+    return f'"{text}"' if len(text) <= length else f'"{text[:length]}…"'
+
+
+def _wrong(problem: str, suggestion: str) -> ToolError:
+    return ToolError(problem, ErrorKind.VALIDATION, suggestion)

@@ -1,0 +1,193 @@
+"""Lists and takes back what the file tools of a session changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.tools._changing import change, foreseen
+
+if TYPE_CHECKING:  # they load SQLite, which listing tools does without
+    from forge.workspace.commit import Change
+    from forge.workspace.draft import Draft
+    from forge.workspace.undo import Entry, UndoFile
+
+MAX_LISTED = 50
+
+
+class Undo(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"code-agent"},
+    argument_aliases={"id": "call_id", "call": "call_id", "turn_id": "turn", "message_id": "turn"},
+    permissions={"write"},
+):
+    """List this session's file changes, or take them back: those of a call, of a whole turn, or the last one."""
+
+    def __init__(self, max_listed: int = MAX_LISTED) -> None:
+        self.max_listed = max_listed
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        """The files that would be restored; a list touches none."""
+        if arguments.get("action") != "apply":
+            return []
+        return _paths(_chosen(arguments.get("call_id") or "", arguments.get("turn") or ""))
+
+    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        if arguments.get("action") != "apply":
+            return ""
+        call_id, turn = arguments.get("call_id") or "", arguments.get("turn") or ""
+        return await foreseen(ctx, lambda draft: plan(draft, _chosen(call_id, turn)))
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        action: Annotated[Literal["list", "apply"], "list what can be undone, or apply the undo."] = "list",
+        call_id: Annotated[str, "The call whose changes are meant, as the list shows it."] = "",
+        turn: Annotated[str, "The turn whose changes are meant, instead of one call."] = "",
+    ) -> ToolResult:
+        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+
+        result: ToolResult
+        if action == "list":
+            result = await in_thread(lambda: self._listed(call_id, turn))
+            return result
+        entries: list[Entry] = await in_thread(lambda: _chosen(call_id, turn))
+        for path in _paths(entries):  # the last change may be another one than when this was approved
+            await ctx.require("write", path)
+        changes, draft = await change(ctx, _paths(entries), lambda draft: plan(draft, entries))
+        result = await in_thread(lambda: _undone(entries, changes, draft.diff()))
+        return result
+
+    def _listed(self, call_id: str, turn: str) -> ToolResult:
+        from forge.workspace.tracking import current
+
+        now = current()
+        found = [
+            one
+            for one in now.state.undo.entries(now.session_id)
+            if (not call_id or one.call_id == call_id) and (not turn or one.turn == turn)
+        ]
+        shown = found[: self.max_listed]
+        lines = [_line(one) for one in shown]
+        if len(found) > len(shown):
+            lines.append(f"[{len(shown)} of {len(found)} changes, the latest first; ask for others by call_id or turn]")
+        if any(file.dropped for one in found for file in one.files):
+            lines.append("[the oldest can no longer be undone: what they replaced was dropped to make room]")
+        text = "\n".join(lines) or "No file was changed by this session's tools."
+        data = {
+            "entries": [_described(one) for one in shown],
+            "total": len(found),
+            "truncated": len(found) > len(shown),
+        }
+        return ToolResult(for_llm=text, for_user=text, title=f"{len(found)} changes", data=data)
+
+
+def plan(draft: Draft, entries: Sequence[Entry]) -> list[Change]:
+    """Plan the files as they were before these changes. Raises `ToolError` where one of them changed since."""
+    from forge.workspace.tracking import current
+
+    now = current()
+    changes = now.state.undo.restored(now.session_id, entries)
+    for one in changes:
+        place = draft.resolve(_spelled(one.place.shown), follow=False)
+        is_same = place.path == one.place.path
+        if is_same and one.before is not None:
+            is_same = draft.read(place) == one.before
+        if not is_same:
+            raise ToolError(
+                f'"{one.place.shown}" was replaced while it was looked at', ErrorKind.SECURITY, "Try again."
+            )
+        if one.makes_link:
+            draft.link(place, one.link or "")
+            continue
+        if one.after is None or one.had_link:
+            draft.delete(place)
+        if one.after is not None:
+            draft.write(place, one.after, one.mode)
+    return changes
+
+
+def _chosen(call_id: str, turn: str) -> list[Entry]:
+    from forge.workspace.tracking import current
+
+    if call_id and turn:
+        raise ToolError("give call_id or turn, not both", ErrorKind.VALIDATION, "A turn holds all of its calls.")
+    now = current()
+    return now.state.undo.chosen(now.session_id, call_id=call_id, turn=turn)
+
+
+def _undone(entries: Sequence[Entry], changes: Sequence[Change], diff: str) -> ToolResult:
+    """Remember that they are taken back, and say so."""
+    from forge.workspace.tracking import current
+
+    now = current()
+    now.state.undo.mark(now.session_id, [one.id for one in entries], now.call_id)
+    calls = ", ".join(f"{one.call_id} ({one.tool})" for one in entries)
+    if not changes:
+        text = f"Nothing to do: the files are as they were before {calls}."
+    else:
+        text = f"Undid {calls}: {', '.join(_outcome(one) for one in changes)}."
+    return ToolResult(
+        for_llm=text,
+        for_user=f"{text}\n{diff}".rstrip("\n"),
+        title=f"Undid {', '.join(dict.fromkeys(one.tool for one in entries))}",
+        data={
+            "undone": [{"call_id": one.call_id, "turn": one.turn, "tool": one.tool} for one in entries],
+            "files": [{"path": one.place.shown, "status": _status(one)} for one in changes],
+        },
+    )
+
+
+def _status(change: Change) -> str:
+    return "removed" if change.after is None else "restored"
+
+
+def _outcome(change: Change) -> str:
+    return f"{change.place.shown} {_status(change)}"
+
+
+def _paths(entries: Sequence[Entry]) -> list[str]:
+    return list(dict.fromkeys(_spelled(file.shown) for one in entries for file in one.files))
+
+
+def _spelled(shown: str) -> str:
+    return f"./{shown}" if shown.startswith("~") else shown  # which would stand for a home directory
+
+
+def _line(entry: Entry) -> str:
+    from datetime import datetime  # only where a list is asked for
+
+    at = datetime.fromtimestamp(entry.time).strftime("%Y-%m-%d %H:%M:%S")
+    files = ", ".join(f"{file.shown} {_did(file)}" for file in entry.files[:10])
+    more = f" and {len(entry.files) - 10} more" if len(entry.files) > 10 else ""
+    notes = [*(["undone"] if entry.undone else []), *(["cannot be undone"] if _is_lost(entry) else [])]
+    mark = f" [{', '.join(notes)}]" if notes else ""
+    return f"{at}  call {entry.call_id}  turn {entry.turn or '-'}  {entry.tool}: {files}{more}{mark}"
+
+
+def _described(entry: Entry) -> dict[str, Any]:
+    return {
+        "call_id": entry.call_id,
+        "turn": entry.turn,
+        "tool": entry.tool,
+        "time": entry.time,
+        "files": [{"path": file.shown, "action": _did(file)} for file in entry.files],
+        "undone": entry.undone,
+        "can_undo": not entry.undone and not _is_lost(entry),
+    }
+
+
+def _did(file: UndoFile) -> str:
+    if not file.before:
+        return "created"
+    return "updated" if file.after else "deleted"
+
+
+def _is_lost(entry: Entry) -> bool:
+    return any(file.dropped for file in entry.files)

@@ -1,0 +1,138 @@
+"""What is in a directory and in those below it: the first few hundred entries, the upper levels before the lower."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from heapq import nsmallest
+
+from forge.core.errors import ToolError
+from forge.workspace.ignore import Ignored, rules_above
+from forge.workspace.open import open_directory
+from forge.workspace.paths import Place
+from forge.workspace.walk import NEVER, SKIPPED, STRAY
+
+
+@dataclass(slots=True)
+class Item:
+    """Something in a directory."""
+
+    name: str
+    relative: str  # to the place that was looked at
+    kind: str  # "directory", "file", "link" or "special"
+    size: int = 0  # bytes of a file
+    target: str = ""  # where a link leads, as it says itself
+    skipped: bool = False  # a directory that is never shown from above
+    items: list[Item] = field(default_factory=list)
+    more: int = 0  # items that were left out
+    unreadable: bool = False
+
+
+@dataclass(slots=True)
+class Wish:
+    """What to look at."""
+
+    most: int
+    depth: int = 1  # levels; 0: all
+    hidden: bool = True
+    ignored: bool = True  # False: what ignore files name is left out, directories are not entered
+    denied: Callable[[str], bool] = lambda shown: False
+    stop: Callable[[], bool] = lambda: False
+
+
+@dataclass(slots=True)
+class Overview:
+    """The place as an item, and what was left out of it."""
+
+    top: Item
+    shown: int = 0
+    hidden: int = 0
+    ignored: int = 0
+    denied: int = 0
+    stopped: bool = False
+
+
+def overview(place: Place, wish: Wish) -> Overview:
+    """Breadth first, so that a large directory hides no other one of its level. Raises `ToolError` where it is none."""
+    found = Overview(Item(place.name, "", "directory"))
+    rules = None if wish.ignored else rules_above(place)
+    pending = deque([(place, found.top, rules, 1)])
+    while pending:
+        here, item, rules, level = pending.popleft()
+        if found.stopped or (item is not found.top and found.shown >= wish.most):
+            continue
+        try:
+            rules = _look(here, item, rules, wish, found)
+        except (OSError, ToolError):
+            if item is found.top:
+                raise
+            item.unreadable = True
+            continue
+        found.shown += len(item.items)
+        found.stopped = wish.stop()
+        if level != wish.depth:
+            inner = (one for one in item.items if one.kind == "directory" and not one.skipped)
+            pending.extend((here.child(one.name), one, rules, level + 1) for one in inner)
+    return found
+
+
+def _look(place: Place, item: Item, rules: Ignored | None, wish: Wish, found: Overview) -> Ignored | None:
+    """Fill in what is directly in a directory. Returns the rules for those below it."""
+    prefix = f"{item.relative}/" if item.relative else ""
+    directory = open_directory(place)
+    try:
+        if not wish.ignored:
+            rules = (rules or Ignored()).inside(directory, prefix)
+        with os.scandir(directory) as scan:
+            first = nsmallest(wish.most - found.shown, _shown(scan, place, item, rules, wish, found), key=_order)
+        item.more -= len(first)
+        item.items = [_item(entry, prefix, directory, rules, wish) for entry in first]
+    finally:
+        os.close(directory)
+    return rules
+
+
+def _shown(
+    scan: Iterator[os.DirEntry[str]], place: Place, item: Item, rules: Ignored | None, wish: Wish, found: Overview
+) -> Iterator[os.DirEntry[str]]:
+    """What may be seen; each is counted as `more` until it is known which ones are shown."""
+    prefix = f"{item.relative}/" if item.relative else ""
+    for entry in scan:
+        name = entry.name
+        if name.startswith(STRAY):
+            continue
+        if not wish.hidden and name[0] == ".":
+            found.hidden += 1
+        elif rules is not None and not _is_directory(entry) and rules.verdict(prefix + name, name, False):
+            found.ignored += 1
+        elif wish.denied(place.child(name).shown):
+            found.denied += 1
+        else:
+            item.more += 1
+            yield entry
+
+
+def _item(entry: os.DirEntry[str], prefix: str, directory: int, rules: Ignored | None, wish: Wish) -> Item:
+    name, relative = entry.name, prefix + entry.name
+    if _is_directory(entry):
+        ignored = name in SKIPPED or (rules is not None and rules.verdict(relative, name, True))
+        return Item(name, relative, "directory", skipped=name in NEVER or (bool(ignored) and not wish.ignored))
+    try:
+        if entry.is_symlink():
+            return Item(name, relative, "link", target=os.readlink(name, dir_fd=directory))
+        status = entry.stat(follow_symlinks=False)
+    except OSError:  # gone meanwhile
+        return Item(name, relative, "special")
+    if entry.is_file(follow_symlinks=False):
+        return Item(name, relative, "file", status.st_size)
+    return Item(name, relative, "special")
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _order(entry: os.DirEntry[str]) -> tuple[bool, str, str]:
+    return not _is_directory(entry), entry.name.lower(), entry.name
