@@ -25,15 +25,16 @@ _FORMATS = {
 
 
 def example(name: str, schema: JsonSchema) -> str:
-    """The call with every required parameter, the way a model would write it."""
+    """The call with every required parameter, and those that have an example, the way a model would write it."""
     shown = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in example_arguments(schema).items())
     return clipped(f"{name}({', '.join(shown)})", LONGEST)
 
 
 def example_arguments(schema: JsonSchema) -> dict[str, Any]:
     properties = schema.get("properties") or {}
-    required = schema.get("required") or list(properties)[:1]
-    return {key: _value(properties.get(key, {}), schema, 0) for key in required}
+    shown = [key for key, one in properties.items() if isinstance(one, Mapping) and one.get("examples")]
+    wanted = dict.fromkeys([*(schema.get("required") or ()), *shown]) or list(properties)[:1]
+    return {key: _value(properties.get(key, {}), schema, 0) for key in wanted}
 
 
 def _value(schema: Any, root: JsonSchema, depth: int) -> Any:

@@ -67,8 +67,10 @@ class FileEdit(
         self,
         ctx: ToolContext,
         path: Annotated[str, Limits(example="notes.txt"), "The file, relative to the workspace."],
-        old_text: Annotated[str, "The text to replace, copied without line numbers; empty to create a file."] = "",
-        new_text: Annotated[str, "What to put there, as it is; empty to delete."] = "",
+        old_text: Annotated[
+            str, Limits(example="Hello"), "The text to replace, copied without line numbers; empty to create a file."
+        ] = "",
+        new_text: Annotated[str, Limits(example="Goodbye"), "What to put there, as it is; empty to delete."] = "",
         replace_all: Annotated[bool, "Replace every occurrence."] = False,
         edits: Annotated[list[Edit], "Or several replacements, made in order, all or none."] = NONE,
     ) -> ToolResult:

@@ -1,0 +1,140 @@
+"""The same search gives the same answer with ripgrep, without it, and from Python."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forge.core.context import Scope
+from forge.core.messages import ToolCall
+from forge.permissions.policy import rules
+from forge.pipeline import standard_executor
+from forge.process.programs import trusted_program
+from forge.tools.grep_search import GrepSearch
+
+pytestmark = pytest.mark.skipif(trusted_program("rg") is None, reason="ripgrep is not installed")
+
+ATOMS = [
+    *("a", "b", "A", "_", "1", " ", ".", ";", "k", "s", "i", r"\.", r"\t", "é", "ß", "ı", "日", "{", r"\x{e9}"),
+    *(r"\w", r"\d", r"\s", r"\W", r"\D", r"\S", r"\b", "^", "$"),
+    *("[ab]", "[^a]", "[^ab]", "[a-z]", r"[\w-]", r"[^\w]", r"[\W1]", r"[^\W_]", "[é-ü]", "[^é]", "[[:alpha:]]"),
+]
+TEXT = "abAkKsSiI_1 .;-\téßİıſ\u212a日½µ\u0308\u00a0"
+NAMES = ["a", "b.py", "c.log", ".d", "src", "node_modules", "build", "é", ".git", "日 本"]
+IGNORE_LINES = ["*.log", "a", "/src/", "src/*", "!b.py", "!c.log", "b.*", "# a", "**/a", "é/"]
+
+atoms = st.sampled_from(ATOMS)
+patterns = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda two: f"({two[0]}|{two[1]})"),
+        st.tuples(inner, st.sampled_from("*+?")).map(lambda two: f"(?:{two[0]}){two[1]}"),
+        inner.map(lambda one: f"(?i:{one})"),
+    ),
+    max_leaves=5,
+)
+lines = st.tuples(st.text(TEXT, max_size=6), st.sampled_from(["\n", "\n", "\r\n"])).map("".join)
+contents = st.tuples(st.lists(lines, max_size=5).map("".join), st.sampled_from(["", "", "a", "\0"])).map("".join)
+encodings = st.sampled_from(["utf-8", "utf-8", "utf-8-sig", "utf-16"])
+files = st.tuples(contents, encodings).map(lambda two: two[0].encode(two[1]))
+paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
+ignore_files = st.dictionaries(
+    st.sampled_from([".gitignore", ".ignore", "src/.gitignore", "src/.rgignore", "a/.gitignore"]),
+    st.lists(st.sampled_from(IGNORE_LINES), min_size=1, max_size=3).map(lambda some: "\n".join(some).encode() + b"\n"),
+    max_size=2,
+)
+
+
+def answers(top: Path, **arguments: Any) -> list[tuple[str, Any]]:
+    """With ripgrep, without, and from Python without any executor."""
+    found: list[tuple[str, Any]] = []
+    for engine in ("rg", "python"):
+        executor = standard_executor([GrepSearch(engine=engine)], policy=rules("allow read"))
+        result = asyncio.run(executor.execute(ToolCall("grep_search", arguments), Scope(workspace=top)))
+        found.append((result.for_llm, result.data))
+    return found
+
+
+def grow(top: Path, tree: dict[str, bytes]) -> None:
+    for name, content in sorted(tree.items()):
+        path = top / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        except OSError:  # a file where a directory should be, or the other way round
+            continue
+
+
+@settings(max_examples=40)
+@given(patterns, st.lists(files, min_size=1, max_size=8), st.booleans(), st.integers(0, 2))
+def test_patterns_find_the_same_lines(pattern, several, case_sensitive, context):
+    with tempfile.TemporaryDirectory() as top:
+        grow(Path(top), {str(number): content for number, content in enumerate(several)})
+        one, other = answers(Path(top), pattern=pattern, case_sensitive=case_sensitive, context=context)
+        assert one == other
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(paths, st.just(b"x\ny\nx\n"), min_size=1, max_size=12),
+    ignore_files,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "path": st.sampled_from(["src", "a", "node_modules", "src/a", "b.py", "c.log"]),
+            "include": st.sampled_from(["*.py", "a", "src/**", ["*.log", "b*"], "!*.py", "*.{py,log}"]),
+            "exclude": st.sampled_from(["*.py", "src", "a/", ["src/a", ".d"]]),
+            "include_ignored": st.booleans(),
+            "max_results": st.integers(1, 6),
+            "names_only": st.booleans(),
+        },
+    ),
+)
+def test_trees_are_searched_in_the_same_places(tree, ignored, arguments):
+    with tempfile.TemporaryDirectory() as top:
+        grow(Path(top), {**tree, **ignored})
+        one, other = answers(Path(top), pattern="^x", **arguments)
+        assert one == other
+
+
+@settings(max_examples=15)
+@given(st.text("ab.*[(\\é-", min_size=1, max_size=4), st.lists(st.text("ab.*[(\\é-ÉAB\n", max_size=20), max_size=4))
+def test_plain_text_is_found_in_the_same_places(text, several):
+    with tempfile.TemporaryDirectory() as top:
+        grow(Path(top), {str(number): content.encode() for number, content in enumerate(several)})
+        one, other = answers(Path(top), pattern=text, fixed_strings=True, case_sensitive=len(text) % 2 == 0)
+        assert one == other
+        lines_with = [line for content in several for line in content.split("\n") if text in line]
+        if len(text) % 2 == 0:
+            assert one[1]["total"] == len(lines_with)
+
+
+def test_it_is_the_same_from_python_without_an_executor(tmp_path):
+    grow(tmp_path, {"a": b"x\n", "b/c": b"y x\n"})
+
+    async def direct(engine: str) -> str:
+        from forge.core.context import ToolContext
+
+        tool = GrepSearch(engine=engine)
+        ctx = ToolContext(ToolCall("grep_search", {}), tool, scope=Scope(workspace=tmp_path))
+        return (await tool.run(ctx, "x")).for_llm
+
+    (one, _), (other, _) = answers(tmp_path, pattern="x")
+    assert asyncio.run(direct("rg")) == asyncio.run(direct("python")) == one == other == "a:1:x\nb/c:1:y x"
+
+
+@pytest.mark.slow
+@settings(max_examples=250)
+@given(patterns, st.lists(files, min_size=1, max_size=4), st.booleans())
+def test_many_more_patterns_find_the_same_lines(pattern, several, case_sensitive):
+    with tempfile.TemporaryDirectory() as top:
+        grow(Path(top), {str(number): content for number, content in enumerate(several)})
+        one, other = answers(Path(top), pattern=pattern, case_sensitive=case_sensitive)
+        assert one == other
