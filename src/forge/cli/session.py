@@ -90,8 +90,11 @@ def export(options: Options, name: str) -> None:
 @with_options
 def delete(options: Options, name: str) -> None:
     """Remove a session for good."""
+    from forge.workspace.tracking import SessionState  # loads what only this needs
+
     with _store(options, name) as store:
         store.delete(name)
+        SessionState(store.path.parent.parent).remove(name)
     if options.json:
         _print({"deleted": name})
         return

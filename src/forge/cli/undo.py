@@ -53,8 +53,7 @@ def _call(options: Options, arguments: dict[str, Any], session: str) -> int:
     from forge.tools.undo import Undo
 
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    is_harmless = arguments["action"] == "list"  # asking about it would ask about nothing
-    approve = approve_all if options.yes or is_harmless else ask_on_terminal if at_terminal else nobody
+    approve = approve_all if options.yes else ask_on_terminal if at_terminal else nobody
     with refusals():
         wishes = Wishes(workspace=options.workspace, config=options.config, policy=options.policy, dev=options.dev)
         made = assemble(wishes, approve)

@@ -85,7 +85,7 @@ class Undo(
             "total": len(found),
             "truncated": len(found) > len(shown),
         }
-        return ToolResult(for_llm=text, for_user=text, title=f"{len(found)} changes", data=data)
+        return ToolResult(for_llm=text, for_user=text, title=f"{len(found)} change{'s' * (len(found) != 1)}", data=data)
 
 
 def plan(draft: Draft, entries: Sequence[Entry]) -> list[Change]:

@@ -62,6 +62,13 @@ class SessionState:
         self.seen.forget(session_id)
 
 
+    def remove(self, session_id: str) -> None:
+        """A session is deleted: nothing of it is kept."""
+        self.seen.forget(session_id)
+        self.undo.forget(session_id)
+        self.todos.put(session_id, [])
+
+
 class Tracking(NamedTuple):
     """The call at work, and where its session's state is."""
 
