@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from forge import ToolRegistry, register_all
+from forge import ToolRegistry, built_ins
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- tools: written by `make readme` -->", "<!-- end of tools -->"
@@ -13,7 +13,7 @@ BEGIN, END = "<!-- tools: written by `make readme` -->", "<!-- end of tools -->"
 
 def table() -> str:
     registry = ToolRegistry()
-    register_all(registry)
+    registry.add(*built_ins(registry))
     rows = ["| tool | permissions | what it does |", "|---|---|---|"]
     for name in sorted(registry):
         spec = registry[name].spec

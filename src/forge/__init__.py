@@ -14,7 +14,7 @@ _HOME = {
     "forge.agent.session": ("SessionStore",),
     "forge.agent.subagent": ("AgentType",),
     "forge.core.activity": ("ActivityStream",),
-    "forge.core.context": ("Scope", "ToolContext"),
+    "forge.core.context": ("Root", "Scope", "ToolContext"),
     "forge.core.errors": ("DefinitionError", "DuplicateToolError", "ErrorKind", "ToolError"),
     "forge.core.events": (
         "Event",
@@ -60,7 +60,8 @@ _HOME = {
     "forge.providers.openai": ("OpenAI",),
     "forge.providers.scripted": ("Scripted", "scripted"),
     "forge.providers.text_calls": ("text_calls",),
-    "forge.tools": ("register_all",),
+    "forge.tools": ("register_all", "tool_group"),
+    "forge.workspace.tracking": ("SessionState",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -107,6 +108,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.core.activity import (
         ActivityStream as ActivityStream,
+    )
+    from forge.core.context import (
+        Root as Root,
     )
     from forge.core.context import (
         Scope as Scope,
@@ -314,4 +318,10 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.tools import (
         register_all as register_all,
+    )
+    from forge.tools import (
+        tool_group as tool_group,
+    )
+    from forge.workspace.tracking import (
+        SessionState as SessionState,
     )

@@ -11,7 +11,7 @@ from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
 
-__all__ = ["CONVERSATION", "GROUPS", "built_ins", "register_all"]
+__all__ = ["CONVERSATION", "GROUPS", "built_ins", "register_all", "tool_group"]
 
 GROUPS = {
     "search": frozenset({"search", "read", "code-agent"}),
@@ -28,6 +28,13 @@ def register_all(registry: ToolRegistry) -> None:
     Of that group the tools labelled `default` are added all the same.
     """
     registry.add(*(tool for tool in built_ins(registry) if _is_default(tool.spec)))
+
+
+def tool_group(name: str) -> list[Tool]:
+    """The built-in tools of a group, made anew: `Agent(model, tools=[*tool_group("code-agent")])`."""
+    if name not in GROUPS:
+        raise ValueError(f"there is no group {name!r}; there are {', '.join(GROUPS)}")
+    return [tool for tool in built_ins(ToolRegistry()) if name in tool.spec.groups]
 
 
 def built_ins(registry: ToolRegistry) -> Iterator[Tool]:
