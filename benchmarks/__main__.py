@@ -10,7 +10,7 @@ from importlib import import_module
 
 from benchmarks.timing import Measure
 
-PARTS = ("calls", "definitions", "parallel", "loop", "startup", "reading", "search", "grep", "editing")
+PARTS = ("calls", "definitions", "parallel", "loop", "startup", "reading", "search", "grep", "editing", "programs")
 
 
 def main() -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from forge import ToolRegistry, built_ins
+from forge import ToolRegistry
+from forge.tools import built_ins
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- tools: written by `make readme` -->", "<!-- end of tools -->"

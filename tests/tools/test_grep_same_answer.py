@@ -72,7 +72,7 @@ def grow(top: Path, tree: dict[str, bytes]) -> None:
             continue
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(patterns, st.lists(files, min_size=1, max_size=8), st.booleans(), st.integers(0, 2))
 def test_patterns_find_the_same_lines(pattern, several, case_sensitive, context):
     with tempfile.TemporaryDirectory() as top:
@@ -81,7 +81,7 @@ def test_patterns_find_the_same_lines(pattern, several, case_sensitive, context)
         assert one == other
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.dictionaries(paths, st.just(b"x\ny\nx\n"), min_size=1, max_size=12),
     ignore_files,
@@ -104,7 +104,7 @@ def test_trees_are_searched_in_the_same_places(tree, ignored, arguments):
         assert one == other
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.text("ab.*[(\\é-", min_size=1, max_size=4), st.lists(st.text("ab.*[(\\é-ÉAB\n", max_size=20), max_size=4))
 def test_plain_text_is_found_in_the_same_places(text, several):
     with tempfile.TemporaryDirectory() as top:
@@ -131,7 +131,7 @@ def test_it_is_the_same_from_python_without_an_executor(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(patterns, st.lists(files, min_size=1, max_size=4), st.booleans())
 def test_many_more_patterns_find_the_same_lines(pattern, several, case_sensitive):
     with tempfile.TemporaryDirectory() as top:

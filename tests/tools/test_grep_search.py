@@ -22,7 +22,7 @@ from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.programs import trusted_program
-from forge.tools import _grep_engines
+from forge.tools._grep_found import Clock
 from forge.tools.grep_search import GrepSearch
 
 RG = trusted_program("rg")
@@ -443,14 +443,14 @@ async def test_cancelling_kills_the_engine(tmp_path, monkeypatch):
     put(tmp_path, a="a" * 40 + "b\n")
     pids: list[int] = []
     started = asyncio.Event()
-    follow = _grep_engines.Clock.follow
+    follow = Clock.follow
 
     async def noted(self: Any, program: Any, found: Any, take: Any) -> bool:
         pids.append(program.pid)
         started.set()
         return await follow(self, program, found, take)
 
-    monkeypatch.setattr(_grep_engines.Clock, "follow", noted)
+    monkeypatch.setattr(Clock, "follow", noted)
     task = asyncio.create_task(Searches(tmp_path, "python").search("(a+)+$"))
     await started.wait()
     os.kill(pids[0], 0)

@@ -1,0 +1,149 @@
+"""Runs a program beside the event loop: its output arrives in pieces, and it never outlives whoever reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from forge.core.errors import ErrorKind, ToolError
+
+PIECE = 64 * 1024  # bytes read at once: what a pipe holds
+PAUSE = 0.003  # seconds between two reads that find less: a program that writes often must not wake us as often
+LONGEST = 1024 * 1024  # bytes of a line; the rest of it is dropped
+MOST_SAID = 16 * 1024  # bytes of error output kept; the rest is read and dropped
+
+_PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE")
+
+
+class Program:
+    """One that runs. Read until there is nothing more; then `ended` tells how it ended."""
+
+    def __init__(self, process: asyncio.subprocess.Process, output: int) -> None:
+        assert process.stderr is not None
+        self._process = process
+        self._output = output
+        self._rest = b""
+        self._next = 0.0  # when it is worth while to read again
+        self._said = b""
+        self._listening = asyncio.create_task(self._listen(process.stderr))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def read(self, seconds: float | None = None) -> bytes | None:
+        """What came since the last time, at least a byte; b"" at the end; None if nothing came for so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read()
+        except TimeoutError:
+            return None
+
+    async def lines(self, seconds: float | None = None) -> list[bytes] | None:
+        """Whole lines without their ends, as many as there are; [] at the end; None if none came for so long."""
+        piece = await self.read(seconds)
+        if piece is None:
+            return None
+        if not piece:
+            rest, self._rest = self._rest, b""
+            return [rest] if rest else []
+        *lines, rest = (self._rest + piece).split(b"\n")
+        self._rest = rest[:LONGEST]
+        return lines or None
+
+    async def write(self, piece: bytes) -> None:
+        """Give it something to read. What it does not want any more is dropped."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(piece)
+            await self._process.stdin.drain()
+
+    def end_input(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def ended(self) -> tuple[int, str]:
+        """Its exit code (negative: the signal that killed it) and the beginning of its error output."""
+        await self._listening
+        return await self._process.wait(), self._said.decode(errors="replace")
+
+    async def kill(self) -> None:
+        """All of its group, at once; returns when it is gone."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: the latter for what is dead already
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._listening.cancel()
+        self.end_input()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(self._process.wait())
+
+    async def _read(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        if (early := self._next - loop.time()) > 0:
+            await asyncio.sleep(early)
+        while True:
+            try:
+                piece = os.read(self._output, PIECE)
+            except BlockingIOError:
+                await self._readable(loop)
+                continue
+            self._next = loop.time() + PAUSE if len(piece) < PIECE else 0.0
+            return piece
+
+    async def _readable(self, loop: asyncio.AbstractEventLoop) -> None:
+        something = asyncio.Event()
+        loop.add_reader(self._output, something.set)
+        try:
+            await something.wait()
+        finally:
+            loop.remove_reader(self._output)
+
+    async def _listen(self, stream: asyncio.StreamReader) -> None:
+        while piece := await stream.read(PIECE):
+            self._said += piece[: MOST_SAID - len(self._said)]
+
+
+@asynccontextmanager
+async def running(command: Sequence[str], directory: Path, *, reads: bool = False) -> AsyncIterator[Program]:
+    """The program as the leader of a session of its own, which is killed as a whole when the block is left.
+
+    It sees nothing of our environment but where programs are and which language is spoken, and nothing on its standard
+    input unless it `reads`. Raises `ToolError` where it cannot be started.
+    """
+    output, theirs = os.pipe()
+    try:
+        os.set_blocking(output, False)
+        try:
+            process = await _started(command, directory, theirs, reads=reads)
+        finally:
+            os.close(theirs)
+        program = Program(process, output)
+        try:
+            yield program
+        finally:
+            await program.kill()
+    finally:
+        os.close(output)
+
+
+async def _started(command: Sequence[str], directory: Path, output: int, *, reads: bool) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            cwd=directory,
+            stdin=asyncio.subprocess.PIPE if reads else asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env={name: os.environ[name] for name in _INHERITED if name in os.environ},
+        )
+    except OSError as error:
+        problem = f"{os.path.basename(command[0])} cannot be started in {directory}: {error.strerror}"
+        hint = "Try again; if it goes on, the person has to look."
+        raise ToolError(problem, ErrorKind.SYSTEM, hint, passing=error.errno in _PASSING) from None

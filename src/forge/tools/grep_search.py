@@ -1,0 +1,226 @@
+"""Searches the contents of files for a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+from forge.tools._limits import Limits
+
+if TYPE_CHECKING:  # they load what only a call needs
+    from forge.tools._grep_engines import PythonEngine, Request, Ripgrep
+    from forge.tools._grep_found import Clock, Found
+    from forge.workspace.paths import Place
+    from forge.workspace.pattern import Pattern
+
+MAX_RESULTS = 100
+MOST = 10_000  # lines that a call may ask for
+SECONDS = 30.0
+ENGINES = ("auto", "rg", "python")
+
+
+class GrepSearch(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"search", "read", "code-agent"},
+    aliases=("grep",),
+    argument_aliases={
+        "query": "pattern",
+        "regex": "pattern",
+        "search": "pattern",
+        "directory": "path",
+        "dir": "path",
+        "file_path": "path",
+        "glob": "include",
+        "include_pattern": "include",
+        "exclude_pattern": "exclude",
+        "limit": "max_results",
+        "head_limit": "max_results",
+        "context_lines": "context",
+        "literal": "fixed_strings",
+        "files_with_matches": "names_only",
+    },
+    permissions={"read"},
+    target="path",
+    repeatable=False,
+    idempotent=True,
+):
+    """Search file contents for a regular expression, line by line. Gives file:line:text; ignored files are skipped."""
+
+    def __init__(self, max_results: int = MAX_RESULTS, seconds: float = SECONDS, engine: str = "auto") -> None:
+        if engine not in ENGINES:
+            raise ToolError(f"engine {engine!r} is not one of {', '.join(ENGINES)}", ErrorKind.CONFIG)
+        self.max_results = max_results
+        self.seconds = seconds
+        self.engine = engine
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        pattern: Annotated[str, Limits(example=r"def \w+_total\("), "A regular expression in ripgrep's syntax."],
+        path: Annotated[str, "A file or directory; left out, the workspace."] = "",
+        include: Annotated[str | list[str], "Only files that fit a glob, such as *.py or src/**/*.ts."] = "",
+        exclude: Annotated[str | list[str], "No files or directories that fit a glob."] = "",
+        context: Annotated[int, Limits(ge=0, le=100), "Lines shown around each match."] = 0,
+        before: Annotated[int, Limits(ge=0, le=100), "Lines shown before each match."] = 0,
+        after: Annotated[int, Limits(ge=0, le=100), "Lines shown after each match."] = 0,
+        max_results: Annotated[int, Limits(ge=0, le=MOST), "At most this many lines or files; 0: 100."] = 0,
+        fixed_strings: Annotated[bool, "The pattern is plain text."] = False,
+        case_sensitive: Annotated[bool, "False: upper and lower case are the same."] = True,
+        names_only: Annotated[bool, "Only the files that have a match."] = False,
+        include_ignored: Annotated[bool, "Also ignored files and directories such as node_modules."] = False,
+    ) -> ToolResult:
+        from forge.core.threads import in_thread
+        from forge.tools._grep_answer import Answer
+        from forge.tools._grep_engines import Request, count_denied
+        from forge.tools._grep_filter import Wanted
+        from forge.tools._grep_found import Clock
+        from forge.tools._places import approved
+
+        parsed = parsed_pattern(pattern, fixed_strings, not case_sensitive)
+        place = (await approved(ctx, Permission.READ, path, blank=True))[0]
+        top, name = await _searched(place)
+        most = max_results or self.max_results
+        request = Request(
+            place=top,
+            name=name,
+            pattern=parsed,
+            is_fixed=fixed_strings,
+            folds=not case_sensitive,
+            include=include,
+            include_ignored=include_ignored,
+            most=0 if names_only else most,
+            wanted=Wanted(top, "" if name else include, "" if name else exclude, None if name else denied_by_rule(ctx)),
+        )
+        clock = Clock(self.seconds, lambda found: _report(ctx, found))
+        engine = await self._engine(ctx, request)
+        found = await _found(engine, request, clock)
+        paths = _first(found, most, names_only)
+        if not names_only:
+            await engine.locate([path for path in paths if path not in found.positions], found, clock)
+        answer = Answer(request, found, before or context, after or context, names_only)
+        if not request.wanted.is_all:
+            answer.denied = await in_thread(lambda: count_denied(request, lambda: ctx.cancelled or clock.is_over()))
+        await answer.collect(ctx, paths, most)
+        return answer.result(self.seconds)
+
+    async def _engine(self, ctx: ToolContext, request: Request) -> Ripgrep | PythonEngine:
+        from forge.process.programs import trusted_program
+        from forge.tools._grep_engines import PythonEngine, Ripgrep
+        from forge.workspace.paths import PathValidator
+
+        unknown = request.pattern.only_ripgrep
+        if request.pattern.only_python and unknown:
+            raise ToolError(
+                f"{unknown} cannot stand beside look-around or a back-reference", ErrorKind.VALIDATION, "Leave one out."
+            )
+        roots = [root.path for root in PathValidator.of(ctx.scope).roots if root.writable]
+        program = None if self.engine == "python" else trusted_program("rg", roots)
+        if program is not None and not request.pattern.only_python:
+            engine = Ripgrep(request, program)
+            if engine.can:
+                return engine
+        if self.engine == "rg" and program is None:
+            raise ToolError("ripgrep is not installed", ErrorKind.CONFIG, "Install it, or use engine: auto.")
+        if unknown:
+            raise ToolError(
+                f"{unknown} in a pattern needs ripgrep, which is not installed",
+                ErrorKind.CONFIG,
+                "Write it without, such as [a-z] for a class.",
+            )
+        return PythonEngine(request)
+
+
+def parsed_pattern(text: str, is_fixed: bool, folds: bool) -> Pattern:
+    """The pattern, or a `ToolError` that says what is wrong with it and where."""
+    import re
+
+    from forge.workspace.expression import Expressions
+    from forge.workspace.pattern import LONGEST, BadPattern, literal_pattern, read_pattern
+
+    hint = "Correct it, or search for plain text with fixed_strings=true."
+    if not text:
+        raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Say what to search for.")
+    if len(text) > LONGEST:
+        problem = f"the pattern has {len(text):,} characters, the limit is {LONGEST:,}"
+        raise ToolError(problem, ErrorKind.VALIDATION, "Search for a part of it.")
+    if re.search("[\0\ud800-\udfff]", text):
+        raise ToolError("the pattern has a character that no text file has", ErrorKind.VALIDATION, "Leave it out.")
+    try:
+        pattern = literal_pattern(text, folds=folds) if is_fixed else read_pattern(text, folds=folds)
+        if pattern.only_python:
+            Expressions(pattern).check()
+    except BadPattern as error:
+        raise ToolError(f"not a valid pattern: {error}", ErrorKind.VALIDATION, hint) from None
+    except (re.error, OverflowError, RecursionError) as error:
+        words = error.msg if isinstance(error, re.error) else str(error)
+        raise ToolError(f"not a valid pattern: {words}", ErrorKind.VALIDATION, hint) from None
+    return pattern
+
+
+def denied_by_rule(ctx: ToolContext) -> Callable[[str], bool] | None:
+    """What a rule says about a path; None if there is no such rule."""
+    from forge.tools import _denied
+
+    asked = _denied.denied(ctx)
+    return None if asked is _denied._nothing else asked
+
+
+async def _searched(place: Place) -> tuple[Place, str]:
+    """The directory to search, and the name of the only file in it that is meant, if a file is."""
+    import os
+    import stat
+
+    from forge.core.threads import in_thread
+    from forge.workspace.open import open_file, status_of
+    from forge.workspace.paths import quoted
+
+    if ".git" in place.relative.split("/"):
+        raise ToolError(f"{quoted(place.shown)}: .git is never searched", ErrorKind.USER, "Use git itself.")
+
+    def look() -> bool:
+        status = status_of(place)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            return True
+        os.close(open_file(place))  # says what is wrong with anything but a file
+        return False
+
+    if await in_thread(look):
+        return place, ""
+    return place.parent, place.name
+
+
+async def _found(engine: Ripgrep | PythonEngine, request: Request, clock: Clock) -> Found:
+    from forge.tools._grep_engines import NotUnderstood, PythonEngine
+
+    try:
+        return await engine.search(clock)
+    except NotUnderstood as error:
+        if request.pattern.only_ripgrep or isinstance(engine, PythonEngine):
+            raise ToolError(f"not a valid pattern: {error}", ErrorKind.VALIDATION, "Simplify it.") from None
+        return await PythonEngine(request).search(clock)
+
+
+def _report(ctx: ToolContext, found: Found) -> None:
+    files = len(found.counts)
+    ctx.progress(f"{found.total:,} lines in {files:,} files so far", matches=found.total, files=files)
+
+
+def _first(found: Found, most: int, names_only: bool) -> list[str]:
+    """The files to show, in order."""
+    paths = found.ordered()
+    if names_only:
+        return paths[:most]
+    chosen: list[str] = []
+    lines = 0
+    for path in paths:
+        if lines >= most:
+            break
+        chosen.append(path)
+        lines += found.counts[path]
+    return chosen
