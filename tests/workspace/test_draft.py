@@ -8,6 +8,7 @@ import pytest
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
+from forge.workspace.digest import LARGE
 from forge.workspace.draft import LARGEST, Draft
 from forge.workspace.tracking import SessionState, Tracking, note_read, tracking
 
@@ -183,3 +184,23 @@ def test_a_failed_commit_leaves_nothing_to_undo(scope, tmp_path, tracked):
         draft.commit()
     assert tracked.state.undo.entries("s") == []
     assert (tmp_path / "a").read_text() == "somebody was faster"
+
+
+def test_a_large_file_that_changed_since_is_refused_before_anything_is_written(scope, tmp_path, tracked):
+    file = tmp_path / "a"
+    old, new = b"a" * (2 * LARGE), b"b" * (2 * LARGE)
+    file.write_bytes(old)
+    status = os.stat(file)
+    place = Draft(scope).resolve("a")
+    note_read(place, status, old)
+    file.write_bytes(new)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    for act in (Draft.diff, Draft.commit):
+        draft = Draft(scope)
+        draft.need_read(place)
+        draft.write(place, b"c")
+        with pytest.raises(ToolError, match="changed on disk since it was read"):
+            act(draft)
+    assert file.read_bytes() == new
+    assert tracked.state.undo.entries("s") == []
+    assert set(os.listdir(tmp_path)) == {".forge", "a"}

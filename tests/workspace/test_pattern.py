@@ -123,14 +123,14 @@ def test_texts_that_a_match_must_contain_are_found(text, hints):
 )
 def test_characters_mean_what_they_mean_to_ripgrep(text, content, expected):
     expression, searched = Expressions(read_pattern(text)).matching(f"{content}\n".encode())
-    assert bool(expression.search(searched)) is expected  # type: ignore[arg-type]
+    assert bool(expression.search(searched)) is expected
 
 
 def test_bytes_that_are_no_text_are_no_character():
     expression, searched = Expressions(read_pattern("a.b")).matching(b"a\xffb\n")
-    assert expression.search(searched) is None  # type: ignore[arg-type]
+    assert expression.search(searched) is None
     expression, searched = Expressions(read_pattern("b")).matching(b"a\xffb\n")
-    assert expression.search(searched)  # type: ignore[arg-type]
+    assert expression.search(searched)
 
 
 def test_what_only_the_compiler_sees_is_an_error_of_it():

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from forge.workspace.seen import digest_of
+from forge.workspace.digest import digest_of
 
 CAP = 64 * 1024 * 1024  # bytes of images that a session keeps
 CAP_OF_ALL = 1024 * 1024 * 1024  # and all sessions together

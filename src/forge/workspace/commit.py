@@ -11,13 +11,14 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace._folders import Folders
+from forge.workspace.digest import Digest
 from forge.workspace.journal import NO_LINKS, Move, Note, identity, put_in_gap, recover, status_in, sweep, take_back
 from forge.workspace.locks import locked
 from forge.workspace.paths import Place, quoted
@@ -39,8 +40,8 @@ class Change:
     mode: int | None = None  # permission bits of a file that did not exist; None: what the umask leaves
     link: str | None = None  # the target of a link that is deleted or replaced, or put back (`after` is b"" then)
     status: os.stat_result | None = None  # of what was there; spares comparing its content
-    before_digest: str = ""  # `digest_of` the contents, where it is known already: hashing costs as much as writing
-    after_digest: str = ""
+    before_digest: Digest | None = None  # of the contents, where it is begun already: hashing takes as long as writing
+    after_digest: Digest | None = None
 
     @property
     def had_link(self) -> bool:
@@ -58,10 +59,11 @@ class Change:
         return self.before is not None or self.status is not None or self.had_link
 
 
-def commit(changes: Sequence[Change], workspace: Path) -> None:
+def commit(changes: Sequence[Change], workspace: Path, ready: Callable[[], object] = lambda: None) -> None:
     """Make all of the changes, or none of them and raise `ToolError`. The caller holds `locked` for their places.
 
-    What is there must still be what the changes found. `workspace` is where the note of it is kept meanwhile.
+    What is there must still be what the changes found. `workspace` is where the note of it is kept meanwhile. `ready`
+    is called once all new content is on the disk and nothing is in its place yet; if it raises, nothing is changed.
     """
     wanted = [change for change in changes if change.finds or change.after is not None]
     moves = [Move.to(change.place, deletes=change.after is None) for change in wanted]
@@ -71,20 +73,21 @@ def commit(changes: Sequence[Change], workspace: Path) -> None:
         with _explained(moves[0].place.shown):
             note = Note(workspace, moves, folders.missing)
         try:
-            _make(list(zip(wanted, moves, strict=True)), folders, note)
+            _make(list(zip(wanted, moves, strict=True)), folders, note, ready)
         except BaseException as error:
             _give_up(error, moves, folders, note)
             raise
         _tidy_up(moves, folders, note)
 
 
-def _make(pairs: Sequence[tuple[Change, Move]], folders: Folders, note: Note) -> None:
+def _make(pairs: Sequence[tuple[Change, Move]], folders: Folders, note: Note, ready: Callable[[], object]) -> None:
     for folder in folders.missing:
         with _explained(folder.shown):
             folders.make(folder)
     for change, move in pairs:
         with _explained(change.place.shown):
             _stage(folders.of(change.place), change, move)
+    ready()
     if len(pairs) > 1:
         with _explained(pairs[0][0].place.shown):
             note.staged([move for _, move in pairs])

@@ -11,9 +11,10 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.commit import Change, commit
 from forge.workspace.diff import content_diff
+from forge.workspace.digest import LARGE, Digest
 from forge.workspace.open import explained, open_at, open_file, status_of
 from forge.workspace.paths import PathValidator, Place, quoted
-from forge.workspace.seen import digest_of
+from forge.workspace.seen import changed
 from forge.workspace.text import Text, decode
 from forge.workspace.tracking import current
 
@@ -32,16 +33,17 @@ class _File:
     before: bytes | None = None  # None: nothing, or not read yet
     link: str | None = None  # where a link leads
     loaded: bool = False
-    digest: str = ""  # of `before`, once it was needed
+    digest: Digest | None = None  # of `before`, once it is needed
+    expected: str = ""  # what that must be, where this is still to be compared
     touched: bool = False
     after: bytes | None = None
     mode: int | None = None
     moved_from: Place | None = None
 
-    def known_digest(self) -> str:
-        """Hashed once: for a large file it costs as much as writing."""
-        if not self.digest and self.before is not None:
-            self.digest = digest_of(self.before)
+    def begin_digest(self) -> Digest | None:
+        """Hashed once: for a large file it takes as long as writing."""
+        if self.digest is None and self.before is not None:
+            self.digest = Digest(self.before)
         return self.digest
 
 
@@ -136,14 +138,23 @@ class Draft:
         file.touched, file.after, file.link = True, b"", target
 
     def need_read(self, place: Place) -> None:
-        """Raise `ToolError` unless this session read the file that is there, and it did not change since."""
+        """Raise `ToolError` unless this session read the file that is there, and it did not change since.
+
+        Of a large file the content is compared at the latest when the draft is shown or committed.
+        """
         now, file = current(), self._at(place)
-        if now.checked and file.kind == "file" and file.status is not None:
+        if now.checked and file.kind == "file":
             self._load(file)
-            now.state.seen.check(now.session_id, str(place.path), file.status, place.shown, digest=file.known_digest())
+            assert file.status is not None
+            file.expected = now.state.seen.expect(now.session_id, str(place.path), file.status, place.shown)
+            if file.expected:
+                file.begin_digest()
+            if file.status.st_size < LARGE:
+                self._compare()
 
     def diff(self) -> str:
         """What will change, as a unified diff, one file after another."""
+        self._compare()
         changed = [file for file in self._files.values() if _is_changed(file)]
         moved = {str(file.moved_from.path): file for file in changed if file.moved_from is not None}
         parts = []
@@ -166,14 +177,28 @@ class Draft:
             return
         now = current()
         undo = now.state.undo
-        entry = undo.record(now.session_id, now.turn, now.call_id, now.tool, changes)
+        recorded: list[int] = []
+
+        def record() -> None:
+            self._compare()
+            recorded.append(undo.record(now.session_id, now.turn, now.call_id, now.tool, changes))
+
         try:
-            commit(changes, self._workspace)
+            commit(changes, self._workspace, record)
         except BaseException:
-            undo.withdraw(entry)
+            for entry in recorded:
+                undo.withdraw(entry)
             raise
         for change in changes:
             _note(change)
+
+    def _compare(self) -> None:
+        """Raise `ToolError` where a file is not what the session read."""
+        for file in self._files.values():
+            if file.expected and file.digest is not None:
+                if file.digest.value != file.expected:
+                    raise changed(file.place.shown)
+                file.expected = ""
 
     def _at(self, place: Place) -> _File:
         key = str(place.path)
@@ -203,8 +228,8 @@ class Draft:
 
 
 def _change(file: _File) -> Change:
-    after = digest_of(file.after) if file.after is not None else ""
-    before = file.known_digest()
+    after = Digest(file.after) if file.after is not None else None
+    before = file.begin_digest()
     return Change(file.place, file.before, file.after, file.mode, file.link, file.status, before, after)
 
 
@@ -232,7 +257,11 @@ def _note(change: Change) -> None:
     if status is None:
         now.state.seen.forget_file(now.session_id, real)
     else:
-        now.state.seen.note(now.session_id, real, status, written=True, digest=change.after_digest)
+        now.state.seen.note(now.session_id, real, status, written=True, digest=_value(change.after_digest))
+
+
+def _value(digest: Digest | None) -> str:
+    return digest.value if digest is not None else ""
 
 
 def _diff(old: _File, new: _File) -> str:

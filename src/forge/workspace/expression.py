@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Any as Whatever
 
-from forge.workspace.pattern import (
+from forge.workspace._pattern_parts import (
     Any,
     At,
     Choice,
@@ -38,22 +38,24 @@ class Expressions:
         self.pattern = pattern
         self.hints = _hints(pattern.part)
         self.for_any_bytes = _is_literal(pattern.part)
+        self._compiled: list[re.Pattern[Whatever] | None] = [None] * 4  # for bytes, then for text
 
     def matching(self, content: bytes) -> tuple[re.Pattern[Whatever], str | bytes]:
         """What to search with, and what to search."""
-        returns = not self.pattern.has_return and b"\r" in content
+        returns = b"\r" in content and not self.pattern.has_return
         if self.for_any_bytes or content.isascii():
-            return self._compiled(False, returns), content
-        return self._compiled(True, returns), content.decode("utf-8", "surrogateescape")
+            return self._compiled[returns] or self._compile(False, returns), content
+        return self._compiled[2 + returns] or self._compile(True, returns), content.decode("utf-8", "surrogateescape")
 
     def check(self) -> None:
         """Raises `re.error` or `OverflowError` for what only Python's compiler sees."""
-        self._compiled(False, False)
+        self._compile(False, False)
 
-    @cache  # noqa: B019 - there is one of these in a process
-    def _compiled(self, text: bool, returns: bool) -> re.Pattern[Whatever]:
+    def _compile(self, text: bool, returns: bool) -> re.Pattern[Whatever]:
         written = _Writer(text, returns, self.pattern.only_python).written(self.pattern.part)
-        return re.compile(written) if text else re.compile(written.encode("utf-8", "surrogateescape"))
+        compiled: re.Pattern[Whatever] = re.compile(written if text else written.encode("utf-8", "surrogateescape"))
+        self._compiled[2 * text + returns] = compiled
+        return compiled
 
 
 class _Writer:

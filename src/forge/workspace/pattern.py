@@ -3,7 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from forge.workspace._pattern_parts import (
+    POSIX,
+    Any,
+    At,
+    BadPattern,
+    Choice,
+    Group,
+    Literal,
+    Part,
+    Pattern,
+    Reference,
+    Repeat,
+    Sequence,
+    Set,
+)
+
+__all__ = ["LONGEST", "BadPattern", "Pattern", "literal_pattern", "read_pattern"]
 
 LONGEST = 10_000  # characters of a pattern
 DEEPEST = 100  # groups inside each other
@@ -20,98 +37,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GROUP = re.compile(
     r"\(\?(?:P?<(?P<name>[^=!>][^>]*)>|(?P<look><?[=!]|>)|P=(?P<ref>\w+)\)|(?P<flags>[\w-]*)(?P<end>[:)]))"
 )
-_POSIX = {
-    "alnum": [(48, 57), (65, 90), (97, 122)],
-    "alpha": [(65, 90), (97, 122)],
-    "ascii": [(0, 127)],
-    "blank": [(9, 9), (32, 32)],
-    "cntrl": [(0, 31), (127, 127)],
-    "digit": [(48, 57)],
-    "graph": [(33, 126)],
-    "lower": [(97, 122)],
-    "print": [(32, 126)],
-    "punct": [(33, 47), (58, 64), (91, 96), (123, 126)],
-    "space": [(9, 13), (32, 32)],
-    "upper": [(65, 90)],
-    "word": [(48, 57), (65, 90), (95, 95), (97, 122)],
-    "xdigit": [(48, 57), (65, 70), (97, 102)],
-}
-
-
-class BadPattern(Exception):
-    """What is wrong with a pattern, and at which of its characters, counted from 1."""
-
-    def __init__(self, problem: str, position: int) -> None:
-        super().__init__(f"{problem} at position {position}")
-        self.problem = problem
-        self.position = position
-
-
-class Literal(NamedTuple):
-    """One character."""
-
-    char: str
-    folds: bool = False  # matches in either case
-
-
-class Any(NamedTuple):
-    """`.`: any character but those that end a line."""
-
-
-class Set(NamedTuple):
-    """A character class: ranges, and of `d D s S w W` those it contains."""
-
-    ranges: tuple[tuple[int, int], ...]
-    perl: str = ""
-    negated: bool = False
-    folds: bool = False
-
-
-class At(NamedTuple):
-    """A place between characters: `^ $ b B < >`, A and z."""
-
-    place: str
-
-
-class Group(NamedTuple):
-    """A part in parentheses; `opening` is how Python begins it."""
-
-    part: Part
-    opening: str = "(?:"
-
-
-class Reference(NamedTuple):
-    """What a group matched, again."""
-
-    text: str
-
-
-class Repeat(NamedTuple):
-    part: Part
-    low: int
-    high: int  # -1: no end
-    lazy: bool
-
-
-class Sequence(NamedTuple):
-    parts: tuple[Part, ...]
-
-
-class Choice(NamedTuple):
-    parts: tuple[Part, ...]
-
-
-Part = Literal | Any | Set | At | Group | Reference | Repeat | Sequence | Choice
-
-
-class Pattern(NamedTuple):
-    """A pattern, read."""
-
-    part: Part
-    source: str  # for ripgrep
-    only_python: bool = False  # look-around, back-references
-    only_ripgrep: str = ""  # what in it Python cannot express
-    has_return: bool = False  # it speaks of carriage returns, which are then characters like any other
 
 
 def literal_pattern(text: str, *, folds: bool = False) -> Pattern:
@@ -379,11 +304,11 @@ class _Reader:
 
     def _posix(self, start: int) -> list[tuple[int, int]]:
         named = re.compile(r"\[:(\^?)(\w+):\]").match(self.text, start)
-        if named is None or named[2] not in _POSIX:
+        if named is None or named[2] not in POSIX:
             return self._nested(start)
         self.place = named.end()
         if not named[1]:
-            return _POSIX[named[2]]
+            return POSIX[named[2]]
         self.only_ripgrep = named[0]
         return []
 

@@ -64,14 +64,13 @@ class Scan:
                 self.report(path, count, found)
 
     def _may_match(self, content: bytes) -> bool:
-        for hint in self.expressions.hints:
-            if hint in content:
-                break
-        else:
-            if self.expressions.hints:
-                return False
+        hints = self.expressions.hints
+        place = min((found for found in map(content.find, hints) if found >= 0), default=-1)
+        if place < 0 and hints:
+            return False
         expression, text = self.expressions.matching(content)
-        return expression.search(text) is not None
+        start = content.rfind(b"\n", 0, place) + 1 if text is content and place > 0 else 0  # no line before it matches
+        return expression.search(text, start) is not None
 
     def _search_file(self, head: bytes, file: int) -> tuple[int, list[Position]]:
         """How many lines match, and where the first of them are. A file with a NUL byte is binary and not searched."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.workspace.digest import digest_of
 from forge.workspace.paths import quoted
 from forge.workspace.store import Store
 
@@ -64,10 +64,17 @@ class FileLedger:
         status: os.stat_result,
         shown: str,
         content: bytes | None = None,
-        *,
-        digest: str = "",
     ) -> None:
         """Raise `ToolError` unless the session saw the file and it is still the same."""
+        expected = self.expect(session_id, real, status, shown)
+        if expected and content is not None and digest_of(content) != expected:
+            raise changed(shown)
+
+    def expect(self, session_id: str, real: str, status: os.stat_result, shown: str) -> str:
+        """The digest that the file must still have; empty where nothing more can be asked of it than its size and time.
+
+        Raises `ToolError` where these say already that it was not seen, or is not the same.
+        """
         seen = self._find(session_id, real)
         if seen is None:
             raise ToolError(
@@ -75,14 +82,9 @@ class FileLedger:
                 ErrorKind.VALIDATION,
                 "Read it first, so that nothing in it is lost unseen.",
             )
-        if not digest and seen.digest and content is not None:
-            digest = digest_of(content)
-        if not _is_same(seen, status, digest):
-            raise ToolError(
-                f"{quoted(shown)} changed on disk since it was read",
-                ErrorKind.VALIDATION,
-                "Read it again, then decide anew.",
-            )
+        if seen.size != status.st_size or (not seen.digest and seen.modified != status.st_mtime_ns):
+            raise changed(shown)
+        return seen.digest
 
     def files(self, session_id: str) -> dict[str, Seen]:
         with self._store.reading() as connection:
@@ -107,14 +109,11 @@ class FileLedger:
         return None if row is None else Seen(row[0], row[1], row[2], bool(row[3]))
 
 
-def digest_of(content: bytes) -> str:
-    return sha256(content).hexdigest()  # the one that processors help with
-
-
-def _is_same(seen: Seen, status: os.stat_result, digest: str) -> bool:
-    if seen.size != status.st_size:
-        return False
-    return digest == seen.digest if digest and seen.digest else seen.modified == status.st_mtime_ns
+def changed(shown: str) -> ToolError:
+    """The refusal of a file that is not what the session saw."""
+    return ToolError(
+        f"{quoted(shown)} changed on disk since it was read", ErrorKind.VALIDATION, "Read it again, then decide anew."
+    )
 
 
 def _tables(connection: sqlite3.Connection) -> None:

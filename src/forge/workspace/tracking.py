@@ -61,7 +61,6 @@ class SessionState:
         """A session begins anew: it has read nothing. What it changed can still be undone."""
         self.seen.forget(session_id)
 
-
     def remove(self, session_id: str) -> None:
         """A session is deleted: nothing of it is kept."""
         self.seen.forget(session_id)

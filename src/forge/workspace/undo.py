@@ -16,9 +16,9 @@ from pathlib import Path
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace._images import CAP, Images, undo_tables
 from forge.workspace.commit import Change
+from forge.workspace.digest import digest_of
 from forge.workspace.open import explained, open_directory, open_file, status_of
 from forge.workspace.paths import Place, quoted
-from forge.workspace.seen import digest_of
 from forge.workspace.store import Store
 
 NOTHING, SPECIAL, LINK = "", "special", "link:"  # in the place of a hash: nothing is there, or no regular file
@@ -274,14 +274,16 @@ def _before(change: Change) -> str:
     if change.had_link:
         return f"{LINK}{change.link}"
     if change.before is not None:
-        return change.before_digest or digest_of(change.before)
+        return change.before_digest.value if change.before_digest else digest_of(change.before)
     return SPECIAL if change.finds else NOTHING
 
 
 def _after(change: Change) -> str:
     if change.makes_link:
         return f"{LINK}{change.link}"
-    return NOTHING if change.after is None else change.after_digest or digest_of(change.after)
+    if change.after is None:
+        return NOTHING
+    return change.after_digest.value if change.after_digest else digest_of(change.after)
 
 
 def _mode(change: Change) -> int | None:
