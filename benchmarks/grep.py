@@ -15,7 +15,7 @@ from forge.pipeline import standard_executor
 from forge.process.programs import trusted_program
 from forge.tools.grep_search import GrepSearch
 
-PATTERN = r"this file is \d*777\b"
+PATTERN = r"this file is \d*77\b"
 
 
 async def measures() -> list[Measure]:

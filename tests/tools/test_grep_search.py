@@ -391,11 +391,11 @@ def test_denied_files_are_left_out_and_counted_whatever_is_in_them(tmp_path, eng
     assert refused.failure.kind == "permission_error"
 
 
-def test_a_shown_line_counts_as_read(tmp_path, grep):
+def test_a_shown_line_counts_as_read(tmp_path, engine):
     from forge.tools.file_write import FileWrite
 
     put(tmp_path, a="needle\n", b="needle\n")
-    both = standard_executor([GrepSearch(engine="python"), FileWrite()], policy=rules("allow read", "allow write"))
+    both = standard_executor([GrepSearch(engine=engine), FileWrite()], policy=rules("allow read", "allow write"))
     scope = Scope(workspace=tmp_path)
 
     def call(tool: str, **arguments: Any) -> ToolResult:

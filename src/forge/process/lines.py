@@ -16,6 +16,7 @@ from forge.core.errors import ErrorKind, ToolError
 PIECE = 64 * 1024  # bytes read at once: what a pipe holds
 PAUSE = 0.003  # seconds between two reads that find less: a program that writes often must not wake us as often
 LONGEST = 1024 * 1024  # bytes of a line; the rest of it is dropped
+AHEAD = 4 * 1024 * 1024  # bytes of input that wait for a program without making us wait, too
 MOST_SAID = 16 * 1024  # bytes of error output kept; the rest is read and dropped
 
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -33,6 +34,8 @@ class Program:
         self._next = 0.0  # when it is worth while to read again
         self._said = b""
         self._listening = asyncio.create_task(self._listen(process.stderr))
+        if process.stdin is not None:
+            process.stdin.transport.set_write_buffer_limits(high=AHEAD)
 
     @property
     def pid(self) -> int:

@@ -12,12 +12,17 @@ from forge.permissions.policy import Decision, Rules
 
 def denied(ctx: ToolContext) -> Callable[[str], bool]:
     """A question to ask about each path found. It costs nothing where no rule could deny reading."""
+    return rules_out(ctx) or _nothing
+
+
+def rules_out(ctx: ToolContext) -> Callable[[str], bool] | None:
+    """The same; None where no rule could deny reading."""
     gate = ctx.gate
     if not isinstance(gate, Grant):
-        return _nothing
+        return None
     policy = gate.gate.policy
     if isinstance(policy, Rules) and not policy.may_deny(ctx.spec, Permission.READ):
-        return _nothing
+        return None
     return lambda path: gate.judge(ctx, Permission.READ, path).decision is Decision.DENY
 
 

@@ -12,6 +12,7 @@ from forge.tools._grep_engines import Request
 from forge.tools._grep_found import Found
 from forge.tools._grep_lines import is_there, lines_of
 from forge.tools._listing import printable, sendable_name
+from forge.workspace.tracking import noted_together
 
 AT_ONCE = 20  # files a chunk of streamed output
 
@@ -41,11 +42,12 @@ class Answer:
                 ctx.output("\n".join(self.text[before:]) + "\n")
 
     def _add_all(self, paths: Sequence[str], most: int) -> None:
-        for path in paths:
-            if self.names_only:
-                self._add_name(path)
-            else:
-                self._add_lines(path, most - len(self.matches))
+        with noted_together():
+            for path in paths:
+                if self.names_only:
+                    self._add_name(path)
+                else:
+                    self._add_lines(path, most - len(self.matches))
 
     def _add_name(self, path: str) -> None:
         place = self.request.place.child(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from forge.core.context import ToolContext
@@ -76,6 +75,7 @@ class GrepSearch(
         include_ignored: Annotated[bool, "Also ignored files and directories such as node_modules."] = False,
     ) -> ToolResult:
         from forge.core.threads import in_thread
+        from forge.tools._denied import rules_out
         from forge.tools._grep_answer import Answer
         from forge.tools._grep_engines import Request, count_denied
         from forge.tools._grep_filter import Wanted
@@ -95,7 +95,7 @@ class GrepSearch(
             include=include,
             include_ignored=include_ignored,
             most=0 if names_only else most,
-            wanted=Wanted(top, "" if name else include, "" if name else exclude, None if name else denied_by_rule(ctx)),
+            wanted=Wanted(top, "" if name else include, "" if name else exclude, None if name else rules_out(ctx)),
         )
         clock = Clock(self.seconds, lambda found: _report(ctx, found))
         engine = await self._engine(ctx, request)
@@ -161,14 +161,6 @@ def parsed_pattern(text: str, is_fixed: bool, folds: bool) -> Pattern:
         words = error.msg if isinstance(error, re.error) else str(error)
         raise ToolError(f"not a valid pattern: {words}", ErrorKind.VALIDATION, hint) from None
     return pattern
-
-
-def denied_by_rule(ctx: ToolContext) -> Callable[[str], bool] | None:
-    """What a rule says about a path; None if there is no such rule."""
-    from forge.tools import _denied
-
-    asked = _denied.denied(ctx)
-    return None if asked is _denied._nothing else asked
 
 
 async def _searched(place: Place) -> tuple[Place, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,18 +45,21 @@ class FileLedger:
         digest: str = "",
     ) -> None:
         """Remember a file as it is now. `digest`: of its content, where it is known already."""
-        digest = digest or (digest_of(content) if content is not None and len(content) <= HASHED else "")
-        row = (session_id, real, status.st_mtime_ns, status.st_size, digest, written)
-        with self._store.writing() as connection:
-            # REPLACE gives it a new rowid: the latest is the last
-            connection.execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?, ?)", row)
-            self._notes += 1
-            if self._notes % _TIDY == 0:
-                connection.execute("DELETE FROM seen WHERE rowid <= (SELECT max(rowid) FROM seen) - ?", (MOST_FILES,))
+        digest = digest or _digest(content)
+        self._keep([(session_id, os.fsencode(real), status.st_mtime_ns, status.st_size, digest, written)])
+
+    def note_all(self, session_id: str, reads: Iterable[tuple[str, os.stat_result, bytes | None]]) -> None:
+        """Remember files that were read, in one go."""
+        self._keep(
+            [
+                (session_id, os.fsencode(real), status.st_mtime_ns, status.st_size, _digest(content), False)
+                for real, status, content in reads
+            ]
+        )
 
     def forget_file(self, session_id: str, real: str) -> None:
         with self._store.writing() as connection:
-            connection.execute("DELETE FROM seen WHERE session = ? AND path = ?", (session_id, real))
+            connection.execute("DELETE FROM seen WHERE session = ? AND path = ?", (session_id, os.fsencode(real)))
 
     def check(
         self,
@@ -91,7 +95,9 @@ class FileLedger:
             rows = connection.execute(
                 "SELECT path, modified, size, digest, written FROM seen WHERE session = ? ORDER BY rowid", (session_id,)
             )
-            return {path: Seen(at, size, digest, bool(written)) for path, at, size, digest, written in rows}
+            return {
+                os.fsdecode(path): Seen(at, size, digest, bool(written)) for path, at, size, digest, written in rows
+            }
 
     def forget(self, session_id: str = "") -> None:
         """What a session saw, or all of them."""
@@ -101,12 +107,25 @@ class FileLedger:
             else:
                 connection.execute("DELETE FROM seen")
 
+    def _keep(self, rows: Sequence[tuple[str, bytes, int, int, str, bool]]) -> None:
+        with self._store.writing() as connection:
+            # REPLACE gives a file a new rowid: the latest is the last
+            connection.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?, ?)", rows)
+            before, self._notes = self._notes, self._notes + len(rows)
+            if before // _TIDY != self._notes // _TIDY:
+                connection.execute("DELETE FROM seen WHERE rowid <= (SELECT max(rowid) FROM seen) - ?", (MOST_FILES,))
+
     def _find(self, session_id: str, real: str) -> Seen | None:
         with self._store.reading() as connection:
             row = connection.execute(
-                "SELECT modified, size, digest, written FROM seen WHERE session = ? AND path = ?", (session_id, real)
+                "SELECT modified, size, digest, written FROM seen WHERE session = ? AND path = ?",
+                (session_id, os.fsencode(real)),
             ).fetchone()
         return None if row is None else Seen(row[0], row[1], row[2], bool(row[3]))
+
+
+def _digest(content: bytes | None) -> str:
+    return digest_of(content) if content is not None and len(content) <= HASHED else ""
 
 
 def changed(shown: str) -> ToolError:
@@ -118,6 +137,6 @@ def changed(shown: str) -> ToolError:
 
 def _tables(connection: sqlite3.Connection) -> None:
     connection.execute(
-        "CREATE TABLE seen (session TEXT NOT NULL, path TEXT NOT NULL, modified INTEGER NOT NULL,"
+        "CREATE TABLE seen (session TEXT NOT NULL, path BLOB NOT NULL, modified INTEGER NOT NULL,"
         " size INTEGER NOT NULL, digest TEXT NOT NULL, written INTEGER NOT NULL, PRIMARY KEY (session, path))"
     )

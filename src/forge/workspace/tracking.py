@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
@@ -79,6 +79,9 @@ class Tracking(NamedTuple):
     checked: bool = False  # whether a file must have been read before it is changed
 
 
+_Read = tuple[Place, os.stat_result, bytes | None]
+
+_waiting: ContextVar[list[_Read] | None] = ContextVar("waiting", default=None)
 _untracked = Tracking(SessionState())
 _current: ContextVar[Tracking] = ContextVar("tracking", default=_untracked)
 
@@ -99,10 +102,30 @@ def tracking(now: Tracking) -> Iterator[None]:
 
 def note_read(place: Place, status: os.stat_result, content: bytes | None = None) -> None:
     """The model saw some of this file. `content` is all of it, where it is at hand."""
+    waiting = _waiting.get()
+    if waiting is not None:
+        waiting.append((place, status, content))
+    else:
+        _note([(place, status, content)])
+
+
+@contextmanager
+def noted_together() -> Iterator[None]:
+    """What is read meanwhile is noted at the end, in one go."""
+    waiting: list[_Read] = []
+    before = _waiting.set(waiting)
+    try:
+        yield
+    finally:
+        _waiting.reset(before)
+        _note(waiting)
+
+
+def _note(reads: Sequence[_Read]) -> None:
     now = current()
-    if not now.checked:
+    if not now.checked or not reads:
         return
     try:
-        now.state.seen.note(now.session_id, str(place.path), status, content)
+        now.state.seen.note_all(now.session_id, [(str(place.path), status, text) for place, status, text in reads])
     except ToolError as error:  # what was read is read; a later change will say that it was not
-        log.warning("that %s was read could not be noted: %s", place.shown, error)
+        log.warning("that %s was read could not be noted: %s", reads[0][0].shown, error)
