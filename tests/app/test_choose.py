@@ -18,7 +18,7 @@ from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.result import ToolResult
-from forge.core.spec import Permission, Rate
+from forge.core.spec import Category, Permission, Rate
 from forge.tools import built_ins
 
 
@@ -37,7 +37,10 @@ def call(registry: ToolRegistry, name: str, **arguments: Any) -> ToolResult:
 
 
 def test_without_configuration_every_built_in_is_there():
-    assert set(choose_tools(Configuration())) == {tool.spec.name for tool in built_ins(ToolRegistry())}
+    everything = list(built_ins(ToolRegistry()))
+    assert set(choose_tools(Configuration(), dev=True)) == {tool.spec.name for tool in everything}
+    products = {tool.spec.name for tool in everything if tool.spec.category is not Category.DEV}
+    assert set(choose_tools(Configuration())) == products
 
 
 def test_a_list_means_exactly_these_and_the_conversation(chosen):

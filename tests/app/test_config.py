@@ -112,7 +112,34 @@ def test_a_key_like_no_other_lists_the_known_ones(tmp_path):
     assert all(key in refused(tmp_path, "zzz: 1").suggestion for key in KEYS)
 
 
-@pytest.mark.parametrize("key", [*LATER, "workspace: {roots"])
+def test_directories_beside_the_workspace_are_read_only_unless_said_otherwise(tmp_path):
+    loaded = load(tmp_path, "workspace: {roots: [lib, {path: notes, access: write}], writes: false}")
+    assert [(one.path.name, one.writable) for one in loaded.roots] == [("lib", False), ("notes", True)]
+    assert not loaded.writes
+    for text, words in (
+        ("workspace: {roots: lib}", "expected a list"),
+        ("workspace: {roots: [{access: read}]}", "path is missing"),
+        ("workspace: {roots: [{path: a, access: all}]}", "expected read or write"),
+        ("workspace: {writes: 1}", "expected true or false"),
+    ):
+        assert words in refused(tmp_path, text).message
+
+
+@pytest.mark.parametrize(("said", "meant"), [("off", "off"), ("false", "off"), ("required", "required")])
+def test_the_sandbox_is_one_of_a_few(tmp_path, said, meant):
+    assert load(tmp_path, f"sandbox: {said}").sandbox == meant
+    assert "expected one of" in refused(tmp_path, "sandbox: maybe").message
+
+
+def test_egress_names_domains_and_what_is_not_public(tmp_path):
+    loaded = load(tmp_path, "egress: {domains: [api.example.com], private: ['127.0.0.1:8080']}").egress
+    assert loaded is not None
+    assert (loaded.mode, loaded.domains, loaded.private) == ("allowlist", ("api.example.com",), ("127.0.0.1:8080",))
+    assert "expected one of" in refused(tmp_path, "egress: {mode: closed}").message
+    assert "expected a list" in refused(tmp_path, "egress: {domains: a.com}").message
+
+
+@pytest.mark.parametrize("key", LATER)
 def test_what_comes_later_is_not_silently_ignored(tmp_path, key):
     error = refused(tmp_path, f"{key}: 1" + "}" * key.count("{"))
     assert "not supported by this version yet" in error.message

@@ -23,7 +23,7 @@ def choose_tools(configuration: Configuration, *, dev: bool = False) -> ToolRegi
     registry = ToolRegistry()
     known = [tool for tool in built_ins(registry) if dev or tool.spec.category is not Category.DEV]
     if configuration.tools is None:
-        registry.add(*known)
+        registry.add(*(_configured(tool, [], registry, configuration) for tool in known))
         return registry
     for entry in configuration.tools:
         _check(entry, known, configuration)
@@ -53,6 +53,8 @@ def _check(entry: ToolEntry, known: list[Tool], configuration: Configuration) ->
 def _configured(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, configuration: Configuration) -> Tool:
     traits: dict[str, Any] = {}
     settings: dict[str, Any] = {}
+    if configuration.sandbox != "auto" and "sandbox" in _settings(tool):
+        settings["sandbox"] = configuration.sandbox  # of the whole project, unless the tool has its own
     for entry in entries:
         for key, value in entry.config.items():
             if key in TRAITS:

@@ -14,8 +14,10 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
 
 NAME = "forge.yaml"
-KEYS = ("agent", "agents", "limits", "permissions", "secrets", "tools", "workspace")
-LATER = tuple("channels egress guardrails mcpServers memory openapi sandbox schedules skills webhooks".split())
+KEYS = ("agent", "agents", "egress", "limits", "permissions", "sandbox", "secrets", "tools", "workspace")
+LATER = tuple("channels guardrails mcpServers memory openapi schedules skills webhooks".split())
+SANDBOXES = ("auto", "required", "bubblewrap", "landlock", "off")
+MODES = ("open", "allowlist", "deny-all")
 """Sections of later versions: refused by name, so that nobody believes they have an effect."""
 
 
@@ -49,6 +51,15 @@ class RootEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EgressEntry:
+    """Where tools may connect to: `domains` in the mode `allowlist`; what is not public only if `private` says so."""
+
+    mode: str = "open"
+    domains: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """What a project says. Without a file: nothing, which means every built-in tool and the default policy."""
 
@@ -59,6 +70,8 @@ class Configuration:
     root: Path | None = None
     roots: tuple[RootEntry, ...] = ()
     writes: bool = True
+    sandbox: str = "auto"
+    egress: EgressEntry | None = None
     agent: AgentEntry = field(default_factory=AgentEntry)
     agents: Mapping[str, AgentEntry] = field(default_factory=dict)
 
@@ -102,6 +115,8 @@ class _Reader:
                 for i, one in enumerate(self.sequence(workspace.get("roots", []), "workspace.roots"))
             ),
             writes=writes,
+            sandbox=self.sandbox(top.get("sandbox", "auto")),
+            egress=self.egress(top["egress"]) if "egress" in top else None,
             agent=self.agent(top),
             agents={
                 name: self.sub_agent(one, f"agents.{name}")
@@ -118,6 +133,26 @@ class _Reader:
             raise self.error(f"{place}.access", f"expected read or write, got {access!r:.60}")
         path = Path(self.name).parent / self.text(said["path"], f"{place}.path")
         return RootEntry(place=place, path=path, writable=access == "write")
+
+    def sandbox(self, value: Any) -> str:
+        said = "off" if value is False else value  # YAML takes a bare `off` for false
+        if said not in SANDBOXES:
+            raise self.error("sandbox", f"expected one of {', '.join(SANDBOXES)}, got {value!r:.60}")
+        return str(said)
+
+    def egress(self, value: Any) -> EgressEntry:
+        said = self.mapping(value, "egress", ("domains", "mode", "private"))
+        mode = said.get("mode", "allowlist" if "domains" in said else "open")
+        if mode not in MODES:
+            raise self.error("egress.mode", f"expected one of {', '.join(MODES)}, got {mode!r:.60}")
+        domains, private = (
+            tuple(
+                self.text(one, f"egress.{key}[{index}]")
+                for index, one in enumerate(self.sequence(said.get(key, []), f"egress.{key}"))
+            )
+            for key in ("domains", "private")
+        )
+        return EgressEntry(mode=mode, domains=domains, private=private)
 
     def agent(self, top: Mapping[str, Any]) -> AgentEntry:
         said = self.mapping(top.get("agent", {}), "agent", ("model", "prompt"), ("description", "id", "version"))
