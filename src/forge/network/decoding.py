@@ -1,0 +1,204 @@
+"""Unpacks compressed bodies piece by piece, never further than a limit."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from forge.core.errors import ErrorKind, ToolError
+
+ACCEPTED = "gzip, deflate"  # what is asked for
+MOST_LAYERS = 3
+_PIECE = 64 * 1024  # bytes unpacked at a time
+_LARGEST_WINDOW = 23  # 8 MiB: what zstd may use in HTTP
+
+
+class Unpacker:
+    """Takes a body as it comes and keeps what it unpacks to, up to `limit` bytes."""
+
+    def __init__(self, encodings: list[str], limit: int) -> None:
+        self.limit = limit
+        self.full = False  # there was more
+        self.body = bytearray()
+        self._layers = [_layer(encoding) for encoding in reversed(encodings)]  # the last one applied comes off first
+        self._passed = [0] * len(self._layers)  # bytes each layer gave: a bomb may hide inside another
+
+    def feed(self, chunk: bytes) -> None:
+        self._push(0, chunk)
+
+    def finish(self) -> None:
+        """Raises `ToolError` where the body ended too early."""
+        if not self.full and not all(layer.complete for layer in self._layers):
+            raise _broken("it ends too early")
+
+    def _push(self, depth: int, chunk: bytes) -> None:
+        if depth == len(self._layers):
+            room = self.limit - len(self.body)
+            self.full = self.full or len(chunk) > room
+            self.body += chunk[:room]
+            return
+        try:
+            for piece in self._layers[depth].unpack(chunk):
+                self._passed[depth] += len(piece)
+                self._push(depth + 1, piece)
+                if self._passed[depth] > self.limit:
+                    self.full = True
+                if self.full:
+                    return
+        except (zlib.error, ValueError, EOFError) as error:
+            raise _broken(str(error)) from None
+
+
+class _Layer(Protocol):
+    @property
+    def complete(self) -> bool: ...
+
+    def unpack(self, chunk: bytes) -> Iterator[bytes]: ...
+
+
+def encodings_of(value: str) -> list[str]:
+    """The layers that a Content-Encoding header names, in the order they were applied."""
+    found = [name for part in value.split(",") if (name := part.strip().lower()) not in ("", "identity")]
+    if len(found) > MOST_LAYERS:
+        raise _unreadable(f"compressed {len(found)} times over")
+    return found
+
+
+def _layer(encoding: str) -> _Layer:
+    if encoding in ("gzip", "x-gzip"):
+        return _Gzip()
+    if encoding == "deflate":
+        return _Deflate()
+    if encoding == "zstd" and (found := _zstd()) is not None:
+        return found
+    raise _unreadable(f"compressed with {encoding[:30]!r}")
+
+
+class _Gzip:
+    """Members, one after another; what follows the last is padding."""
+
+    def __init__(self) -> None:
+        self._member: Any = None
+        self._any = False
+        self._padding = False
+        self._held = b""  # the first byte of what may be another member
+
+    @property
+    def complete(self) -> bool:
+        return self._member is None
+
+    def unpack(self, chunk: bytes) -> Iterator[bytes]:
+        chunk, self._held = self._held + chunk, b""
+        while chunk and not self._padding:
+            if self._member is None:
+                if self._any and len(chunk) == 1 and chunk == b"\x1f":
+                    self._held = chunk
+                    return
+                if self._any and chunk[:2] != b"\x1f\x8b":
+                    self._padding = True
+                    return
+                self._member, self._any = zlib.decompressobj(31), True
+            yield from _inflated(self._member, chunk)
+            if not self._member.eof:
+                return
+            chunk, self._member = self._member.unused_data, None
+
+
+class _Deflate:
+    """zlib's format, as the standard says, or the bare one, as some servers send it."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        self._held = b""
+
+    @property
+    def complete(self) -> bool:
+        return self._stream.eof if self._stream is not None else not self._held
+
+    def unpack(self, chunk: bytes) -> Iterator[bytes]:
+        if self._stream is None:
+            chunk = self._held + chunk
+            if len(chunk) < 2:
+                self._held = chunk
+                return
+            wrapped = chunk[0] & 0x0F == 8 and int.from_bytes(chunk[:2], "big") % 31 == 0
+            self._stream = zlib.decompressobj(15 if wrapped else -15)
+        if not self._stream.eof:
+            yield from _inflated(self._stream, chunk)
+
+
+def _inflated(stream: Any, chunk: bytes) -> Iterator[bytes]:
+    while True:
+        piece = stream.decompress(chunk, _PIECE)
+        chunk = stream.unconsumed_tail
+        if piece:
+            yield piece
+        if stream.eof or (not chunk and len(piece) < _PIECE):
+            return
+
+
+class _Zstd:
+    """Frames, one after another."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+        self._frame: Any = None
+
+    @property
+    def complete(self) -> bool:
+        return self._frame is None
+
+    def unpack(self, chunk: bytes) -> Iterator[bytes]:
+        while chunk:
+            self._frame = self._frame or self._make()
+            frame = self._frame
+            if piece := frame.decompress(chunk, max_length=_PIECE):
+                yield piece
+            while not frame.eof and not frame.needs_input:
+                if piece := frame.decompress(b"", max_length=_PIECE):
+                    yield piece
+            if not frame.eof:
+                return
+            chunk, self._frame = frame.unused_data, None
+
+
+def _zstd() -> _Zstd | None:
+    """Python reads it from 3.14 on."""
+    try:
+        from compression import zstd  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return None
+    options = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW}
+
+    class Frame:
+        """Raises ValueError, as the others do."""
+
+        def __init__(self) -> None:
+            self._stream = zstd.ZstdDecompressor(options=options)
+
+        def decompress(self, data: bytes, max_length: int) -> bytes:
+            try:
+                piece: bytes = self._stream.decompress(data, max_length=max_length)
+            except zstd.ZstdError as error:
+                raise ValueError(str(error)) from None
+            return piece
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._stream, name)
+
+    return _Zstd(Frame)
+
+
+def _unreadable(how: str) -> ToolError:
+    return ToolError(
+        f"the answer is {how}, which cannot be unpacked here",
+        ErrorKind.SYSTEM,
+        f"The server was asked for {ACCEPTED} and ignored it; look for the same content elsewhere.",
+    )
+
+
+def _broken(why: str) -> ToolError:
+    return ToolError(
+        f"the answer cannot be unpacked: {why}", ErrorKind.SYSTEM, "Try again, or look for the same content elsewhere."
+    )

@@ -1,0 +1,204 @@
+"""Where requests may go: `Egress` judges a URL, then every address its name leads to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, NamedTuple, NoReturn, get_args
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.network.address import METADATA_NAMES, Address, Network, is_metadata, why_not_public
+from forge.network.url import Url, read_host
+
+Mode = Literal["open", "allowlist", "deny-all"]
+
+_ENTRY = re.compile(
+    r"(\*\.)?(?:\[([^\[\]]+)\](/[0-9]{1,3})?|([^\[\]/:]+(?:/[0-9]{1,2})?))(?::([0-9]{1,5}))?"  # with a port or without
+    r"|([0-9a-fA-F]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:/[0-9]{1,3})?)"  # bare IPv6
+)
+
+
+class _Entry(NamedTuple):
+    """One line of `domains` or `private`."""
+
+    host: str
+    network: Network | None  # where it is an address or a range
+    subdomains: bool
+    port: int | None
+
+    def covers_host(self, host: str, port: int) -> bool:
+        if self.network is not None or self.port not in (None, port):
+            return False
+        return host.endswith(f".{self.host}") if self.subdomains else host == self.host
+
+    def covers_address(self, address: Address, port: int) -> bool:
+        return self.network is not None and self.port in (None, port) and address in self.network
+
+
+@dataclass(frozen=True)
+class Egress:
+    """What may be reached. `open`: every public address; `allowlist`: the domains; `deny-all`: nothing.
+
+    `domains` are hosts, `*.host` for subdomains only, with `:port` or without. `private` names what is not public
+    and may be reached all the same: hosts, addresses or ranges, with `:port` or without; in an allowlist such an entry
+    stands for itself. Addresses where clouds hand out credentials are refused whatever is set.
+
+    With a `proxy` (a URL; `FORGE_TRUST_ENV=1` takes it from the environment) only what is written in a URL can be
+    judged: names are resolved by the proxy, which has to refuse what they lead to.
+    """
+
+    mode: Mode = "open"
+    domains: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+    proxy: str = field(default="", repr=False)  # may hold a password
+
+    def __post_init__(self) -> None:
+        for where in ("domains", "private"):
+            if isinstance(getattr(self, where), str):
+                raise ValueError(f"egress.{where} is a list; {_how(where)}")
+        object.__setattr__(self, "domains", tuple(self.domains))
+        object.__setattr__(self, "private", tuple(self.private))
+        if self.mode not in get_args(Mode):
+            raise ValueError(f"egress.mode: {self.mode!r} is none of {', '.join(get_args(Mode))}")
+        _ = self._domains, self._private  # a wrong entry is an error at once
+
+    @classmethod
+    def current(cls) -> Egress:
+        """What holds for the call that is running."""
+        return _current.get()
+
+    def including(self, *hosts: str) -> Egress:
+        """The same with a tool's own hosts in its allowlist; the other modes know no exceptions."""
+        added = tuple(host for host in hosts if host not in self.domains)
+        return replace(self, domains=self.domains + added) if added and self.mode == "allowlist" else self
+
+    def judge(self, url: Url, *, proxied: bool = False) -> None:
+        """Raises `ToolError` unless the URL may be asked, as far as can be said before its name is resolved."""
+        if self.mode == "deny-all":
+            _refuse(url, "requests are switched off (egress.mode is deny-all)", "mode: allowlist, domains: [{host}]")
+        if url.host in METADATA_NAMES or (url.address is not None and is_metadata(url.address)):
+            _refuse_metadata(url, url.host)
+        if url.address is not None:
+            self.judge_addresses(url, [url.address])
+        if self.mode == "allowlist" and not self._lists(url):
+            _refuse(url, f"{url.host} is not in the allowlist (egress.domains)", "domains: [{host}]")
+        if proxied and _is_here(url.host) and not self._names_private(url):
+            _refuse_address(url, url.host, "this machine")  # or rather the proxy's
+
+    def judge_addresses(self, url: Url, addresses: Sequence[Address]) -> list[Address]:
+        """Those that may be connected to, never none; raises `ToolError`.
+
+        A name that leads to a public and to a refused address is refused as a whole: that is how guards are deceived.
+        """
+        refused = [address for address in addresses if not self._permits(url, address)]
+        for address in addresses:
+            if is_metadata(address):
+                _refuse_metadata(url, str(address))
+        if refused and (len(refused) == len(addresses) or not all(map(why_not_public, addresses))):
+            _refuse_address(url, str(refused[0]), why_not_public(refused[0]))
+        return [address for address in addresses if address not in refused]
+
+    def _permits(self, url: Url, address: Address) -> bool:
+        if not why_not_public(address):
+            return True
+        return self._names_private(url) or any(entry.covers_address(address, url.port) for entry in self._private)
+
+    def _lists(self, url: Url) -> bool:
+        entries = (*self._domains, *self._private)
+        if url.address is not None:
+            return any(entry.covers_address(url.address, url.port) for entry in entries)
+        return any(entry.covers_host(url.host, url.port) for entry in entries)
+
+    def _names_private(self, url: Url) -> bool:
+        return any(entry.covers_host(url.host, url.port) for entry in self._private)
+
+    @cached_property
+    def _domains(self) -> tuple[_Entry, ...]:
+        return tuple(_read(entry, "domains") for entry in self.domains)
+
+    @cached_property
+    def _private(self) -> tuple[_Entry, ...]:
+        return tuple(_read(entry, "private") for entry in self.private)
+
+
+_current: ContextVar[Egress] = ContextVar("forge_egress", default=Egress())  # noqa: B039 - frozen
+
+
+def current_egress() -> Egress:
+    """What holds for the call that is running; without configuration, public addresses only."""
+    return _current.get()
+
+
+@contextmanager
+def using(egress: Egress) -> Iterator[None]:
+    """Requests made inside are judged by it."""
+    token = _current.set(egress)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _read(entry: str, where: str) -> _Entry:
+    parts = _ENTRY.fullmatch(entry.strip()) if isinstance(entry, str) else None
+    if parts is None:
+        raise ValueError(f"egress.{where}: {entry!r} is no host; {_how(where)}")
+    port = int(parts[5]) if parts[5] else None
+    if port is not None and not 0 < port < 65_536:
+        raise ValueError(f"egress.{where}: {entry!r} has no port between 1 and 65535")
+    host = parts[6] or (parts[2] + (parts[3] or "") if parts[2] else parts[4])
+    if "/" in host:
+        return _Entry(host, _network(host, entry, where), False, port)
+    try:
+        name, address = read_host(host)
+    except ToolError as error:
+        raise ValueError(f"egress.{where}: {entry!r}: {error}; {_how(where)}") from None
+    network = ipaddress.ip_network(address) if address is not None else None
+    return _Entry(name, network, bool(parts[1]), port)
+
+
+def _network(host: str, entry: str, where: str) -> Network:
+    if where == "private":
+        try:
+            return ipaddress.ip_network(host)
+        except ValueError as error:
+            raise ValueError(f"egress.{where}: {entry!r} is no range of addresses: {error}") from None
+    raise ValueError(f"egress.{where}: {entry!r} is no domain; {_how(where)}")
+
+
+def _how(where: str) -> str:
+    if where == "domains":
+        return "write it like api.example.com or *.example.org, with :port or without"
+    return "write it like intranet.example.com, 127.0.0.1:8080, 10.0.0.0/8 or [::1]:8080"
+
+
+def _is_here(host: str) -> bool:
+    return host == "localhost" or host.endswith(".localhost")
+
+
+def _refuse_address(url: Url, address: str, why: str) -> NoReturn:
+    what = url.host if url.host == address else f"{url.host} leads to {address},"
+    _refuse(url, f"{what} is {why}" if url.host == address else f"{what} {why}", "private: [{place}]")
+
+
+def _refuse_metadata(url: Url, what: str) -> NoReturn:
+    raise ToolError(
+        f"{url.origin} may not be reached: {what} is where a cloud hands out its credentials",
+        ErrorKind.SECURITY,
+        "No setting allows it.",
+    )
+
+
+def _refuse(url: Url, why: str, setting: str) -> NoReturn:
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    written = setting.format(host=f'"{host}"', place=f'"{host}:{url.port}"')
+    raise ToolError(
+        f"{url.origin} may not be reached: {why}",
+        ErrorKind.SECURITY,
+        f"A person can allow it in forge.yaml with `egress: {{{written}}}`; do not try other spellings.",
+    )

@@ -1,0 +1,141 @@
+"""Connections that are kept and shared: one pool an event loop and egress, so that none outlives what allowed it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator
+from functools import cache
+from ssl import SSLContext
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import httpcore2
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.threads import in_thread
+from forge.network.connecting import GuardedBackend
+from forge.network.egress import Egress
+from forge.network.url import Url
+
+MOST_POOLS = 16
+MOST_CONNECTIONS = 100  # a pool; further requests wait for their turn, at most until their deadline
+KEPT = 20  # idle ones: each costs every request a look at its socket
+KEPT_FOR = 15.0  # seconds
+
+
+class _Key(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    egress: Egress
+    scheme: str
+    proxy: str
+
+
+class Pool:
+    """A connection pool, and how many use it at the moment."""
+
+    def __init__(self, connections: httpcore2.AsyncConnectionPool) -> None:
+        self.connections = connections
+        self.users = 0
+
+    def __enter__(self) -> httpcore2.AsyncConnectionPool:
+        self.users += 1
+        return self.connections
+
+    def __exit__(self, *_: object) -> None:
+        self.users -= 1
+
+
+_lock = threading.Lock()
+_pools: dict[_Key, tuple[AsyncGenerator[Pool, None], Pool]] = {}
+
+
+async def shared_pool(url: Url, egress: Egress) -> Pool:
+    """The pool for such a request; closed with the loop, or when too many others were wanted since."""
+    secure = url.scheme == "https"
+    key = _Key(asyncio.get_running_loop(), egress, url.scheme, proxy_for(url, egress))
+    found = _pools.get(key)
+    if found is None:
+        # reading all certificates takes a tenth of a second
+        context = await in_thread(lambda: _trusted(trusts_environment())) if secure else None
+        found = _pools.get(key)
+    if found is None:
+        keeper = _kept(key, context)
+        pool = await anext(keeper)
+        with _lock:
+            for stale in [one for one in _pools if one.loop.is_closed()]:
+                del _pools[stale]
+            found = _pools.setdefault(key, (keeper, pool))
+        await _close_surplus(key.loop)
+    return found[1]
+
+
+def proxy_for(url: Url, egress: Egress) -> str:
+    """The proxy that is configured for such a URL; those of the environment only where they were made to count."""
+    if egress.proxy or not trusts_environment():
+        return egress.proxy
+    from urllib.request import getproxies_environment  # heavy, and rarely needed
+
+    proxies = getproxies_environment()
+    spared = [one.strip().removeprefix("*").removeprefix(".") for one in proxies.get("no", "").lower().split(",")]
+    if proxies.get("no", "").strip() == "*" or any(one and f".{url.host}".endswith(f".{one}") for one in spared):
+        return ""
+    return proxies.get(url.scheme) or proxies.get("all") or ""
+
+
+def trusts_environment() -> bool:
+    return os.environ.get("FORGE_TRUST_ENV") == "1"
+
+
+async def _kept(key: _Key, context: SSLContext | None) -> AsyncGenerator[Pool, None]:
+    """A generator, because a loop closes those that are left when it ends."""
+    pool = Pool(
+        httpcore2.AsyncConnectionPool(
+            ssl_context=context,
+            proxy=_read_proxy(key.proxy) if key.proxy else None,
+            max_connections=MOST_CONNECTIONS,
+            max_keepalive_connections=KEPT,
+            keepalive_expiry=KEPT_FOR,
+            # who configures a proxy chose where to connect to; what it is asked for is judged before
+            network_backend=httpcore2.AnyIOBackend() if key.proxy else GuardedBackend(key.egress, key.scheme),
+        )
+    )
+    try:
+        yield pool
+    finally:
+        with _lock:
+            _pools.pop(key, None)
+        await pool.connections.aclose()
+
+
+async def _close_surplus(loop: asyncio.AbstractEventLoop) -> None:
+    """The oldest ones that nobody uses."""
+    mine = [keeper for key, (keeper, pool) in _pools.items() if key.loop is loop and not pool.users]
+    for keeper in mine[: max(0, len(mine) - MOST_POOLS)]:
+        await keeper.aclose()
+
+
+def _read_proxy(proxy: str) -> httpcore2.Proxy:
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+        raise ToolError(
+            "the configured proxy is not understood",
+            ErrorKind.CONFIG,
+            "Write it like http://proxy.example.com:3128 in egress.proxy, or in HTTPS_PROXY with FORGE_TRUST_ENV=1.",
+        )
+    return httpcore2.Proxy(
+        url=httpcore2.URL(scheme=parts.scheme, host=parts.hostname, port=port, target="/"),
+        auth=(unquote(parts.username), unquote(parts.password or "")) if parts.username else None,
+    )
+
+
+@cache
+def _trusted(environment: bool) -> SSLContext:
+    import httpx2  # heavy: only for https
+
+    return httpx2.create_ssl_context(trust_env=environment)

@@ -1,0 +1,185 @@
+"""Reads a URL, once: what is judged here is what is connected to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NoReturn
+from urllib.parse import quote, urljoin
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.network.address import Address
+
+LONGEST = 8_192  # characters of a URL
+PORTS = {"http": 80, "https": 443}
+
+_URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?", re.DOTALL)
+_AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+_NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
+_SAFE = "!$%&'()*+,-./:;=?@[]_~|^`{}"  # what is sent as it is; everything else percent-encoded
+_EXAMPLE = "Write it like https://example.com/path."
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Where a request goes, in the one spelling that is judged, connected to and sent."""
+
+    scheme: str  # http or https
+    host: str  # lower case, ASCII, no trailing dot, an address in its canonical form without brackets
+    port: int
+    target: str  # path and query, percent-encoded
+    address: Address | None = None  # where the host is one
+
+    @property
+    def authority(self) -> str:
+        """As the Host header has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: all of a URL that is shown in errors, since the rest may hold secrets."""
+        return f"{self.scheme}://{self.authority}"
+
+    def __str__(self) -> str:
+        return self.origin + self.target
+
+
+def read_url(text: str) -> Url:
+    """The URL, or a `ToolError` that says what is wrong with it."""
+    if len(text) > LONGEST:
+        _refuse(f"the URL is longer than {LONGEST} characters", "Shorten it, or send the data as a body.")
+    if control := _CONTROL.search(text):
+        _refuse(f"the URL has a control character ({control[0]!r})", _EXAMPLE)
+    if text != text.strip():
+        _refuse("the URL begins or ends with a space", _EXAMPLE)
+    parts = _URL.fullmatch(text)
+    if parts is None:
+        _refuse("not a complete URL", _EXAMPLE)
+    scheme = parts[1].lower()
+    if scheme not in PORTS:
+        _refuse(f"the scheme {scheme}: is not spoken here", "Only http:// and https:// are.")
+    host, port, address = _read_authority(parts[2])
+    try:
+        target = quote(parts[3] or "/", safe=_SAFE) + quote(parts[4] or "", safe=_SAFE)
+    except UnicodeEncodeError:
+        _refuse("the URL has half a character (a lone surrogate)", _EXAMPLE)
+    return Url(scheme, host, port or PORTS[scheme], target, address)
+
+
+def read_redirect(base: Url, location: str) -> Url:
+    """Where a Location header leads."""
+    try:
+        if _CONTROL.search(location):
+            raise ValueError("it has a control character")
+        return read_url(urljoin(str(base), location))
+    except (ToolError, ValueError) as error:
+        why = str(error)
+    raise ToolError(
+        f"{base.origin} redirects to what cannot be asked: {why}",
+        ErrorKind.SECURITY,
+        "The server is at fault; look for the same content elsewhere.",
+    )
+
+
+@lru_cache(maxsize=1_024)
+def read_host(host: str) -> tuple[str, Address | None]:
+    """A host as it is compared and connected to, and the address it is, if it is one; IPv6 with brackets or without."""
+    if host.startswith("[") or ":" in host:
+        return _of_ipv6(host)
+    if not host.isascii():
+        host = _to_ascii(host)
+    host = host.lower().removesuffix(".")
+    labels = host.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        four = ipaddress.IPv4Address(_number_of(host, labels))
+        return str(four), four
+    if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
+        _refuse(f"no host is named {host[:100]!r}", _EXAMPLE)
+    return host, None
+
+
+def _read_authority(authority: str) -> tuple[str, int, Address | None]:
+    if "@" in authority:
+        _refuse("the URL carries a user name or password", "Send credentials in the Authorization header.")
+    if "\\" in authority:
+        _refuse("the URL has a backslash in its host", _EXAMPLE)
+    if "%" in authority:
+        _refuse("the host has a % sign: neither escapes nor zone ids are accepted", _EXAMPLE)
+    parts = _AUTHORITY.fullmatch(authority)
+    if parts is None or not parts[1]:
+        _refuse("the URL has no readable host and port", _EXAMPLE)
+    port = int(parts[2]) if parts[2] else 0
+    if parts[2] and not 0 < port < 65_536:
+        _refuse(f"there is no port {parts[2]}", "Ports are 1 to 65535.")
+    host, address = read_host(parts[1])
+    return host, port, address
+
+
+def _of_ipv6(host: str) -> tuple[str, Address]:
+    try:
+        six = ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        six = None
+    if six is None or six.scope_id is not None:
+        _refuse(f"{host[:100]!r} is not an IPv6 address", "Write it like [2001:4860:4860::8888].")
+    return str(six), six
+
+
+def _number_of(host: str, labels: list[str]) -> int:
+    """127.0.0.1 for 2130706433, 0x7f.1, 0177.0.0.1 and 127.1, as every C library reads them."""
+    try:
+        numbers = [_part_of(label) for label in labels]
+        *high, low = numbers
+        if len(high) > 3 or max(high, default=0) > 255 or low >= 256 ** (4 - len(high)):
+            raise ValueError
+    except ValueError:
+        _refuse(f"{host[:100]!r} is neither a name nor an address", "Write an address like 93.184.216.34.")
+    return sum(number << 8 * (3 - place) for place, number in enumerate(high)) + low
+
+
+def _part_of(label: str) -> int:
+    if not _NUMBER.fullmatch(label) or len(label) > 32:
+        raise ValueError
+    if label.startswith("0x"):
+        return int(label, 16)
+    return int(label, 8) if label.startswith("0") and label != "0" else int(label)
+
+
+def _to_ascii(host: str) -> str:
+    """As browsers do (UTS 46): circled digits, full width letters and ideographic dots are what they look like.
+
+    Older rules for such names make the same of nearly all of them, or leave them as they are; what is another name to
+    every one of them is refused, since a rule about it could not be relied on.
+    """
+    import idna  # only for names beyond ASCII
+
+    try:
+        mapped: str = idna.uts46_remap(host, std3_rules=True, transitional=False)
+        name = mapped if mapped.isascii() else idna.encode(mapped).decode("ascii")
+    except (UnicodeError, ValueError):  # IDNAError is a UnicodeError
+        _refuse(f"{host[:100]!r} is not a domain name", "Write it in its ASCII form (xn--…).")
+    if name.removesuffix(".") not in (_as_it_is(host), _by_old_rules(host)):
+        _refuse(f"{host[:100]!r} means different names to different programs", "Write it in its ASCII form (xn--…).")
+    return name
+
+
+def _as_it_is(host: str) -> str:
+    labels = unicodedata.normalize("NFC", host.lower()).removesuffix(".").split(".")
+    return ".".join(label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in labels)
+
+
+def _by_old_rules(host: str) -> str:
+    try:
+        return host.encode("idna").decode().lower().removesuffix(".")
+    except UnicodeError:
+        return ""
+
+
+def _refuse(what: str, suggestion: str) -> NoReturn:
+    raise ToolError(what, ErrorKind.VALIDATION, suggestion)
