@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 EXPECTED = {
+    "coding.py": ["was not read in this session", '+    return "Good morning"', "its protection", "greet.py restored"],
     "quickstart.py": ["ok  6", "ok  web is live in eu", "not on a Friday", "denied", 'did you mean "text"'],
     "streaming.py": ["output: 2", "progress: 1 to go", "2 1 0", "Indexing has started.", "completed: indexed 42 files"],
     "own_step.py": ["Hello, Ada! measured"],
