@@ -10,7 +10,7 @@ from importlib import import_module
 
 from benchmarks.timing import Measure
 
-PARTS = ("calls", "definitions", "parallel", "loop", "startup", "reading", "search", "grep", "editing", "programs")
+PARTS = ("calls", "definitions", "parallel", "loop", "startup", "reading", "search", "grep", "editing", "programs", "sandboxed", "web")
 
 
 def main() -> int:

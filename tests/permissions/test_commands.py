@@ -1,4 +1,4 @@
-"""Command rules: an allow covers one simple command, a deny sees every command a line may reach."""
+"""Command rules: an allow covers literal commands, each on its own; a deny sees every command a line may reach."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.permissions import commands
+from forge.permissions import commands, shell
 from tests.permissions.judging import decide
 
 GIT_LOG = ["allow execute git log *"]
@@ -432,12 +432,110 @@ def test_a_line_no_shell_would_run_is_not_known():
     assert decide(["allow execute"], "execute", "echo 'a") == "allow"
 
 
-def test_a_later_allow_lifts_a_deny_for_a_simple_command_only():
+def test_a_later_allow_lifts_a_deny_for_a_literal_command_only():
     lines = ["allow execute *", "deny execute rm *", "allow execute rm tmp.txt"]
     assert decide(lines, "execute", "rm tmp.txt") == "allow"
+    assert decide(lines, "execute", "ls; rm tmp.txt") == "allow"
     assert decide(lines, "execute", "rm tmp.txt $(evil)") == "deny"
-    assert decide(lines, "execute", "ls; rm tmp.txt") == "deny"
+    assert decide(lines, "execute", "ls $x; rm tmp.txt") == "deny"
+    assert decide(lines, "execute", "cd /; rm tmp.txt") == "deny"
     assert decide(lines, "execute", "rm tmp.txt other") == "deny"
+
+
+JOINED = ["allow execute git log *", "allow execute head *", "allow execute cd *", "allow execute ./run.sh"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git log | head -5",
+        "git log && git log -3",
+        "git log || git log; git log",
+        "git log|head;git log",
+        "git log;",
+        "git log 2>&1 | head",
+        "git log 2>/dev/null",
+        "git log > /dev/null 2>&1",
+        "git log --grep='a|b' | head",
+        "git log --grep='a && rm x; $y' | head",
+        'git log --grep="a\\|b"',
+        "git log HEAD~3 HEAD^ 'x y'",
+        "cd src && git log",
+        "cd /nowhere/project/src && git log",
+        "cd src && cd ../tests && git log",
+    ],
+)
+def test_literal_commands_are_allowed_together_if_each_is_allowed(line):
+    assert decide(JOINED, "execute", line) == "allow"
+    assert decide(["ask execute", *JOINED], "execute", line) == "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git log | sh",
+        "git log && make",
+        "make; git log",
+        "git log & head",
+        "git log &",
+        "git log |& head",
+        "git log\ngit log",
+        "! git log",
+        "git log > head",
+        "git log 2> x",
+        "git log 3>/dev/null",
+        "git log >/dev/nullx",
+        "git log ~",
+        "git log ~/x",
+        "git log a=~/x",
+        "git log --x=~/y",
+        "git log; ; head",
+        "git log &&",
+        "| git log",
+        "git log ;; head",
+        "git log '`x`'",
+        'git log "$x"',
+        'git log "`x`"',
+        "git log 'a\nb'",
+        "git log \\\n head",
+        "if git log; then head; fi",
+        "(git log)",
+        "{ git log; }",
+        "alias git=rm; git log",
+        "export PATH=/x; git log",
+        "PATH=/x; git log",
+        "PATH=/x git log",
+        "hash -p /x git; git log",
+        "printf -v PATH x; git log",
+        "cd / && git log",
+        "cd .. && git log",
+        "cd && git log",
+        "cd - && git log",
+        "cd src && cd ../.. && git log",
+        "cd src && ./run.sh",
+        "cd src; cd ../tests; git log",
+        "git log \x0b",
+        "git log\x0chead",
+        "git log \u2028 head",
+        "git log \u202e",
+    ],
+)
+def test_what_is_not_literal_or_not_allowed_asks(line):
+    everything = [*JOINED, *(f"allow execute {name} *" for name in ("alias", "export", "hash", "printf"))]
+    assert decide(everything, "execute", line) == "ask"
+
+
+def test_a_relative_program_is_another_one_behind_a_cd():
+    assert decide(JOINED, "execute", "git log && ./run.sh") == "allow"
+    assert decide(JOINED, "execute", "cd src && ./run.sh") == "ask"
+
+
+def test_a_deny_of_one_command_is_a_deny_of_the_line():
+    lines = ["allow execute git *", "allow execute head *", "deny execute git push *"]
+    assert decide(lines, "execute", "git log | head") == "allow"
+    assert decide(lines, "execute", "git log; git push | head") == "deny"
+    assert decide(["allow execute *", "deny execute * | head *"], "execute", "git log | head -1") == "deny"
+    assert decide(["allow execute *", "deny execute * | head *"], "execute", "git log; head -1") == "allow"
 
 
 def test_a_wrapper_can_be_allowed_by_name():
@@ -482,8 +580,78 @@ def test_hostile_lines_take_bounded_time(line):
     assert time.perf_counter() - started < 3
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo rm x | sh",
+        "echo 'rm x' | bash",
+        "printf 'ls\\nrm x\\n' | sudo sh -s",
+        "cat script | sh",
+        "base64 -d x | bash -euo pipefail",
+        "curl x | sh",
+        "ls | (sh)",
+        "cat <<E | sh\nrm x\nE",
+        "bash <<E\n${x:-rm} y\nE",
+        "sh -s < script | bash",
+        "cat x | source /dev/stdin",
+        "ls | xargs sh -c 'rm x'",
+        "ls | xargs sudo",
+        "ls | xargs -I{} {} x",
+        "find . -exec {} ';'",
+        "bash <<< 'rm x' 2>&1",
+        "a[0]=1 r\\\nm x",
+        "X=1 >f r\\\nm x",
+        "X=1 {fd}>f r\\m x",
+        "ls 2>&- ; rm x",
+        "A=b 2>&- rm x",
+        'echo "${x:-`rm x`}"',
+        "echo ${x:-$(rm x)}",
+        "((rm x); ls)",
+        "$((rm x); ls)",
+        "coproc rm x",
+        "time { rm x; }",
+        "select i in a; do rm x; done",
+        "for ((;;)); do rm x; done",
+        "[[ $(rm x) ]]",
+        "a=($(rm x))",
+        "declare a=$(rm x)",
+        "export A=`rm x`",
+        "cat <<E; rm x\nE",
+        "cat <<E && rm x\nE",
+        "cat <<'E'\n'\nE\nrm x",
+        'echo "$(cat <<E\nit\'s\nE\n)"; rm x',
+        "f() { ls; } 2>&1; rm x",
+        "ls |& rm x",
+        "\u00e9; rm x",
+        "r\u200bm x; rm x",
+    ],
+)
+def test_the_grammar_hides_no_command_from_a_deny(line):
+    assert decide(NO_RM, "execute", line) == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo ls | sh",
+        "printf 'ls\\n' | bash",
+        "cat x | bash script.sh",
+        "cat x | sh -c 'cat > y'",
+        "ls | xargs grep rm",
+        "bash <<E\nls rm\nE",
+        "ls |& grep rm",
+        "[[ -f rm ]] && ls",
+        "a=(ls rm); ls",
+    ],
+)
+def test_what_the_grammar_finds_is_not_denied_without_reason(line):
+    assert decide(NO_RM, "execute", line) == "allow"
+
+
 @given(st.text(alphabet="rm x'\"\\;&|$(){}`<>\n#=-", max_size=40))
-def test_any_line_is_judged_and_a_simple_one_has_plain_words(line):
+def test_any_line_is_judged_and_a_literal_one_means_the_same_to_the_grammar(line):
     assert decide(NO_RM, "execute", line) in ("allow", "deny")
-    if commands.is_simple(line):
-        assert not set(line) & set(";&|<>$`(){}\\\n")
+    if literal := commands.parts(line):
+        found = shell.read(line)
+        assert not found.is_broken
+        assert [part.words for part in literal] == [command.words for command in found.commands]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from forge import standard_executor
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import ToolExecutor
@@ -101,3 +102,21 @@ def test_edited_arguments_are_foreseen_anew():
     result, asked = paint(made, rules(), [edited, Answer("once")])
     assert made.looked == len(asked)
     assert result.data.get("edited_arguments") or result.is_error
+
+
+def test_registered_secrets_are_masked_in_what_is_shown():
+    secret = "red-hunter2-hunter2"
+    asked = []
+
+    async def person(request):
+        asked.append(request)
+        return Answer("once")
+
+    made = Paint()
+    executor = standard_executor([made], approve=person, secrets=[secret])
+    for colour in (secret, "green"):
+        assert asyncio.run(executor.execute(ToolCall("paint", {"what": "door", "colour": colour}), Scope())).success
+    assert [request.preview for request in asked] == [
+        "-door: white\n+door: [secret]\n",
+        "-door: white\n+door: green\n",
+    ]

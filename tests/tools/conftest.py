@@ -17,6 +17,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.tools import built_ins
+from forge.tools.cli_execute import CliExecute
 
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)  # the same verdict every time
 settings.load_profile("steady")
@@ -39,6 +40,7 @@ class Bench:
     def __init__(self, workspace: Path) -> None:
         self.registry = ToolRegistry()
         self.registry.add(*built_ins(self.registry))
+        self.registry.add(CliExecute(["cat"]), replace=True)
         self.gate = NotingGate()
         (workspace / "here.txt").write_text("one")
         self.scope = Scope(session_id="bench", workspace=workspace)

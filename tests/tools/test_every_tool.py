@@ -17,9 +17,15 @@ from forge.tools import GROUPS, built_ins, register_all
 
 EXAMPLES = {
     "ask_question": {"question": "Which colour?"},
+    "bash": {"command": "echo hi"},
+    "bash_jobs": {},
+    "bash_kill": {"id": "job_1"},
+    "bash_output": {"id": "job_1"},
+    "cli_execute": {"binary": "cat", "args": ["here.txt"]},
     "converse": {"message": "Hello."},
     "csv_parse": {"data": "a,b\n1,2"},
     "datetime_now": {},
+    "debug_console": {},
     "directory_list": {},
     "directory_tree": {},
     "file_create": {"filename": "report.md", "content": "# Done"},
@@ -29,19 +35,37 @@ EXAMPLES = {
     "file_write": {"path": "written.txt", "content": "written"},
     "glob_search": {"pattern": "*.txt"},
     "grep_search": {"pattern": "one"},
+    "http_request": {"method": "GET", "url": "http://127.0.0.1:9/"},
     "json_parse": {"data": "{}"},
+    "local_file_browser": {"path": "here.txt"},
+    "local_shell": {"command": "echo hi"},
     "math_calculate": {"expression": "1 + 1"},
     "send_message": {"content": "Hello."},
     "task_completion": {"result": "Done."},
+    "test_runner": {"framework": "unittest"},
     "todo_read": {},
     "todo_write": {"items": [{"content": "Rest."}]},
     "tool_search": {"query": "clock"},
     "undo": {},
     "uuid_generate": {},
+    "web_fetch": {"url": "http://127.0.0.1:9/"},
+    "web_search": {"query": "forge"},
+    "webhook_call": {"url": "http://127.0.0.1:9/", "payload": {"text": "Hello."}},
 }
+ELSEWHERE = {"bash_kill", "bash_output", "http_request", "web_fetch", "web_search", "webhook_call"}
+"""They need a job or a server, and their own tests have one."""
+DEV = {"debug_console", "local_file_browser", "local_shell", "test_runner"}
+ADAPTERS = {"webhook_call"}
 READERS = "directory_list directory_tree file_read glob_search grep_search todo_read todo_write".split()
 WRITERS = "file_create file_edit file_patch file_write undo".split()
-PERMISSIONS = {**dict.fromkeys(READERS, {"read"}), **dict.fromkeys(WRITERS, {"write"})}  # of the tools that need any
+RUNNERS = "bash bash_jobs bash_kill bash_output cli_execute".split()
+ASKERS = "http_request web_fetch web_search webhook_call".split()
+PERMISSIONS = {  # of the tools that need any
+    **{key: {"read"} for key in READERS},
+    **{key: {"write"} for key in WRITERS},
+    **{key: {"execute"} for key in [*RUNNERS, *DEV]},
+    **{key: {"network"} for key in ASKERS},
+}
 
 NAMES = list(EXAMPLES)
 UNREADABLE = ["", "{", "nope", "[]", "null", "5", '"text"', '{"a": NaN}', '{"a": 1,}', "[" * 100_000, '{"a":' * 100_000]
@@ -107,6 +131,8 @@ def test_an_alias_finds_the_tool_and_is_not_shown_to_models(shared_bench, alias,
 
 
 def test_its_example_works(bench, name):
+    if name in ELSEWHERE:
+        return
     result = bench.call(name, **EXAMPLES[name])
     assert result.success, result.for_llm
     assert result.for_llm
@@ -131,7 +157,9 @@ def test_its_schema_is_valid_and_closed(shared_bench, name):
 
 def test_its_category_permissions_and_limits_are_declared(shared_bench, name):
     spec = shared_bench.registry[name].spec
-    assert spec.category is Category.BUILTIN
+    assert spec.category is (
+        Category.DEV if name in DEV else Category.ADAPTER if name in ADAPTERS else Category.BUILTIN
+    )
     assert spec.permissions == {Permission(one) for one in PERMISSIONS.get(name, ())}
     assert spec.groups <= {*GROUPS, "default"}
     assert spec.timeout

@@ -10,14 +10,17 @@ from forge import Scope, ToolCall, ToolRegistry, rules
 from forge.core.example import example_arguments
 from forge.pipeline import standard_executor
 from forge.tools import built_ins
+from forge.tools.cli_execute import CliExecute
 
 REGISTRY = ToolRegistry()
 REGISTRY.add(*built_ins(REGISTRY))
-NEEDS_A_JOB = {"bash_output", "bash_kill"}
+REGISTRY.add(CliExecute(["cat"]), replace=True)
+ELSEWHERE = {"bash_output", "bash_kill", "http_request", "web_fetch", "web_search", "webhook_call"}
+"""They need a job or a server, and their own tests have one."""
 POLICY = rules("allow read", "allow write", "allow execute")
 
 
-@pytest.mark.parametrize("name", sorted(set(REGISTRY) - NEEDS_A_JOB))
+@pytest.mark.parametrize("name", sorted(set(REGISTRY) - ELSEWHERE))
 def test_the_example_of_a_built_in_tool_works(name, tmp_path):
     arguments = example_arguments(REGISTRY[name].spec.parameters)
     executor = standard_executor(REGISTRY, policy=POLICY)
@@ -29,5 +32,9 @@ def test_the_example_of_a_built_in_tool_works(name, tmp_path):
         (tmp_path / arguments["path"]).write_text(arguments.get("old_text", "Hello\n"))
         assert call("file_read", {"path": arguments["path"]}).success
         executor.clear_turn()
+    if name == "test_runner":
+        (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+    if name == "local_file_browser":
+        (tmp_path / arguments["path"]).write_text("Hello\n")
     result = call(name, arguments)
     assert result.success, result.for_llm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
@@ -77,6 +78,7 @@ class Agent:
         self._mounted: list[str] = []
         self._background: BackgroundWork | None = None
         self._is_open = False
+        self._sessions: set[str] = set()  # whose programs end with this agent
         for item in () if isinstance(tools, ToolRegistry) else tools:
             if isinstance(item, AbstractAsyncContextManager):
                 self._sources.append(item)
@@ -104,6 +106,8 @@ class Agent:
         self._is_open = False
         while self._mounted:
             self.registry.remove(self._mounted.pop())
+        while self._sessions:
+            _end_programs(self._sessions.pop())
         await self._open.aclose()
 
     async def run(
@@ -114,6 +118,7 @@ class Agent:
             raise RuntimeError("this agent mounts tool sources: use it inside `async with agent:`")
         conversation = self._conversation(prompt)
         scope = replace(scope if scope is not None else Scope(), agent=self.name)
+        self._sessions.add(scope.session_id)
         stream = activity if activity is not None else ActivityStream(self.secrets)
         registry, structured = self.registry, None
         if self.output is not None:
@@ -137,6 +142,7 @@ class Agent:
             result = await run_loop(self.provider, executor, conversation, scope, self.limits, **{**settings, **more})
         except asyncio.CancelledError:
             executor.background.cancel(scope.session_id)
+            _end_programs(scope.session_id)
             raise
         if structured is not None and result.error is None:
             result.output = structured.found
@@ -182,3 +188,10 @@ class Agent:
         if isinstance(prompt, str):
             conversation.say(Message("user", prompt))
         return conversation
+
+
+def _end_programs(session_id: str) -> None:
+    """What a session's tools started in the background ends with it."""
+    jobs = sys.modules.get("forge.process.jobs")  # not loaded: none was started
+    if jobs is not None:
+        jobs.end_jobs(session_id)

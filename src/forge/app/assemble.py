@@ -52,7 +52,19 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
     steps = _with_wishes(standard_steps(gate, secrets, files=SessionState(scope.workspace), dry=wishes.dry_run), wishes)
-    return Assembly(registry, ToolExecutor(registry, steps, secrets=secrets), scope)
+    executor = ToolExecutor(registry, steps, secrets=secrets)
+    if wishes.dev:
+        _watch(executor)
+    return Assembly(registry, executor, scope)
+
+
+def _watch(executor: ToolExecutor) -> None:
+    """What happens is recorded from the beginning, for the console of developers."""
+    from forge.tools.debug_console import DebugConsole  # only with --dev
+
+    console = executor.registry.get("debug_console")
+    if isinstance(console, DebugConsole):
+        console.watch(executor)
 
 
 def _with_wishes(steps: list[Step], wishes: Wishes) -> list[Step]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -20,9 +19,11 @@ from forge.app.version import version
 from forge.app.workspace import workspace_root
 from forge.core.errors import DefinitionError, ToolError
 from forge.permissions.rule import PolicyError
+from forge.process.programs import trusted_program
+from forge.process.sandbox import Tier, choose, report
 from forge.workspace.state import NAME as STATE
 
-PROGRAMS = ("rg", "git", "node", "deno")
+PROGRAMS = ("git", "node", "deno")
 EXTRAS = {"otel": "opentelemetry"}
 
 
@@ -44,7 +45,7 @@ def examine(workspace: str | None, config: str | None, policy: str | None, *, de
         configuration = Configuration()
         loaded = _broken("configuration", error)
     findings += _workspace(workspace, configuration, loaded)
-    findings += [_policy(configuration, policy), _tools(configuration, dev=dev), _sandbox()]
+    findings += [_policy(configuration, policy), _tools(configuration, dev=dev), *_sandbox(configuration), _search()]
     findings += [
         Finding(name, "ok" if (path := shutil.which(name)) else "note", path or "not found") for name in PROGRAMS
     ]
@@ -103,34 +104,26 @@ def _tools(configuration: Configuration, *, dev: bool) -> Finding:
     return Finding("tools", "ok", f"{len(registry)}")
 
 
-def _sandbox() -> Finding:
-    found = [name for name in (_bubblewrap(), _landlock()) if name]
-    detail = f"{' and '.join(found)} found" if found else "neither bubblewrap nor Landlock found"
-    return Finding("sandbox", "note", f"{detail}; no tool of this version starts programs of others, so none is used")
-
-
-def _bubblewrap() -> str:
-    path = shutil.which("bwrap")
-    if path is None:
-        return ""
+def _sandbox(configuration: Configuration) -> Iterator[Finding]:
+    """Which tier programs run in, and why not in a better one."""
+    tiers = report()
     try:
-        tried = subprocess.run(
-            [path, "--ro-bind", "/", "/", "--cap-drop", "ALL", "true"], capture_output=True, timeout=5, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return f"bubblewrap ({path})" if tried.returncode == 0 else f"bubblewrap ({path}, which fails here)"
+        tier = choose(configuration.sandbox)
+    except ToolError as error:
+        yield _broken("sandbox", error)
+    else:
+        status = "ok" if tier is not Tier.NONE or configuration.sandbox == "off" else "warning"
+        how = " ".join(one["how"] for one in tiers if one["how"]) if status == "warning" else ""
+        yield Finding("sandbox", status, f"{configuration.sandbox}: programs run in {tier}. {how}".rstrip(". ") + ".")
+    for one in tiers:
+        yield Finding(f"sandbox {one['tier']}", "ok" if one["usable"] else "note", one["detail"])
 
 
-def _landlock() -> str:
-    """The kernel's own answer: the version of its interface."""
-    if not sys.platform.startswith("linux"):
-        return ""
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    interface = libc.syscall(444, None, ctypes.c_size_t(0), 1)  # landlock_create_ruleset, asked for its version
-    return f"Landlock (interface {interface})" if interface > 0 else ""
+def _search() -> Finding:
+    found = trusted_program("rg", ())
+    if found:
+        return Finding("rg", "ok", f"{found}: grep_search uses it")
+    return Finding("rg", "note", "not found: grep_search does without it, more slowly; pip install 'forge-tools[rg]'")
 
 
 def _extras() -> Iterator[Finding]:

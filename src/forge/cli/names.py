@@ -32,5 +32,5 @@ def tool_named(name: str, registry: ToolRegistry) -> Tool:
 
 def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """What a shell offers after `forge tool call`."""
-    names = choose_tools(load_configuration(None), dev=True)
+    names = choose_tools(load_configuration(None), dev=bool(ctx.params.get("dev")))
     return [name for name in sorted(names) if name.startswith(incomplete)]

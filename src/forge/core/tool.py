@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Unpack, cast, overload
 
 from forge.core.arguments import near
-from forge.core.context import ToolContext
+from forge.core.context import Scope, ToolContext
 from forge.core.description import description_from, description_of
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.schema import check_schema, compiled
 from forge.core.signature import Signature
-from forge.core.spec import Category, ToolOptions, ToolSpec, ToolTraits, is_name
+from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTraits, is_name
 
 
 class Tool:
@@ -87,6 +87,14 @@ class Tool:
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
         """What a call touches, where it is not simply what the parameters named as `target` hold; None: it is."""
+        return None
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+        """What a call asks for before it runs, where that is not every permission of the spec on every target.
+
+        None: it is. A permission of None asks for none, so that only rules that name the tool apply. A `ToolError`
+        raised here refuses the call before anybody is asked.
+        """
         return None
 
     async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
@@ -179,6 +187,9 @@ class DeferredTool(Tool):
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
         return self._now().targets(arguments)
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+        return self._now().wants(arguments, scope)
 
     async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return await self._now().foresee(arguments, ctx)

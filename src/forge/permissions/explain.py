@@ -35,7 +35,7 @@ def explained(policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Sc
             return Ruling(Decision.ASK, "the tool wants every call confirmed")
         return ruling
 
-    at_once = wanted(spec, arguments, tool)
+    at_once = wanted(spec, arguments, tool, scope)
     later = sorted(spec.optional_permissions - {permission for permission, _ in at_once})
     found = [Explained(permission, target, judge(permission, target)) for permission, target in at_once]
     return found + [Explained(permission, "", judge(permission, ""), optional=True) for permission in later]

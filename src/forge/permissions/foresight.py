@@ -15,12 +15,15 @@ log = logging.getLogger(__name__)
 
 
 async def foreseen(ctx: ToolContext) -> str:
-    """The tool's own preview; empty for tools that have none. Raises `ToolError` where it fails."""
+    """The tool's own preview, registered secrets masked; empty for tools that have none.
+
+    Raises `ToolError` where it fails.
+    """
     look = getattr(type(ctx.tool), "foresee", None)
     if look is None:
         return ""
     try:
-        return str(await asyncio.wait_for(look(ctx.tool, ctx.arguments, ctx), SECONDS))
+        change = str(await asyncio.wait_for(look(ctx.tool, ctx.arguments, ctx), SECONDS))
     except ToolError:
         raise
     except Exception as error:
@@ -30,3 +33,4 @@ async def foreseen(ctx: ToolContext) -> str:
             ErrorKind.SYSTEM,
             "Change less at once, or try again.",
         ) from error
+    return ctx.activity.secrets.mask(change)  # whoever is asked may sit at the other end of a channel

@@ -176,7 +176,7 @@ class PolicyGate:
             return [wanted]
         if ctx.spec.name in CONVERSATION and not isinstance(self._policy, Rules):
             return []
-        found = wanted_by(ctx.spec, ctx.arguments, ctx.tool)
+        found = wanted_by(ctx.spec, ctx.arguments, ctx.tool, ctx.scope)
         targets = len({target for _, target in found})
         if targets > MOST_TARGETS:
             raise ToolError(

@@ -142,9 +142,9 @@ def _host(target: str) -> tuple[Hashable, str]:
 
 
 def _command(line: str) -> tuple[Hashable, str]:
-    words = commands.collapsed(line).split(" ")
-    known = _first_words(words) if commands.is_simple(line) else 0
-    if known and not any(_starts_or_writes(re.sub("[\"']", "", word)) for word in words):
+    words = list(commands.parts(line)[0].words) if commands.is_simple(line) else []
+    known = _first_words(words) if words else 0
+    if known and not any(map(_starts_or_writes, words)):
         prefix = words[:known]
         return ("prefix", *prefix), f"{' '.join(prefix)} *"
     return ("exactly", line), _literal(line)

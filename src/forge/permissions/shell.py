@@ -1,247 +1,81 @@
-"""Splits a shell line into the words of its commands, as a POSIX shell or bash does.
+"""Reads a shell line into its commands, wherever they stand: in lists, loops, functions, substitutions, here-documents.
 
-What is known only when the line runs is `ANY` in its word, or `SOME` inside quotes: variables, substitutions,
-wildcards, escapes in `$'…'`.
+The grammar is tree-sitter's for bash. It is close to bash, not equal to it: whoever looks for what is forbidden reads
+a line loosely too (see `commands`), and whoever allows takes only lines that need no such grammar (`shell_literal`).
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+import time
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
-from forge.permissions.globs import ANY, SOME
+from forge.permissions.globs import ANY
+from forge.permissions.shell_line import Line
+from forge.permissions.shell_tree import Reader, TooDeep
+from forge.permissions.shell_words import UNKNOWN
 
-DEEPEST = 100  # substitutions and groups inside each other
+if TYPE_CHECKING:
+    from tree_sitter import Language, Tree
 
-_TOKEN = re.compile(
-    r"""
-      (?P<joined>      \\\n )
-    | (?P<blank>       [ \t]+ )
-    | (?P<newline>     \n )
-    | (?P<inside>      [<>]\( | \$\( )
-    | (?P<redirection> &>>? | <<< | <<-? | <> | >> | >\| | [<>]& | [<>] )
-    | (?P<separator>   [;&|]+ )
-    | (?P<group>       \( )
-    | (?P<close>       \) )
-    | (?P<quotes>      \$?" )
-    | (?P<literal>     '[^']*' )
-    | (?P<escaped>     \$'(?:[^'\\]|\\.)*' )
-    | (?P<braced>      \$\{ )
-    | (?P<backquoted>  `(?:[^`\\]|\\.)*` )
-    | (?P<folder>      \$[A-Za-z_]\w*(?=/) )
-    | (?P<variable>    \$(?:[0-9@*\#?$!-]|[A-Za-z_]\w*|\[[^\]]*\]) )
-    | (?P<character>   \\. )
-    | (?P<wildcard>    [*?]+ )
-    | (?P<bracket>     [\[\]{},] | \.\. )
-    | (?P<unclosed>    ['`] )
-    | (?P<plain>       [^ \t\n\\<>;&|()"'$`*?\[\]{},.]+ | . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_QUOTED_TOKEN = re.compile(
-    r"""
-      (?P<joined>      \\\n )
-    | (?P<inside>      \$\( )
-    | (?P<quotes>      " )
-    | (?P<braced>      \$\{ )
-    | (?P<backquoted>  `(?:[^`\\]|\\.)*` )
-    | (?P<several>     \$@ )
-    | (?P<variable>    \$(?:[0-9*\#?$!-]|[A-Za-z_]\w*|\[[^\]]*\]) )
-    | (?P<character>   \\["\\$`] )
-    | (?P<unclosed>    ` )
-    | (?P<plain>       [^"\\$`]+ | . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_COMMENT = re.compile(r"#[^\n]*")
-_DESCRIPTOR = re.compile(r"[0-9]+|\{\w+\}")
-_BRACES = re.compile(r"\\.|'[^']*'|[{}]", re.DOTALL)
+LONGEST = 50_000  # characters of a line that is read
+PATIENCE = 0.5  # seconds of processor time: mending a broken line may take the parser hours
+_AT_ONCE = 1_000  # bytes that are parsed without looking at the clock
+_CHUNK = 512
 
 
-class Unclosed(Exception):
-    """A quote or a bracket has no end: no shell runs it like that."""
+def read(line: str) -> Line:
+    """The commands of a line."""
+    return Line(is_broken=True) if ANY in line else read_inner(line)
 
 
-@dataclass(slots=True)
-class Split:
-    """What a line is made of."""
-
-    commands: list[list[str]] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)  # further lines in it: what backquotes and `${…}` hold
-    data: list[str] = field(default_factory=list)  # what commands are given to read: here-documents, here-strings
+def read_inner(text: str) -> Line:
+    """The commands of a line that another one makes: of its text some may be `ANY`."""
+    if len(text) > LONGEST:
+        return Line(is_broken=True)
+    return _short(text) if len(text) <= _AT_ONCE else _long(text)
 
 
-@dataclass(slots=True)
-class _Level:
-    """The line itself, or what is inside `$(…)`, `<(…)` or `(…)`."""
-
-    is_word: bool = False  # its output is a part of a word around it
-    words: list[str] = field(default_factory=list)
-    word: list[str] | None = None
-    brackets: list[str] = field(
-        default_factory=list
-    )  # those of the word that stand outside quotes, with the commas between
-    is_quoted: bool = False  # inside "…"
-    redirection: str = ""  # whose file the next word is
-
-
-def split(line: str) -> Split:
-    """The commands of a line. Raises `Unclosed`."""
-    return _Splitter(line).split()
+def _read(line: str) -> Line:
+    source = line.replace(ANY, UNKNOWN).encode("utf-8", "replace")
+    tree = _parsed(source)
+    if tree is None:
+        return Line(is_broken=True)
+    reader = Reader(source)
+    reader.found.is_broken = tree.root_node.has_error
+    try:
+        reader.walk(tree.root_node, 0)
+    except TooDeep:
+        reader.found.is_broken = True
+    return reader.found
 
 
-class _Splitter:
-    def __init__(self, line: str) -> None:
-        self.line = line
-        self.at = 0
-        self.found = Split()
-        self.levels = [_Level()]
-        self.documents: list[tuple[str, bool]] = []  # the ends of here-documents that begin at the next line
-
-    def split(self) -> Split:
-        while self.at < len(self.line):
-            level = self.levels[-1]
-            if not level.is_quoted and level.word is None and (comment := _COMMENT.match(self.line, self.at)):
-                self.at = comment.end()
-                continue
-            token = (_QUOTED_TOKEN if level.is_quoted else _TOKEN).match(self.line, self.at)
-            assert token is not None
-            self.at = token.end()
-            self._take(level, str(token.lastgroup), token[0])
-        if len(self.levels) > 1 or self.levels[0].is_quoted:
-            raise Unclosed
-        self._end_command(self.levels[0])
-        return self.found
-
-    def _take(self, level: _Level, kind: str, text: str) -> None:
-        match kind:
-            case "blank" | "newline" | "separator" | "group" | "close" | "redirection":
-                self._between_words(level, kind, text)
-            case "quotes":
-                level.is_quoted = not level.is_quoted
-                self._add(level, "")
-            case "inside":
-                self._open(is_word=True)
-            case "unclosed":
-                raise Unclosed
-            case "joined":
-                pass
-            case _:
-                self._add(level, self._part(level, kind, text))
-
-    def _part(self, level: _Level, kind: str, text: str) -> str:
-        """What a token adds to its word."""
-        match kind:
-            case "literal":
-                return text[1:-1]
-            case "escaped":
-                return SOME if "\\" in text else text[2:-1]
-            case "character":
-                return text[1:]
-            case "wildcard" | "several":
-                return ANY
-            case "folder":
-                return SOME
-            case "variable":
-                return _unknown(level)
-            case "braced":
-                return ANY if "@" in self._read_parameter() else _unknown(level)
-            case "backquoted":
-                self.found.lines.append(re.sub(r"\\([$`\\])", r"\1", text[1:-1]))
-                return _unknown(level)
-            case "bracket":
-                level.brackets.append(text)
-        return text
-
-    def _between_words(self, level: _Level, kind: str, text: str) -> None:
-        if kind == "redirection":
-            if level.word is not None and _DESCRIPTOR.fullmatch("".join(level.word)):
-                level.word, level.brackets = None, []  # the 2 of 2>
-            self._end_word(level)
-            level.redirection = text
-            return
-        if kind == "blank":
-            self._end_word(level)
-            return
-        self._end_command(level)
-        if kind == "group":
-            self._open(is_word=False)
-        elif kind == "close" and len(self.levels) > 1:
-            self.levels.pop()
-            if level.is_word:
-                self._add(self.levels[-1], _unknown(self.levels[-1]))
-        elif kind == "newline":
-            self._read_documents()
-
-    def _add(self, level: _Level, text: str) -> None:
-        if level.word is None:
-            level.word = []
-        level.word.append(text)
-
-    def _read_parameter(self) -> str:
-        """What is inside `${…}`."""
-        depth = 1
-        start = self.at
-        while depth:
-            brace = _BRACES.search(self.line, self.at)
-            if brace is None:
-                raise Unclosed
-            self.at = brace.end()
-            depth += (brace[0] == "{") - (brace[0] == "}")
-        inner = self.line[start : self.at - 1]
-        if "$(" in inner or "`" in inner:
-            self.found.lines.append(inner)
-        return inner
-
-    def _open(self, *, is_word: bool) -> None:
-        if len(self.levels) > DEEPEST:
-            raise Unclosed
-        self.levels.append(_Level(is_word))
-
-    def _end_word(self, level: _Level) -> None:
-        if level.word is None:
-            return
-        word, brackets = "".join(level.word), "".join(level.brackets)
-        level.word, level.brackets = None, []
-        listed = brackets[brackets.find("{") : brackets.rfind("}") + 1]
-        if "," in listed or ".." in listed:
-            word = word[: word.index("{")] + ANY  # {a,b}: several words
-        elif 0 <= brackets.find("[") < brackets.rfind("]"):
-            word = word[: word.index("[")] + ANY + word[word.rindex("]") + 1 :]
-        if level.redirection:
-            self._redirect(level.redirection, word)
-            level.redirection = ""
-        elif brackets and word in ("{", "}"):
-            self._end_command(level)
-        else:
-            level.words.append(word)
-
-    def _redirect(self, operator: str, word: str) -> None:
-        if operator == "<<<":
-            self.found.data.append(word)
-        elif operator.startswith("<<"):
-            self.documents.append((word, operator.endswith("-")))
-
-    def _end_command(self, level: _Level) -> None:
-        self._end_word(level)
-        level.redirection = ""
-        if level.words:
-            self.found.commands.append(level.words)
-            level.words = []
-
-    def _read_documents(self) -> None:
-        for end, indented in self.documents:
-            start = self.at
-            while self.at < len(self.line):
-                stop = self.line.find("\n", self.at)
-                stop = len(self.line) if stop < 0 else stop
-                line = self.line[self.at : stop]
-                self.at = min(stop + 1, len(self.line))
-                if (line.lstrip("\t") if indented else line) == end:
-                    break
-            self.found.data.append(self.line[start : self.at])
-        self.documents.clear()
+_short = lru_cache(maxsize=512)(_read)
+_long = lru_cache(maxsize=8)(_read)
 
 
-def _unknown(level: _Level) -> str:
-    return SOME if level.is_quoted else ANY
+def _parsed(source: bytes) -> Tree | None:
+    """None where it takes too long."""
+    from tree_sitter import Parser  # only where a line is no plain one
+
+    parser = Parser(_language())  # of its own: parsers may not be shared by threads
+    if len(source) <= _AT_ONCE:
+        return parser.parse(source)
+    deadline = time.thread_time() + PATIENCE
+    is_late = False
+
+    def chunk(start: int, _: object) -> bytes:
+        nonlocal is_late
+        is_late = is_late or time.thread_time() > deadline
+        return b"" if is_late else source[start : start + _CHUNK]
+
+    tree = parser.parse(chunk)
+    return None if is_late else tree
+
+
+@cache
+def _language() -> Language:
+    import tree_sitter_bash
+    from tree_sitter import Language
+
+    return Language(tree_sitter_bash.language())

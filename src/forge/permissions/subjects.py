@@ -36,7 +36,7 @@ def subjects(permission: Permission | None, target: str, scope: Scope) -> list[S
     if permission in PATHS:
         return list(_paths(target, scope))
     if permission is Permission.EXECUTE:
-        return list(_commands(target))
+        return list(_commands(target, scope))
     if permission is Permission.NETWORK:
         return [_Server(target)]
     return [_Text(target)]
@@ -112,22 +112,39 @@ class _Place:
 
 
 class _Line:
-    """A whole command line. A pattern allows it only if it is one simple command, or exactly that text."""
+    """A whole command line that is not literal. A pattern allows only exactly that text."""
 
     by_default = True
 
     def __init__(self, line: str) -> None:
         self.line = line.strip()
-        self.simple = commands.is_simple(line)
-        self.words = commands.collapsed(line)
+        self.words = paths.fold(commands.collapsed(line))
 
     def matches(self, pattern: str, *, generous: bool) -> bool:
-        if generous:
-            return fits(paths.fold(self.words), paths.fold(pattern))
-        return fits(self.words, pattern) if self.simple else self.line == pattern
+        return fits(self.words, paths.fold(pattern)) if generous else self.line == pattern
 
     def surely(self, pattern: str) -> bool:
         return self.matches(pattern, generous=True)
+
+
+class _Part:
+    """One command of a literal line: judged on its own, and as a part of that line."""
+
+    by_default = True
+
+    def __init__(self, part: commands.Part, line: _Line) -> None:
+        self.text = part.text
+        self.line = line
+        self.command = _Command(part.words, simple=True)
+
+    def matches(self, pattern: str, *, generous: bool) -> bool:
+        if not generous:
+            return fits(self.text, pattern) or self.line.matches(pattern, generous=False)
+        return self.surely(pattern) or self.command.matches(pattern, generous=True)
+
+    def surely(self, pattern: str) -> bool:
+        folded = paths.fold(pattern)
+        return fits(paths.fold(self.text), folded) or self.line.surely(pattern) or self.command.surely(pattern)
 
 
 class _Command:
@@ -158,13 +175,16 @@ def _paths(target: str, scope: Scope) -> Iterator[Subject]:
         yield _Place(path, around)
 
 
-def _commands(target: str) -> Iterator[Subject]:
-    whole = _Line(target)
-    yield whole
+def _commands(target: str, scope: Scope) -> Iterator[Subject]:
+    line = _Line(target)
+    literal = commands.literal(target, scope)
+    yield from (_Part(part, line) for part in literal) if literal else (line,)
     try:
         reached = commands.reached(target)
     except commands.Unreadable:
         yield _Unread(by_default=False)
         return
+    own = {part.words for part in literal}
     for words in reached:
-        yield _Command(words, whole.simple)
+        if words not in own:
+            yield _Command(words, simple=bool(literal))

@@ -51,7 +51,7 @@ class Authorize:
 
     async def _one_by_one(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         """For a gate that knows only `require`."""
-        for permission, target in wanted(ctx.spec, ctx.arguments, ctx.tool):
+        for permission, target in wanted(ctx.spec, ctx.arguments, ctx.tool, ctx.scope):
             if permission is not None:
                 await self.gate.require(ctx, permission, target)
         return await proceed(ctx.replace(gate=self.gate))

@@ -17,6 +17,7 @@ from forge.workspace.paths import PathValidator, Place
 from forge.workspace.tracking import SessionState, Tracking, tracking
 
 _FILES = {Permission.READ, Permission.WRITE}
+_OURS = {Category.BUILTIN, Category.DEV}
 
 
 def track_files(state: SessionState | None = None) -> Step:
@@ -30,7 +31,7 @@ def track_files(state: SessionState | None = None) -> Step:
         now = Tracking(state, scope.session_id, scope.message_id, ctx.call.id, ctx.spec.name, checked=True)
         with tracking(now):
             result = await proceed(ctx)
-        if result.failure is None and ctx.spec.category is not Category.BUILTIN:
+        if result.failure is None and ctx.spec.category not in _OURS:
             for place, status in _touched(ctx):
                 written = Permission.WRITE in ctx.spec.permissions
                 state.seen.note(scope.session_id, str(place.path), status, written=written)
@@ -40,8 +41,8 @@ def track_files(state: SessionState | None = None) -> Step:
 
 
 def _touches_files(spec: ToolSpec) -> bool:
-    if spec.category is Category.BUILTIN:
-        return bool(spec.permissions & _FILES)
+    if spec.category in _OURS:
+        return bool((spec.permissions | spec.optional_permissions) & _FILES)
     return bool(spec.target) and bool(spec.permissions) and spec.permissions <= _FILES
 
 

@@ -7,9 +7,9 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +19,9 @@ from forge.core.executor import readable
 from forge.core.result import ToolResult
 from forge.core.tool import DeferredTool, Tool
 from forge.process._shipped import packed
+from forge.process._slots import slots
+from forge.process.run import signal_name
+from forge.process.supervisor import Program, start
 
 log = logging.getLogger("forge.tools")
 
@@ -26,32 +29,73 @@ LONGEST_LINE = 512 * 1024 * 1024  # bytes of one message from the child
 
 
 async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-    """Start a fresh interpreter, run the tool there, kill its whole group when this coroutine is cancelled."""
+    """Start a fresh interpreter, run the tool there, kill all that came of it when this coroutine ends, however."""
     work = _work(tool._now() if isinstance(tool, DeferredTool) else tool, arguments, ctx)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-c", "from forge.process.child import child; child()"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-        limit=LONGEST_LINE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-    try:
-        return await _talk(process, work, ctx)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # the child leads its own group: its children go too
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(process.wait())
+    async with slots:
+        program = start(
+            [sys.executable, "-c", "from forge.process.child import child; child()"],
+            cwd=Path.cwd(),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            reads=True,
+            errors=2,
+        )
+        child = _Child(program)
+        try:
+            await child.connect()
+            return await _talk(child, work, ctx)
+        finally:
+            try:
+                program.stop(0.0)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.shield(child.ended)
+            finally:
+                child.close()
 
 
-async def _talk(process: asyncio.subprocess.Process, work: bytes, ctx: ToolContext) -> ToolResult:
+class _Child:
+    """The other process as two streams, and a future with how it ended: an exit code, negative for a signal."""
+
+    def __init__(self, program: Program) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._program = program
+        self._transports: list[asyncio.BaseTransport] = []
+        self.output = asyncio.StreamReader(limit=LONGEST_LINE)
+        self.ended: asyncio.Future[int | None] = self._loop.create_future()
+        self._loop.add_reader(program.keeper.fileno(), self._hear)
+
+    async def connect(self) -> None:
+        program, loop = self._program, self._loop
+        output, program.output = os.fdopen(program.output, "rb", 0), -1  # the transports close them
+        given, program.given = os.fdopen(program.given, "wb", 0), -1
+        reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self.output), output)
+        self._transports.append(reading)
+        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        writing, _ = await loop.connect_write_pipe(lambda: protocol, given)
+        self._transports.append(writing)
+        self._input = asyncio.StreamWriter(writing, protocol, None, loop)
+
+    async def say(self, line: bytes) -> None:
+        with contextlib.suppress(ConnectionError):  # it is gone: how it ended is told when nothing more comes from it
+            self._input.write(line + b"\n")
+            await self._input.drain()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._program.keeper.fileno())
+        for one in self._transports:
+            one.close()
+        self._program.close()
+
+    def _hear(self) -> None:
+        message = self._program.hear()
+        if message is not None and not self.ended.done():
+            self._loop.remove_reader(self._program.keeper.fileno())
+            self.ended.set_result(message[1] if message[0] == "ended" else None)
+
+
+async def _talk(child: _Child, work: bytes, ctx: ToolContext) -> ToolResult:
     """One JSON object a line: the work and answers go in, events, questions and the result come out."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    await _say(process.stdin, work)
-    while line := await process.stdout.readline():
+    await child.say(work)
+    while line := await child.output.readline():
         message = json.loads(line)
         match message["kind"]:
             case "output":
@@ -59,22 +103,16 @@ async def _talk(process: asyncio.subprocess.Process, work: bytes, ctx: ToolConte
             case "progress":
                 ctx.progress(message["title"], **message["data"])
             case "require":
-                await _say(process.stdin, json.dumps(await _permitted(ctx, message)).encode())
+                await child.say(json.dumps(await _permitted(ctx, message)).encode())
             case "result":
                 return _result(message)
             case "failed":
                 return ToolResult.failed(_tool_error(message), during=readable(ctx.call))
             case "broken":
                 return _broken(ctx, message)
-    code = await process.wait()
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    code = await child.ended
+    how = f"ended with exit code {code}" if code is None or code >= 0 else f"was killed by {signal_name(-code)}"
     raise ToolError(f"its process {how} before it gave a result", ErrorKind.SYSTEM, "See its error output.")
-
-
-async def _say(stream: asyncio.StreamWriter, line: bytes) -> None:
-    with contextlib.suppress(ConnectionError):  # it is gone: its exit code is told when nothing more comes from it
-        stream.write(line + b"\n")
-        await stream.drain()
 
 
 async def _permitted(ctx: ToolContext, message: Mapping[str, Any]) -> dict[str, Any]:

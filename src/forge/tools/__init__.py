@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from forge.core.registry import CONVERSATION, ToolRegistry
-from forge.core.spec import ToolSpec
+from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
 
 __all__ = ["CONVERSATION", "GROUPS", "built_ins", "register_all", "tool_group"]
@@ -23,7 +23,7 @@ GROUPS = {
 
 
 def register_all(registry: ToolRegistry) -> None:
-    """Add every built-in tool but those of the `code-agent` group, which a skill or a configuration asks for.
+    """Add every built-in tool but those for development and those of the `code-agent` group, which somebody asks for.
 
     Of that group the tools labelled `default` are added all the same.
     """
@@ -50,6 +50,8 @@ def built_ins(registry: ToolRegistry) -> Iterator[Tool]:
 
 
 def _is_default(spec: ToolSpec) -> bool:
+    if spec.category is Category.DEV:
+        return False
     return "code-agent" not in spec.groups or "default" in spec.groups
 
 

@@ -1,0 +1,64 @@
+"""A shell line in a sandbox, against bubblewrap started by hand with the same arguments."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.timing import Measure, side_by_side_async, wall
+from forge.process import bubblewrap
+from forge.process.run import run
+from forge.process.sandbox import Confinement, Tier, confined, problem
+
+LINE = ["/bin/bash", "-c", "echo hi"]
+RUNS = 10  # in a round; the least counts, because starting a program suffers most from others
+
+
+async def measures() -> list[Measure]:
+    if why := problem(Tier.BUBBLEWRAP):
+        print(f"sandboxed: NOT MEASURED: bubblewrap cannot be used here: {why}", file=sys.stderr)
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        return [Measure("bash echo hi in bubblewrap", "bare bubblewrap", *await _against_bare(Path(folder)), "ms", 1.3)]
+
+
+async def _against_bare(workspace: Path) -> tuple[float, float]:
+    env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+    confinement = Confinement(workspace=workspace)
+    filter_file, bare = _bare(confined(LINE, confinement, Tier.BUBBLEWRAP, env))
+
+    async def floor() -> None:
+        opened = os.open(filter_file, os.O_RDONLY)  # bubblewrap reads it to its end
+        words = [str(opened) if one == "{filter}" else one for one in bare]
+        nothing = subprocess.DEVNULL
+        done = subprocess.run(
+            words, cwd=workspace, env=env, stdin=nothing, capture_output=True, pass_fds=[opened], check=True
+        )
+        os.close(opened)
+        assert done.stdout == b"hi\n"
+
+    async def ours() -> None:
+        done = await run(
+            LINE, cwd=workspace, env=env, merge=True, timeout=30, confinement=confinement, sandbox="bubblewrap"
+        )
+        assert (done.output, done.sandbox) == ("hi\n", "bubblewrap"), done
+
+    async def floor_time() -> float:
+        return min([await wall(floor) for _ in range(RUNS)])
+
+    async def our_time() -> float:
+        return min([await wall(ours) for _ in range(RUNS)])
+
+    return await side_by_side_async(floor_time, our_time)
+
+
+def _bare(argv: list[str]) -> tuple[str, list[str]]:
+    """The file of the system call filter, and bubblewrap with its arguments, without the shell that opens that file."""
+    start = argv.index(bubblewrap.program())
+    words = argv[start:]
+    if "--seccomp" in words:
+        words[words.index("--seccomp") + 1] = "{filter}"
+    return argv[start - 1], words

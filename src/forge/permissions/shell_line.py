@@ -1,0 +1,53 @@
+"""What a shell line is made of: its commands, and how they stand to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Redirection(NamedTuple):
+    """`2> errors` is `>` to `errors`; of a here-document or here-string `target` is the text."""
+
+    operator: str
+    target: str
+
+
+class Span(NamedTuple):
+    """Some of a line's commands, by number."""
+
+    start: int
+    end: int
+
+
+NONE = Span(0, 0)
+
+
+@dataclass(slots=True)
+class Command:
+    """The words of one command, and what stands around it."""
+
+    words: tuple[str, ...] = ()
+    assignments: list[tuple[str, str]] = field(default_factory=list)
+    redirections: list[Redirection] = field(default_factory=list)
+    inside: Span = NONE  # the commands in its own substitutions
+    joint: str = ""  # "&&" where it runs only if the command before it succeeded
+
+
+@dataclass(slots=True)
+class Function:
+    """A function that the line defines."""
+
+    name: str
+    body: Span
+
+
+@dataclass(slots=True)
+class Line:
+    """What a line is made of."""
+
+    commands: list[Command] = field(default_factory=list)
+    pipes: list[list[Span]] = field(default_factory=list)
+    background: list[Span] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
+    is_broken: bool = False  # the grammar does not know all of it

@@ -1,0 +1,57 @@
+"""Messages between Forge and the processes beside it, with descriptors that travel along."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # nothing of it is loaded beside Forge: what starts there has to be small
+    from typing import Any
+
+MOST_FDS = 8  # passed at once
+PIECE = 64 * 1024  # bytes read at once
+
+NEW, END = "new", "end"  # what the supervisor is told: make a keeper (with its socket); end the keeper of a number
+
+
+def packed(message: Any) -> bytes:
+    """For the way between processes of one interpreter."""
+    content = marshal.dumps(message)
+    return len(content).to_bytes(4, "big") + content
+
+
+class Messages:
+    """What comes out of a socket, message by message, with the descriptors that came along."""
+
+    def __init__(self) -> None:
+        self._bytes = b""
+        self.descriptors: list[int] = []
+
+    def read(self, connection: socket.socket) -> bool:
+        """Take what is there; False at the end."""
+        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        try:
+            content, descriptors, _, _ = socket.recv_fds(connection, PIECE, MOST_FDS, flags)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        for one in descriptors:
+            os.set_inheritable(one, False)
+        self.descriptors += descriptors
+        self._bytes += content
+        return bool(content)
+
+    def next(self) -> Any:
+        """The next whole message, or None."""
+        size = int.from_bytes(self._bytes[:4], "big")
+        if len(self._bytes) < 4 + size or not size:
+            return None
+        content, self._bytes = self._bytes[4 : 4 + size], self._bytes[4 + size :]
+        return marshal.loads(content)  # noqa: S302 - from our own process
+
+    def take(self) -> list[int]:
+        taken, self.descriptors = self.descriptors, []
+        return taken

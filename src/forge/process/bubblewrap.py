@@ -1,0 +1,199 @@
+"""Confines a program with bubblewrap: namespaces of its own, in which only what it may reach exists."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.process._confine import INET, INET6, NETLINK, UNIX, syscall_filter
+from forge.process.layout import (
+    CONFIGURATION,
+    PROCESSORS,
+    SETTINGS,
+    STATE,
+    SYSTEM,
+    Confinement,
+    Roots,
+    inside_any,
+    own_folders,
+    program_folders,
+    roots_of,
+)
+from forge.process.programs import trusted_program
+
+HOW = "Install it: apt-get install bubblewrap (or dnf, pacman, apk, zypper)."
+
+_FILTER = 9  # the descriptor on which bubblewrap reads the filter
+# bubblewrap itself must outlive the request to end, or the kernel kills at once what is asked to end
+_KEEP = f'trap "" TERM; exec "$@" {_FILTER}<"$0"'
+_PLAIN = f'exec "$@" {_FILTER}<"$0"'
+_BINDABLE = ("file", "directory")  # never a link, which a program may have laid to bring in what it leads to
+_GIT_READ_ONLY = ("worktrees", "modules")  # settings of other work trees and of submodules are in there
+
+
+def program(writable: Iterable[str] = ()) -> str:
+    """Where bubblewrap is, outside of what a confined program may write."""
+    found = _found(tuple(writable), os.environ.get("PATH", ""))
+    if found is None:
+        raise ToolError("bubblewrap is not on this system", ErrorKind.CONFIG, HOW)
+    return found
+
+
+@lru_cache(maxsize=32)
+def _found(writable: tuple[str, ...], path: str) -> str | None:
+    """`path`: where it is looked for, which may change."""
+    return trusted_program("bwrap", map(Path, writable))
+
+
+def command(argv: Sequence[str], confinement: Confinement, env: Mapping[str, str]) -> list[str]:
+    """To be started with `env`, in a directory below a root: values are not written onto the command line, which all
+    users of the machine can read."""
+    roots = roots_of(confinement)
+    gentle = _can_reset_signals() and "=" not in argv[0]
+    words = [program(roots.writable), *_namespaces(confinement), *_system(), *_mounts(confinement, roots, env)]
+    words += ["--setenv", "HOME", str(confinement.home or roots.workspace), "--setenv", "TMPDIR", "/tmp"]  # noqa: S108
+    filter_file = _filter_file(os.getpid())
+    if filter_file:
+        words += ["--seccomp", str(_FILTER)]
+    words += ["--", *(("/usr/bin/env", "--default-signal=TERM") if gentle else ()), *argv]
+    return ["/bin/sh", "-c", _KEEP if gentle else _PLAIN, filter_file or os.devnull, *words]
+
+
+def _namespaces(confinement: Confinement) -> list[str]:
+    words = ["--unshare-all", "--cap-drop", "ALL", "--die-with-parent"]
+    return [*words, "--share-net"] if confinement.network else words
+
+
+@cache
+def _system() -> tuple[str, ...]:
+    """The same for every program: what the system is made of, read-only; its own processes, devices and /tmp."""
+    words: list[str] = []
+    shown: list[str] = []
+    for path in (*SYSTEM, *SETTINGS, PROCESSORS):
+        real = os.path.realpath(path)
+        if not os.path.exists(real):
+            continue
+        if real != path and inside_any(real, tuple(shown)):
+            words += ["--symlink", real, path]
+        else:
+            words += ["--ro-bind", real, path]
+        shown.append(path)
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    return (*words, "--perms", "1777", "--tmpfs", "/tmp", "--symlink", "/tmp", "/var/tmp")  # noqa: S108
+
+
+def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> list[str]:
+    """In this order: what is later lies over what is earlier."""
+    words: list[str] = []
+    for folder in program_folders(env, roots):
+        words += _read_only(folder)
+    for folder, writable in roots.folders:
+        words += ["--bind" if writable else "--ro-bind-try", folder, folder]
+    for folder, writable in roots.folders:
+        if writable:
+            words += _protected(folder)
+        words += _without_state(folder)
+    for folder in (*own_folders(roots), *(_path(one) for one in confinement.protected)):
+        if roots.contain(folder) and _kind(folder) in _BINDABLE:
+            words += _read_only(folder)
+    spelled = os.path.abspath(confinement.workspace)
+    if spelled != roots.workspace and not roots.contain(spelled) and not inside_any(spelled, SYSTEM):
+        words += ["--symlink", roots.workspace, spelled]
+    return [*words, "--remount-ro", "/"]
+
+
+def _protected(root: str) -> Iterator[str]:
+    """Git's settings and hooks, which run programs, and Forge's configuration."""
+    git = os.path.join(root, ".git")
+    kind = _kind(git)
+    if kind == "file" or (kind == "directory" and not os.path.lexists(os.path.join(git, "HEAD"))):
+        yield from _read_only(git)
+    elif kind == "directory":
+        yield from ("--bind", git, git)  # a mount point can be neither moved nor replaced
+        yield from _git(git)
+    for name in CONFIGURATION:
+        path = os.path.join(root, name)
+        if _kind(path) in _BINDABLE:
+            yield from _read_only(path)
+
+
+def _git(git: str) -> Iterator[str]:
+    hooks, config = os.path.join(git, "hooks"), os.path.join(git, "config")
+    if _kind(hooks) == "directory":
+        yield from _read_only(hooks)
+    elif not _kind(hooks):  # an empty one is left behind, as Git itself makes it
+        yield from ("--tmpfs", hooks, "--remount-ro", hooks)
+    if _kind(config) == "file":
+        yield from _read_only(config)
+    elif not _kind(config):  # an empty one is left behind, which says the same to Git as none
+        yield from ("--ro-bind", os.devnull, config)
+    for name in _GIT_READ_ONLY:
+        if _kind(os.path.join(git, name)) == "directory":
+            yield from _read_only(os.path.join(git, name))
+    common = os.path.join(git, "commondir")
+    if _kind(common) == "file":
+        yield from _read_only(common)
+
+
+def _without_state(root: str) -> Iterator[str]:
+    """Forge's state is not there, but for the files it made for the model."""
+    state = os.path.join(root, STATE)
+    if _kind(state) != "directory":
+        return
+    yield from ("--tmpfs", state)
+    for name, how in (("files", "--bind"), ("spill", "--ro-bind")):
+        path = os.path.join(state, name)
+        if _kind(path) == "directory":
+            yield from (how, path, path)
+    yield from ("--remount-ro", state)
+
+
+def _read_only(path: str) -> tuple[str, str, str]:
+    return "--ro-bind", path, path
+
+
+def _kind(path: str) -> str:
+    """What is there: "" for nothing, and "link" for what could lead anywhere."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return ""
+    if S_ISLNK(mode):
+        return "link"
+    return "directory" if S_ISDIR(mode) else "file" if S_ISREG(mode) else "special"
+
+
+def _path(path: os.PathLike[str]) -> str:
+    """As it is written in its real directory: if it is a link itself, that is not followed."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
+
+
+@cache
+def _filter_file(_: int) -> str:
+    """The system call filter, in memory, as a file that only processes of this user can open. "" if there is none.
+
+    Loopback and Unix sockets exist in the namespace too, so they are allowed; what no namespace separates is not.
+    """
+    content = syscall_filter((UNIX, INET, INET6, NETLINK), others=True)
+    if content is None:
+        return ""
+    memory = os.memfd_create("forge-filter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(memory, content)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return f"/proc/{os.getpid()}/fd/{memory}"
+
+
+@cache
+def _can_reset_signals() -> bool:
+    try:
+        tried = subprocess.run(["/usr/bin/env", "--default-signal=TERM", "true"], capture_output=True, check=False)
+    except OSError:
+        return False
+    return tried.returncode == 0

@@ -1,0 +1,44 @@
+"""What programs see of our environment: only what they need, so that secrets stay here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+_SHELL = ("PATH", "HOME", "LANG", "USER", "TMPDIR", "VIRTUAL_ENV")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+_NOBODY_THERE = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "MANPAGER": "cat",
+    "GIT_PAGER": "cat",
+    "EDITOR": "true",
+    "VISUAL": "true",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+}
+"""So that nothing waits for a key, opens a pager or an editor, or paints."""
+
+
+def shell_environment(passthrough: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """For command lines: where things are, the language, that nobody is there, and what the project passes through."""
+    language = [name for name in environment if name.startswith("LC_")]
+    kept = _passed([*_SHELL, *language], environment)
+    return {"PATH": os.defpath, **kept, **_NOBODY_THERE, **_passed(passthrough, environment)}
+
+
+def command_environment(
+    workspace: Path, passthrough: Iterable[str] = (), environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """For single commands: PATH, LANG, a home that is the workspace, proxies, and what the project passes through."""
+    proxies = [spelling for name in _PROXIES for spelling in (name, name.lower())]
+    kept = _passed(["PATH", "LANG", *proxies, "OPENAI_ORG_ID"], environment)
+    return {"PATH": os.defpath, **kept, **_passed(passthrough, environment), "HOME": str(workspace)}
+
+
+def _passed(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: environment[name] for name in names if name in environment}

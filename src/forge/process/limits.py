@@ -1,0 +1,53 @@
+"""How much a program may use. The kernel enforces it, for each process of the program, from its start on."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from forge.core.errors import ErrorKind, ToolError
+
+LEAST_MEMORY = 64 * 1024 * 1024  # bytes: below, not even what starts the program could
+LEAST_FILES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Limits of each process; 0: none. Nothing here raises what Forge itself was given.
+
+    `processes` counts all processes of the user, and the kernel does not apply it to root. `memory` is address space,
+    which macOS does not limit.
+    """
+
+    cpu_seconds: int = 0
+    memory: int = 0  # bytes
+    file_size: int = 0  # bytes
+    open_files: int = 0
+    processes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) < 0:
+                raise _wrong(f"{name} is {getattr(self, name)}, and must not be below 0")
+        if 0 < self.memory < LEAST_MEMORY:
+            raise _wrong(f"memory is {self.memory:,} bytes, and must be at least {LEAST_MEMORY:,}")
+        if 0 < self.open_files < LEAST_FILES:
+            raise _wrong(f"open_files is {self.open_files}, and must be at least {LEAST_FILES}")
+
+    def for_kernel(self) -> list[tuple[int, int, int]]:
+        """What to set: which limit, from where on a process is warned, and from where on it is stopped."""
+        import resource  # not on every platform that can import this
+
+        wanted = {
+            resource.RLIMIT_CPU: (self.cpu_seconds, self.cpu_seconds + 1),  # SIGXCPU first, a second later SIGKILL
+            resource.RLIMIT_FSIZE: (self.file_size, self.file_size),
+            resource.RLIMIT_NOFILE: (self.open_files, self.open_files),
+            resource.RLIMIT_NPROC: (self.processes, self.processes),
+        }
+        if sys.platform == "linux":
+            wanted[resource.RLIMIT_AS] = (self.memory, self.memory)
+        return [(which, soft, hard) for which, (soft, hard) in wanted.items() if soft]
+
+
+def _wrong(problem: str) -> ToolError:
+    return ToolError(f"limits: {problem}", ErrorKind.CONFIG, "Mend the tool's configuration; 0 means no limit.")

@@ -1,0 +1,195 @@
+"""How `bash` runs a line: where, with which environment and confinement, and what is said of its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.executor import readable
+from forge.core.result import ToolResult
+from forge.core.spec import Permission
+from forge.process.environment import shell_environment
+from forge.process.jobs import start_job
+from forge.process.limits import Resources
+from forge.process.programs import trusted_program
+from forge.process.put_back import watched
+from forge.process.run import Capture, Confinement, Finished, confine, run, signal_name
+from forge.tools._confined import confinement
+from forge.tools._places import approved
+from forge.workspace.paths import PathValidator
+
+MOST_NAMED = 5  # processes left running that the model is told of
+
+
+class Settings(Protocol):
+    """What of the tool is needed here."""
+
+    shell: str
+    sandbox: str | bool | None
+    network: bool
+    env_passthrough: tuple[str, ...]
+    max_output_bytes: int
+    max_jobs: int
+    max_log_bytes: int
+    limits: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A line, ready to be run."""
+
+    line: str
+    argv: list[str]
+    cwd: Path
+    env: dict[str, str]
+    stdin: bytes
+    limits: Resources | None
+    confinement: Confinement
+    sandbox: str | bool
+
+
+async def prepared(settings: Settings, ctx: ToolContext, line: str, working_dir: str, stdin: str) -> Work:
+    if not line.strip():
+        raise ToolError("the command is blank", ErrorKind.VALIDATION, "Give a command line.")
+    paths = PathValidator.of(ctx.scope)
+    place = (await approved(ctx, Permission.READ, working_dir))[0] if working_dir.strip() else paths.resolve(".")
+    env = shell_environment(settings.env_passthrough)
+    writable = (ctx.scope.workspace, *(root.path for root in ctx.scope.roots))
+    shell = settings.shell if "/" in settings.shell else _found(settings.shell, writable, env["PATH"])
+    return Work(
+        line,
+        [shell, "-c", line],
+        place.path,
+        env,
+        _bytes(stdin),
+        _limits(settings),
+        confinement(ctx, paths, network=settings.network),
+        "auto" if settings.sandbox is None else settings.sandbox,
+    )
+
+
+async def to_the_end(settings: Settings, ctx: ToolContext, work: Work, timeout: float) -> ToolResult:
+    head = settings.max_output_bytes // 5
+    finished = await run(
+        work.argv,
+        cwd=work.cwd,
+        env=work.env,
+        stdin=work.stdin,
+        timeout=timeout,
+        merge=True,
+        capture=Capture(head, settings.max_output_bytes - head),
+        on_output=ctx.output if ctx.activity.listening else None,
+        limits=work.limits,
+        leave=ctx.scope.session_id,
+        confinement=work.confinement,
+        sandbox=work.sandbox,
+    )
+    return _told(ctx, work.line, finished, timeout)
+
+
+async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> ToolResult:
+    argv, tier = await confine(work.argv, work.confinement, work.sandbox, work.env)
+    settle = watched(work.confinement, tier)
+    job = start_job(
+        argv,
+        cwd=work.cwd,
+        env=work.env,
+        owner=ctx.scope.session_id,
+        command=work.line,
+        stdin=work.stdin,
+        limits=work.limits,
+        most_jobs=settings.max_jobs,
+        most_logged=settings.max_log_bytes,
+        settle=settle,
+    )
+    job.sandbox = tier
+    text = f'Started as {job.id}. Read its output with bash_output(id="{job.id}"), end it with bash_kill.'
+    data = {"job_id": job.id, "status": job.status, "sandbox": tier}
+    return ToolResult(for_llm=text, title=f"{job.id}: {_first_line(work.line)}", data=data)
+
+
+def _told(ctx: ToolContext, line: str, finished: Finished, timeout: float) -> ToolResult:
+    text = finished.output.replace("\0", "␀").rstrip("\n")
+    notes = _notes(finished)
+    data: dict[str, Any] = {
+        "output": finished.output,
+        "exit_code": finished.exit_code,
+        "return_code": finished.exit_code,
+        "signal": finished.signal or _signal_behind(finished),
+        "duration": round(finished.duration, 3),
+        "timed_out": finished.timed_out,
+        "sandbox": finished.sandbox,
+        "still_running": list(finished.left),
+    }
+    if finished.cut:
+        data |= {"truncated": True, "cut_bytes": finished.cut}
+    title = _first_line(line)
+    if not finished.timed_out:
+        said = "\n".join([text or "(no output)", *notes])
+        return ToolResult(for_llm=said, title=title, data=data)
+    late = ToolError(
+        f"timed out after {timeout:g} s and was killed, with all that it had started",
+        ErrorKind.TIMEOUT,
+        "Give it more time, do less at once, or start it with background=true.",
+    )
+    failed = ToolResult.failed(late, during=readable(ctx.call))
+    said = "\n".join([failed.for_llm, "Its output until then:", text or "(no output)"])
+    return ToolResult(for_llm=said, title=title, data=data, failure=failed.failure)
+
+
+def _notes(finished: Finished) -> list[str]:
+    notes = []
+    if finished.signal:
+        notes.append(f"[ended by {finished.signal}]")
+    elif finished.exit_code:
+        behind = _signal_behind(finished)
+        notes.append(f"[exit code {finished.exit_code}{f', as of {behind}' if behind else ''}]")
+    if finished.left:
+        named = ", ".join(finished.left[:MOST_NAMED])
+        more = f" and {len(finished.left) - MOST_NAMED} more" if len(finished.left) > MOST_NAMED else ""
+        notes.append(f"[still running, until the session ends: {named}{more}]")
+    notes += [f"[{said}]" for said in finished.put_back]
+    if finished.cut:
+        notes.append(f"[{finished.cut} bytes were left out; write the output to a file, or filter it, to see them]")
+    return notes
+
+
+@lru_cache(maxsize=32)
+def _found(shell: str, writable: tuple[Path, ...], path: str) -> str:
+    """The configured one; else bash, else sh, from where the model cannot have put it. `path`: it may have changed."""
+    wanted = [shell] if shell else ["bash", "sh"]
+    for name in wanted:
+        if found := trusted_program(name, writable):
+            return found
+    raise ToolError(f"there is no {' or '.join(wanted)} on this system", ErrorKind.CONFIG, "Configure another shell.")
+
+
+def _signal_behind(finished: Finished) -> str:
+    """Bubblewrap tells a signal as a shell does, as an exit code above 128."""
+    number = (finished.exit_code or 0) - 128
+    return signal_name(number) if finished.sandbox == "bubblewrap" else ""
+
+
+def _limits(settings: Settings) -> Resources | None:
+    if not settings.limits:
+        return None
+    try:
+        return Resources(**settings.limits)
+    except TypeError as error:
+        raise ToolError(f"limits: {error}", ErrorKind.CONFIG, "Mend the tool's configuration.") from None
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ToolError("stdin is not valid Unicode", ErrorKind.VALIDATION, "Write it again.") from None
+
+
+def _first_line(line: str) -> str:
+    first = line.strip().partition("\n")[0]
+    return f"$ {first[:120]}" + ("…" if len(first) > 120 or "\n" in line.strip() else "")

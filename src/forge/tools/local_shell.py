@@ -1,0 +1,74 @@
+"""Runs short command lines while a project is developed: `bash` with less to say and less time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from forge.core.context import Scope, ToolContext
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+from forge.tools._limits import Limits
+from forge.tools.bash import MAX_OUTPUT, MAX_TIMEOUT, Bash
+
+TIMEOUT = 30.0  # seconds
+
+_UNSAID = {"description": "", "working_dir": "", "background": False, "stdin": ""}  # what `bash` takes beside these
+
+
+class LocalShell(
+    Tool,
+    category=Category.DEV,
+    argument_aliases={"cmd": "command", "script": "command"},
+    permissions={"execute"},
+    optional_permissions={"read", "network"},
+    target="command",
+    keep_end=True,
+    timeout=TIMEOUT,
+):
+    """Run a short shell command in the workspace and get its output and exit code, for development."""
+
+    def __init__(
+        self,
+        shell: str = "",
+        sandbox: str | bool | None = None,
+        network: bool = False,
+        env_passthrough: Sequence[str] | None = None,
+        max_output_bytes: int = MAX_OUTPUT,
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        """The settings of `bash`, which runs the lines."""
+        self._settings: dict[str, Any] = {
+            "shell": shell,
+            "sandbox": sandbox,
+            "network": network,
+            "env_passthrough": env_passthrough,
+            "max_output_bytes": max_output_bytes,
+            "limits": limits,
+        }
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        command: Annotated[str, Limits(example="ls -la", min_length=1), "A line, or several, for bash."],
+        timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
+    ) -> ToolResult:
+        whole: dict[str, Any] = {**_UNSAID, "command": command, "timeout": timeout}
+        return await self._bash().run(ctx.replace(arguments=whole), **whole)
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        """With the time-out that a project set, where the call names none."""
+        parsed = self._signature.parser(self.spec)(arguments)
+        if parsed["timeout"] is TIMEOUT and self.spec.timeout:  # the default itself, not a number that a model sent
+            parsed["timeout"] = self.spec.timeout
+        return parsed
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+        """What `bash` would ask for."""
+        return self._bash().wants({**_UNSAID, **arguments}, scope)
+
+    def _bash(self) -> Bash:
+        bash = Bash(**self._settings)
+        bash.spec = self.spec  # the permissions that a project gave to this tool
+        return bash

@@ -1,0 +1,188 @@
+"""What is special about Landlock: its filter, its versions, and where it is weaker than bubblewrap."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forge.process import _confine, landlock
+from forge.process._confine import INET, INET6, NETLINK, UNIX, syscall_filter
+from forge.process.sandbox import Confinement, Tier, confined
+from tests.process.attacks import needs, run
+
+ALLOW = 0x7FFF0000
+REFUSED = 0x00050000
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
+SOCKET, SOCKETPAIR, CLONE, CLONE3, PTRACE, TRUNCATE, MOUNT = (
+    {"x86_64": x86, "aarch64": other, "riscv64": other}
+    for x86, other in ((41, 198), (53, 199), (56, 220), (435, 435), (101, 117), (76, 45), (165, 40))
+)
+
+
+def judged(program: bytes | None, machine: int, number: int, *arguments: int) -> int:
+    """What the kernel would make of a system call: the errno, 0 if it is allowed. A filter may not run off its end."""
+    assert program is not None
+    given = struct.pack("=IIQ6Q", number, machine, 0, *arguments, *[0] * (6 - len(arguments)))
+    code = list(struct.iter_unpack("HBBI", program))
+    place, value = 0, 0
+    while True:
+        what, yes, no, operand = code[place]
+        place += 1
+        if what == 0x20:
+            value = struct.unpack_from("=I", given, operand)[0]
+        elif what == 0x54:
+            value &= operand
+        elif what == 0x06:
+            assert operand == ALLOW or operand & 0xFFFF0000 == REFUSED
+            return 0 if operand == ALLOW else operand & 0xFFFF
+        else:
+            holds = {0x15: value == operand, 0x35: value >= operand, 0x45: bool(value & operand)}[what]
+            place += yes if holds else no
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_filter_refuses_what_it_should_on_every_machine(machine: str):
+    audit = MACHINES[machine]
+    closed = syscall_filter((), others=False, by_name=True, machine=machine)
+    opened = syscall_filter((UNIX, INET, INET6, NETLINK), others=True, machine=machine)
+    for family in range(46):
+        assert judged(closed, audit, SOCKET[machine], family) == errno.EPERM
+        expected = 0 if family in (UNIX, INET, INET6, NETLINK) else errno.EPERM
+        assert judged(opened, audit, SOCKET[machine], family) == expected
+    cloexec = 0o2000000
+    assert judged(closed, audit, SOCKETPAIR[machine], UNIX, 1 | cloexec) == 0
+    assert judged(closed, audit, SOCKETPAIR[machine], UNIX, 2 | cloexec) == errno.EPERM
+    assert judged(opened, audit, SOCKETPAIR[machine], UNIX, 2) == 0
+    assert judged(closed, audit, CLONE[machine], 0x11) == 0
+    assert judged(closed, audit, CLONE[machine], 0x10000011) == errno.EPERM
+    assert judged(closed, audit, CLONE3[machine]) == errno.ENOSYS
+    assert judged(closed, audit, MOUNT[machine]) == judged(opened, audit, MOUNT[machine]) == errno.EPERM
+    assert judged(closed, audit, PTRACE[machine]) == judged(closed, audit, TRUNCATE[machine]) == errno.EPERM
+    assert judged(opened, audit, PTRACE[machine]) == judged(opened, audit, TRUNCATE[machine]) == 0
+    assert judged(opened, audit, 3) == 0
+
+
+def test_calls_of_another_machine_are_refused():
+    """A 64-bit kernel runs 32-bit programs too, whose numbers mean other things."""
+    program = syscall_filter((UNIX,), others=True, machine="x86_64")
+    assert judged(program, 0x40000003, 3) == errno.ENOSYS
+    assert judged(program, MACHINES["x86_64"], 0x40000000 + 41, INET) == errno.ENOSYS
+    assert judged(program, MACHINES["x86_64"], 39) == 0
+
+
+def test_there_is_no_filter_for_a_machine_that_is_not_known():
+    assert syscall_filter((), others=True, machine="vax") is None
+
+
+def test_every_filter_fits_into_the_kernel():
+    for machine in MACHINES:
+        assert len(syscall_filter((), others=False, by_name=True, machine=machine) or b"") // 8 < 4096
+
+
+def in_launcher(code: str, workspace: Path) -> subprocess.CompletedProcess[str]:
+    """Run the launcher's own functions in a process that is thrown away."""
+    words = [sys.executable, "-c", f"from forge.process import _confine\n{code}"]
+    return subprocess.run(words, cwd=workspace, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7])
+def test_every_version_that_this_kernel_has_confines_files(version: int, tmp_path: Path):
+    needs(Tier.LANDLOCK)
+    if _confine.landlock_version() < version:
+        pytest.skip(f"NOT TESTED: this kernel's Landlock is older than version {version}")
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "file").write_text("text")
+    code = (
+        f"import os\n_confine.landlock_version = lambda: {version}\n"
+        f"_confine.confine(['/usr'], [{str(inside)!r}], ['/dev/null'], network=False)\n"
+        f"for folder in ({str(inside)!r}, {str(outside)!r}):\n"
+        "    for do in (lambda p: open(p).read(), lambda p: open(p, 'a').close(), os.unlink):\n"
+        "        try: do(folder + '/file'); print('yes')\n"
+        "        except OSError: print('no')\n"
+        f"try: os.truncate({str(outside)!r} + '/file', 0); print('yes')\n"
+        "except OSError: print('no')\n"
+    )
+    told = in_launcher(code, tmp_path)
+    assert told.stdout.split() == ["yes"] * 3 + ["no"] * 4, told
+    assert (outside / "file").read_text() == "text"
+
+
+def test_nothing_runs_where_it_cannot_confine(tmp_path: Path):
+    code = "_confine.landlock_version = lambda: 0\n_confine.main(['w', '.', '--', 'echo', 'it runs'])"
+    told = in_launcher(code, tmp_path)
+    assert told.returncode == _confine.FAILED
+    assert "it runs" not in told.stdout
+    assert "the sandbox cannot be made" in told.stderr
+
+
+def test_nothing_runs_without_a_filter(tmp_path: Path):
+    needs(Tier.LANDLOCK)
+    told = in_launcher(
+        "_confine.syscall_filter = lambda *a, **k: None\n_confine.main(['w', '.', '--', 'echo', 'it runs'])", tmp_path
+    )
+    assert (told.returncode, told.stdout) == (_confine.FAILED, "")
+
+
+def test_temporary_files_have_a_directory_that_is_nobody_elses(tmp_path: Path, monkeypatch):
+    needs(Tier.LANDLOCK)
+    shared, workspace = tmp_path / "tmp", tmp_path / "workspace"
+    shared.mkdir()
+    workspace.mkdir()
+    (shared / "of-another").write_text("planted")
+    monkeypatch.setattr("tempfile.tempdir", str(shared))
+    confinement = Confinement(workspace=workspace)
+    told = run(
+        ["sh", "-c", f'echo "$TMPDIR"; mktemp; ls {shared}; cat {shared}/of-another'], confinement, Tier.LANDLOCK
+    )
+    folder = Path(told.stdout.splitlines()[0])
+    assert folder.parent == shared
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert len(told.stdout.splitlines()) == 2
+    folder.chmod(0o755)
+    assert "private directory" in run(["true"], confinement, Tier.LANDLOCK).stderr
+
+
+def test_it_is_weaker_than_bubblewrap_and_this_is_where(tmp_path: Path):
+    """What SECURITY.md says it does not promise: whoever closes one of these changes that page."""
+    needs(Tier.LANDLOCK)
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    workspace.mkdir()
+    outside.write_text("secret")
+    outside.chmod(0o644)
+    subprocess.run(["git", "init", "-q", "."], cwd=workspace, check=True)
+    line = f"stat -c %s {outside}; chmod 600 {outside}; echo x >.git/hooks/post-checkout; cat {outside}"
+    told = run(["sh", "-c", line], Confinement(workspace=workspace), Tier.LANDLOCK)
+    assert told.stdout == "6\n"
+    assert outside.stat().st_mode & 0o777 == 0o600
+    assert (workspace / ".git/hooks/post-checkout").exists()
+
+
+def test_the_launcher_imports_nothing_of_forge():
+    """It is run by its path, isolated and without the site's packages."""
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-X", "importtime", _confine.__file__, "--", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "forge." not in told.stderr
+    assert not {"subprocess", "json", "pathlib", "re"} & {
+        line.rsplit("|")[-1].strip() for line in told.stderr.splitlines()
+    }
+
+
+def test_its_command_line_names_the_program_last(tmp_path: Path):
+    words = confined(
+        ["ls", "--", "-l"], Confinement(workspace=tmp_path, network=True), Tier.LANDLOCK, {"PATH": os.defpath}
+    )
+    assert words[-4:] == ["--", "ls", "--", "-l"]
+    assert words[4] == "network"
+    assert "network" not in landlock.command(["ls"], Confinement(workspace=tmp_path), {})

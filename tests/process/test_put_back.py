@@ -1,0 +1,139 @@
+"""What a program may not change is as it was when the program has ended, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from forge.process.put_back import put_back, remember
+from forge.process.sandbox import Confinement, Tier
+from tests.process.attacks import needs, run
+
+
+@pytest.fixture(params=[Tier.BUBBLEWRAP, Tier.LANDLOCK])
+def tier(request) -> Tier:
+    return needs(request.param)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    made = tmp_path / "workspace"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def repository(workspace: Path) -> Path:
+    subprocess.run(["git", "init", "-q", "."], cwd=workspace, check=True)
+    return workspace
+
+
+def sh(line: str, workspace: Path, tier: Tier, **how: object) -> list[str]:
+    confinement = Confinement(workspace=workspace, **how)  # type: ignore[arg-type]
+    before = remember(confinement)
+    run(["bash", "-c", line], confinement, tier)
+    return put_back(before)
+
+
+EVIL = "[core]\n\tfsmonitor = evil\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (".git/config", f"printf '{EVIL}' >.git/config"),
+        (".git/config", "rm .git/config"),
+        (".git/config", "ln -sf ../evil .git/config"),
+        (".git/commondir", "echo ../evil >.git/commondir"),
+        (".git/hooks/post-checkout", "echo evil >.git/hooks/post-checkout; chmod +x .git/hooks/post-checkout"),
+        (".git/hooks/pre-commit", "echo evil >.git/hooks/pre-commit"),
+        ("forge.yaml", "echo evil >forge.yaml"),
+        ("forge.yml", "echo evil >forge.yml"),
+        ("deep/tools.py", "echo evil >deep/tools.py"),
+    ],
+)
+def test_it_is_as_it_was(name: str, line: str, repository: Path, tier: Tier):
+    (repository / ".git/hooks/pre-commit").write_text("exit 0\n")
+    (repository / "forge.yml").write_text("mine\n")
+    (repository / "deep").mkdir()
+    (repository / "deep/tools.py").write_text("mine\n")
+    before = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
+    said = sh(line, repository, tier, protected=(repository / "deep/tools.py",))
+    after = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file() and path.suffix != ".rejected"}
+    assert after == before
+    assert not os.path.lexists(repository / name) or (repository / name).is_file()
+    if tier is Tier.LANDLOCK:
+        assert said
+        assert all(name in words for words in said)
+
+
+def test_what_was_written_is_set_aside_and_cannot_run(repository: Path):
+    needs(Tier.LANDLOCK)
+    sh("echo evil >.git/hooks/post-checkout; chmod +x .git/hooks/post-checkout", repository, Tier.LANDLOCK)
+    aside = repository / ".git/hooks/post-checkout.rejected"
+    assert aside.read_text() == "evil\n"
+    assert aside.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_said_of_work_that_may_be_done(repository: Path, tier: Tier):
+    who = "-c user.name=x -c user.email=x@example.com"
+    assert (
+        sh(f"echo x >a && git add a && git {who} commit -qm x && mkdir d && echo y >d/forge.yaml", repository, tier)
+        == []
+    )
+    assert (repository / "d/forge.yaml").exists()
+
+
+def test_a_new_repository_stays(workspace: Path, tier: Tier):
+    remote = "git remote add origin https://example.com/x.git"
+    assert sh(f"git init -q . && git config user.name x && {remote} && echo x >a && git add a", workspace, tier) == []
+    assert (workspace / ".git/index").exists()
+    assert "example.com" in (workspace / ".git/config").read_text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git init -q . && git config core.fsmonitor evil",
+        "git init -q . && git config core.hooksPath evil",
+        "git init -q . && git config alias.status '!evil'",
+        "git init -q . && git config include.path ../evil",
+        "git init -q . && git config filter.x.smudge evil",
+        "git init -q . && printf '[core]\\n\\teditor = x\\n' >>.git/config",
+        "git init -q . && printf '[core] fsmonitor = x\\n' >>.git/config",
+        "git init -q . && printf '[user]\\n\\tname = a\\\\\\n\\n[core]\\nfsmonitor=x' >>.git/config",
+    ],
+)
+def test_a_new_repository_loses_settings_that_name_programs(line: str, workspace: Path, tier: Tier):
+    assert ".git/config may not be changed" in sh(line, workspace, tier)[0]
+    assert not (workspace / ".git/config").exists()
+    assert (workspace / ".git/HEAD").exists()
+
+
+def test_a_new_pointer_to_a_repository_is_set_aside(workspace: Path, tier: Tier):
+    sh("mkdir evil && echo 'gitdir: evil' >.git", workspace, tier)
+    assert not (workspace / ".git").exists()
+    assert (workspace / ".git.rejected").exists()
+
+
+def test_a_link_that_a_program_laid_is_not_followed(repository: Path, tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "hooks").mkdir(parents=True)
+    (elsewhere / "config").write_text("of another\n")
+    (elsewhere / "hooks/post-checkout").write_text("of another\n")
+    before = remember(Confinement(workspace=repository))
+    (repository / ".git").rename(repository / "old")
+    (repository / ".git").symlink_to(elsewhere)
+    put_back(before)
+    assert (elsewhere / "config").read_text() == "of another\n"
+    assert sorted(os.listdir(elsewhere)) == ["config", "hooks"]
+    assert os.listdir(elsewhere / "hooks") == ["post-checkout"]
+
+
+def test_a_workspace_that_is_read_only_has_nothing_to_put_back(repository: Path):
+    before = remember(Confinement(workspace=repository, readable=(repository,)))
+    assert before.places == {}
+    assert put_back(before) == []

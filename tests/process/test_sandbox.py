@@ -1,0 +1,376 @@
+"""Whatever a program tries in a sandbox stays in the workspace, and what it may do works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.process import sandbox
+from forge.process.sandbox import Confinement, Tier, choose, confined, problem, report
+from tests.process.attacks import (
+    ATTACKS,
+    REACHED,
+    TIERS,
+    VECTORS,
+    World,
+    needs,
+    prepare_vectors,
+    run,
+    vector_line,
+    world,
+)
+
+
+@pytest.fixture
+def here(tmp_path):
+    with world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(params=TIERS)
+def tier(request) -> Tier:
+    return needs(request.param)
+
+
+def test_no_attack_reaches_anything_outside(here: World, tier: Tier):
+    before = _outside(here)
+    said = here.each({attack.name: attack.line for attack in ATTACKS if tier in attack.tiers}, tier)
+    assert {name: words for name, words in said.items() if REACHED in words} == {}
+    assert _outside(here) == before
+
+
+def test_every_twin_of_an_attack_works(here: World, tier: Tier):
+    said = here.each({attack.name: attack.twin for attack in ATTACKS if tier in attack.tiers}, tier)
+    assert {name: words for name, words in said.items() if REACHED not in words} == {}
+
+
+def _outside(here: World) -> list[object]:
+    assert here.victim
+    os.kill(here.victim, 0)
+    system = [Path(folder, "forge-was-here").exists() for folder in ("/usr", "/etc")]
+    return [*system, (here.outside / "secret").read_text(), sorted(os.listdir(here.outside))]
+
+
+def test_programs_that_run_programs_reach_nothing_outside_and_their_twins_work(tier: Tier, tmp_path: Path):
+    template, inside, outside = (tmp_path / name for name in ("template", "inside", "outside"))
+    for folder in (template, inside, outside):
+        folder.mkdir()
+    prepare_vectors(template)
+    lines, twins = [], {}
+    for number, (name, words) in enumerate(VECTORS.items()):
+        if shutil.which(words[0]) is None:
+            print(f"NOT TESTED: {name}: {words[0]} is not installed")
+            continue
+        for kind, place in (("attack", outside), ("twin", inside)):
+            folder = inside / f"{kind}-{number}"
+            shutil.copytree(template, folder)
+            lines.append(vector_line(words, folder, place / f"{kind}-{number}.reached"))
+        twins[name] = inside / f"twin-{number}.reached"
+    (inside / "lines").write_text("\n".join(lines))
+    run(["sh", "./lines"], Confinement(workspace=inside), tier)
+    assert os.listdir(outside) == []
+    assert [name for name, reached in twins.items() if not reached.exists()] == []
+
+
+def test_the_same_attacks_succeed_without_a_sandbox(here: World):
+    """Otherwise the tests above would prove nothing."""
+    harmless = {
+        "write a file",
+        "append to one",
+        "write through a link",
+        "read a file",
+        "read through the root of another",
+        "read the environment of another",
+        "see how another was started",
+        "signal another",
+        "connect by TCP",
+        "connect to an abstract socket",
+        "connect to a socket of a service",
+        "turn a pair of sockets to a service",
+    }
+    said = here.each({attack.name: attack.line for attack in ATTACKS if attack.name in harmless}, Tier.NONE)
+    assert set(said) == harmless
+    assert {name: words for name, words in said.items() if REACHED not in words} == {}
+
+
+def test_a_datagram_does_not_arrive(here: World, tier: Tier):
+    assert here.udp is not None
+    port = here.udp.getsockname()[1]
+    code = f'import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", {port}))'
+    here.run([sys.executable, "-c", code], tier)
+    with pytest.raises(BlockingIOError):
+        here.udp.recv(1)
+    here.run([sys.executable, "-c", code], tier, network=True)
+    assert here.udp.recv(1) == b"x"
+
+
+def test_the_network_is_there_when_it_is_permitted(here: World, tier: Tier):
+    code = f'import socket; socket.create_connection(("127.0.0.1", {here.tcp}), 5); print("REACHED")'
+    assert here.run([sys.executable, "-c", code], tier).returncode != 0
+    assert REACHED in here.run([sys.executable, "-c", code], tier, network=True).stdout
+
+
+def test_capabilities_are_gone_and_cannot_come_back(here: World, tier: Tier):
+    line = "while read -r name value; do echo $name $value; done </proc/$$/status"
+    told = dict(each.split(" ", 1) for each in here.bash(line, tier).stdout.splitlines() if " " in each)
+    assert [int(told[f"{name}:"], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")] == [0] * 5 or (
+        os.geteuid() != 0 and int(told["CapEff:"], 16) == 0
+    )
+    assert told["NoNewPrivs:"] == "1"
+    assert told["Seccomp:"] == "2"
+
+
+def test_typing_into_a_terminal_is_refused_before_the_terminal_is_asked(here: World, tier: Tier):
+    code = (
+        "import fcntl\nfor call in (0x5412, 0x541C, 0x5413):\n"
+        " try: fcntl.ioctl(0, call, b'x' * 8)\n except OSError as error: print(error.errno)"
+    )
+    refused, not_a_terminal = "1", "25"
+    assert here.run([sys.executable, "-c", code], tier).stdout.split() == [refused, refused, not_a_terminal]
+
+
+def test_home_is_the_workspace(here: World, tier: Tier):
+    asked = here.bash('echo "$HOME"; echo x >~/noted; echo x >"$TMPDIR/x" && mktemp', tier)
+    assert asked.stdout.splitlines()[0] == str(here.inside)
+    assert len(asked.stdout.splitlines()) == 2
+    assert (here.inside / "noted").exists()
+    chosen = here.bash('echo "$HOME"', tier, home=Path("/elsewhere"))
+    assert chosen.stdout == "/elsewhere\n"
+
+
+def test_values_of_the_environment_are_not_on_the_command_line(here: World, tier: Tier):
+    env = {"PATH": os.defpath, "TOKEN": "s3cret-value"}
+    assert not any("s3cret-value" in word for word in confined(["true"], Confinement(workspace=here.inside), tier, env))
+    assert here.run(["bash", "-c", 'echo "$TOKEN"'], tier, {"TOKEN": "s3cret-value"}).stdout == "s3cret-value\n"
+
+
+def test_further_roots_are_there_as_they_were_declared(here: World, tier: Tier, tmp_path: Path):
+    library, shared = tmp_path / "library", tmp_path / "shared"
+    for folder in (library, shared):
+        folder.mkdir()
+        (folder / "file").write_text(folder.name)
+    line = f"cat {library}/file {shared}/file; echo x >{library}/new; echo x >{shared}/new"
+    told = here.bash(line, tier, readable=(library,), writable=(shared,))
+    assert told.stdout == "libraryshared"
+    assert not (library / "new").exists()
+    assert (shared / "new").exists()
+    assert here.bash(line, tier).stdout == ""
+
+
+def test_a_workspace_that_may_not_be_written_is_read_only(here: World, tier: Tier):
+    told = here.bash("cat mine; echo x >new", tier, readable=(here.inside,))
+    assert told.stdout == "mine\n"
+    assert not (here.inside / "new").exists()
+    here.bash("echo x >new", tier)
+    assert (here.inside / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["with space", "quote'\"", "new\nline", "$HOME", "-dash", "ünï€", "a=b", "per%cent\\"])
+def test_a_workspace_may_have_any_name(name: str, tier: Tier, tmp_path: Path):
+    workspace = tmp_path / name
+    workspace.mkdir()
+    told = run(
+        ["sh", "-c", 'echo x >new && pwd -P && [ "$HOME" = "$(pwd -P)" ] && echo same'],
+        Confinement(workspace=workspace),
+        tier,
+    )
+    assert told.stdout == f"{workspace}\nsame\n"
+    assert (workspace / "new").exists()
+
+
+def test_a_workspace_may_be_a_link(tier: Tier, tmp_path: Path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    told = run(["sh", "-c", f"echo x >'{link}/new' && echo done"], Confinement(workspace=link), tier)
+    assert told.stdout == "done\n"
+    assert (real / "new").exists()
+
+
+def test_a_directory_below_the_workspace_may_be_where_it_starts(here: World, tier: Tier):
+    below = here.inside / "below"
+    below.mkdir()
+    told = run(["sh", "-c", "pwd; echo x >new"], Confinement(workspace=here.inside), tier, cwd=below)
+    assert told.stdout == f"{below}\n"
+    assert (below / "new").exists()
+
+
+def test_a_program_that_is_not_there_ends_with_127(here: World, tier: Tier):
+    told = here.run(["no-such-program"], tier)
+    assert told.returncode == 127
+    assert "no-such-program" in told.stderr
+    assert here.run(["true"], tier).returncode == 0
+
+
+def test_exit_codes_pass_through(here: World, tier: Tier):
+    assert here.bash("exit 7", tier).returncode == 7
+
+
+@pytest.mark.parametrize("folder", ["/", "/usr", "/etc", "/proc/self"])
+def test_the_system_itself_is_no_workspace(folder: str, tier: Tier):
+    with pytest.raises(ToolError, match="cannot be confined") as caught:
+        confined(["true"], Confinement(workspace=Path(folder)), tier, {})
+    assert caught.value.kind is ErrorKind.CONFIG
+
+
+def test_none_changes_nothing(tmp_path: Path):
+    assert confined(["ls", "-l"], Confinement(workspace=tmp_path), Tier.NONE, {}) == ["ls", "-l"]
+
+
+@pytest.fixture
+def unusable(monkeypatch):
+    """What is said of each tier, instead of trying it."""
+
+    def declare(**words: str) -> None:
+        monkeypatch.setattr(sandbox, "_problem", lambda tier: words.get(str(tier), ""))
+
+    return declare
+
+
+def test_auto_takes_the_best_there_is(unusable):
+    unusable()
+    assert choose("auto") is Tier.BUBBLEWRAP
+    unusable(bubblewrap="absent")
+    assert choose("auto") is Tier.LANDLOCK
+    unusable(bubblewrap="absent", landlock="absent")
+    assert choose("auto") is Tier.NONE
+
+
+def test_what_is_asked_for_by_name_is_there_or_fails(unusable):
+    unusable()
+    assert choose("landlock") is Tier.LANDLOCK
+    assert choose("bubblewrap") is Tier.BUBBLEWRAP
+    assert choose("required") is Tier.BUBBLEWRAP
+    unusable(bubblewrap="it is absent", landlock="it is switched off")
+    for setting in ("bubblewrap", "landlock", "required", True):
+        with pytest.raises(ToolError, match=r"absent|switched off") as caught:
+            choose(setting)
+        assert caught.value.kind is ErrorKind.CONFIG
+        assert caught.value.suggestion
+    with pytest.raises(ToolError, match="it is absent; landlock") as caught:
+        choose("required")
+    assert "apt-get install bubblewrap" in caught.value.suggestion
+
+
+@pytest.mark.parametrize("setting", ["off", False])
+def test_off_is_none_and_tries_nothing(setting: str | bool, monkeypatch):
+    monkeypatch.setattr(sandbox, "_problem", None)
+    assert choose(setting) is Tier.NONE
+
+
+def test_an_unknown_setting_is_refused_with_the_known_ones():
+    with pytest.raises(ToolError, match="bwrap") as caught:
+        choose("bwrap")
+    assert "auto, required, bubblewrap, landlock, off" in caught.value.suggestion
+
+
+def test_each_tier_is_tried_once_a_process(monkeypatch):
+    tried: list[Tier] = []
+
+    def note(tier: Tier) -> str:
+        tried.append(tier)
+        return ""
+
+    monkeypatch.setattr(sandbox, "_tried", note)
+    sandbox._problem.cache_clear()
+    try:
+        assert [choose("auto"), choose("required"), choose("landlock")] == [*[Tier.BUBBLEWRAP] * 2, Tier.LANDLOCK]
+        assert tried == [Tier.BUBBLEWRAP, Tier.LANDLOCK]
+    finally:
+        sandbox._problem.cache_clear()
+
+
+def test_a_sandbox_that_does_not_hold_does_not_count(monkeypatch):
+    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env: list(argv)})
+    assert "does not work here" in sandbox._tried(Tier.BUBBLEWRAP)
+    broken = ["/bin/sh", "-c", "echo bwrap: No permissions to create new namespace >&2; exit 1"]
+    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env: broken})
+    assert "user namespaces are forbidden" in sandbox._tried(Tier.BUBBLEWRAP)
+
+
+def test_the_report_says_of_each_tier_whether_it_works_and_how_to_get_it(unusable):
+    unusable(bubblewrap="it is absent")
+    first, second = report()
+    assert (first["tier"], first["usable"]) == ("bubblewrap", False)
+    assert "it is absent" in first["detail"]
+    assert "apt-get install bubblewrap" in first["how"]
+    assert (second["tier"], second["usable"], second["how"]) == ("landlock", True, "")
+
+
+def test_what_is_usable_here_is_said_loudly():
+    missing = {str(tier): why for tier in TIERS if (why := problem(tier))}
+    if missing:
+        pytest.skip(f"NOT TESTED on this machine: {missing}")
+
+
+def test_the_probe_leaves_nothing_behind(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for tier in TIERS:
+        if not problem(tier):
+            sandbox._tried(tier)
+    assert os.listdir(tmp_path) == []
+
+
+def test_inside_a_sandbox_the_next_best_is_found_by_trying(tier: Tier, tmp_path: Path):
+    """As in a container that forbids namespaces."""
+    needs(Tier.LANDLOCK)
+    source = Path(sandbox.__file__).parents[2]
+    code = "from forge.process.sandbox import choose, report; print(choose(), [row['usable'] for row in report()])"
+    env = {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    confinement = Confinement(workspace=tmp_path, readable=(source,))
+    told = run([sys.executable, "-c", code], confinement, tier, env)
+    assert told.stdout == "landlock [False, True]\n", told
+
+
+def test_forge_may_run_from_an_environment_inside_the_workspace(tier: Tier, tmp_path: Path):
+    made = subprocess.run([sys.executable, "-m", "venv", "--without-pip", "env"], cwd=tmp_path, check=False)
+    assert made.returncode == 0
+    source = Path(sandbox.__file__).parents[2]
+    code = (
+        "import subprocess, sys; from pathlib import Path; from forge.process.sandbox import *; "
+        "there = Confinement(workspace=Path.cwd()); env = {'PATH': str(Path(sys.prefix, 'bin'))}; "
+        f"words = confined([sys.executable, '-c', 'print(6 * 7)'], there, Tier({str(tier)!r}), env); "
+        "print(subprocess.run(words, env=env, capture_output=True, text=True).stdout)"
+    )
+    beside = tmp_path.parent / f"{tmp_path.name}-tmp"
+    beside.mkdir()
+    env = {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(beside), "PATH": os.environ["PATH"]}
+    told = subprocess.run(
+        ["env/bin/python", "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "42"
+
+
+def test_a_user_without_privileges_is_confined_too(tmp_path: Path):
+    """The other tests may be run by root."""
+    become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    source = Path(sandbox.__file__).parents[2]
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    usable = [
+        *become,
+        "/usr/bin/python3",
+        "-c",
+        "import sys, forge.process.sandbox; assert sys.version_info >= (3, 11)",
+    ]
+    if os.geteuid() != 0 or shutil.which("setpriv") is None or subprocess.run(usable, env=env, cwd="/").returncode:
+        pytest.skip("NOT TESTED: only root can become another user, who must be able to read this project")
+    asking = [
+        *become,
+        "/usr/bin/python3",
+        "-c",
+        "from forge.process.sandbox import *; print(*map(problem, map(Tier, TIERS)))",
+    ]
+    asking[-1] = (
+        asking[-1]
+        .replace("TIERS", repr([str(tier) for tier in TIERS]))
+        .replace("*;", "*; from forge.process.sandbox import problem;")
+    )
+    told = subprocess.run(asking, env=env, cwd="/", capture_output=True, text=True, check=True).stdout
+    unusable = [tier for tier in TIERS if problem(tier)]
+    assert told.strip() == "" or unusable, told
