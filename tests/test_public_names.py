@@ -12,7 +12,7 @@ import forge
 
 PUBLIC = """
     ActivityStream Agent AgentType Answer Anthropic Approver Attachment Category Conversation Decision
-    DefinitionError DuplicateToolError ErrorKind Event Failure Limits Message ModelRequest Next OpenAI Permission
+    DefinitionError DuplicateToolError Egress ErrorKind Event Failure Limits Message ModelRequest Next OpenAI Permission
     PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Provider ProviderError
     Rate Root Ruling RunFinished RunResult RunStarted Scope Scripted Secrets SessionState SessionStore Step TextDelta Tool ToolCall
     ToolCompleted ToolContext ToolError ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry

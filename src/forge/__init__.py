@@ -51,6 +51,7 @@ _HOME = {
         "load_rules",
         "rules",
     ),
+    "forge.network.egress": ("Egress",),
     "forge.pipeline": ("standard_executor", "standard_steps"),
     "forge.pipeline.dry_run": ("dry_run",),
     "forge.pipeline.record": ("record", "replay"),
@@ -240,6 +241,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.listeners.audit import (
         audit_log as audit_log,
+    )
+    from forge.network.egress import (
+        Egress as Egress,
     )
     from forge.permissions.gate import (
         Answer as Answer,

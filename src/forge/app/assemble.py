@@ -8,6 +8,7 @@ from pathlib import Path
 
 from forge.app.choose import choose_tools
 from forge.app.config import load_configuration
+from forge.app.egress import project_egress
 from forge.app.policy import project_policy
 from forge.app.secrets import project_secrets
 from forge.app.workspace import project_scope
@@ -51,7 +52,8 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     scope = project_scope(wishes.workspace, configuration, wishes.session)
     recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
-    steps = _with_wishes(standard_steps(gate, secrets, files=SessionState(scope.workspace), dry=wishes.dry_run), wishes)
+    state, egress = SessionState(scope.workspace), project_egress(configuration)
+    steps = _with_wishes(standard_steps(gate, secrets, files=state, egress=egress, dry=wishes.dry_run), wishes)
     executor = ToolExecutor(registry, steps, secrets=secrets)
     if wishes.dev:
         _watch(executor)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from forge.app.read_yaml import read_yaml
 from forge.core.arguments import article, json_type, near
@@ -54,7 +54,7 @@ class RootEntry:
 class EgressEntry:
     """Where tools may connect to: `domains` in the mode `allowlist`; what is not public only if `private` says so."""
 
-    mode: str = "open"
+    mode: Literal["open", "allowlist", "deny-all"] = "open"
     domains: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
 

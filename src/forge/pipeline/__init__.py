@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge.core.activity import ActivityStream
 from forge.core.executor import Step, ToolExecutor
@@ -15,6 +15,7 @@ from forge.permissions.policy import Policy, rules
 from forge.pipeline.authorize import authorize
 from forge.pipeline.break_loops import break_loops
 from forge.pipeline.dry_run import dry_run
+from forge.pipeline.guard_egress import guard_egress
 from forge.pipeline.isolate import isolate
 from forge.pipeline.limit_output import limit_output
 from forge.pipeline.limit_rate import limit_rate
@@ -26,18 +27,23 @@ from forge.pipeline.trace import trace
 from forge.pipeline.track_files import track_files
 from forge.workspace.tracking import SessionState
 
+if TYPE_CHECKING:  # a program without an egress of its own needs nothing of the network
+    from forge.network.egress import Egress
+
 
 def standard_steps(
     gate: PolicyGate,
     secrets: Secrets | None = None,
     *,
     files: SessionState | None = None,
+    egress: Egress | None = None,
     dry: bool = False,
     without: Collection[str] = (),
 ) -> list[Step]:
     """What every call goes through unless told otherwise. `without={"skip_repeats"}` leaves steps out by name.
 
-    `files`: where it is kept what sessions read and changed; by default in memory.
+    `files`: where it is kept what sessions read and changed; by default in memory. `egress`: which addresses may be
+    connected to; by default the public ones.
     """
     steps: list[Step] = [
         trace(),  # a span, where OpenTelemetry is set up
@@ -48,6 +54,7 @@ def standard_steps(
         track_files(files),  # read before write; outside the gate, since what it shows depends on it
         *([dry_run(gate)] if dry else []),  # outside the gate: nobody is asked about what will not happen
         authorize(gate),  # policy, then the person
+        guard_egress(egress),  # where it may connect to
         limit_rate(),
         retry(),  # only failures that say they will pass
         limit_time(),  # inside authorize: waiting for a person is not the tool's time

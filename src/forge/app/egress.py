@@ -1,0 +1,24 @@
+"""Where a project's tools may connect to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forge.app.config import Configuration
+from forge.core.errors import ErrorKind, ToolError
+
+if TYPE_CHECKING:  # a project that says nothing about it needs nothing of the network
+    from forge.network.egress import Egress
+
+
+def project_egress(configuration: Configuration) -> Egress | None:
+    """As it is configured; None where nothing is. Raises `ToolError`."""
+    said = configuration.egress
+    if said is None:
+        return None
+    from forge.network.egress import Egress
+
+    try:
+        return Egress(mode=said.mode, domains=said.domains, private=said.private)
+    except ValueError as error:
+        raise ToolError(f"{configuration.name}: egress: {error}", ErrorKind.CONFIG, "Mend the entry.") from None

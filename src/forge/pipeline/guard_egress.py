@@ -1,0 +1,33 @@
+"""Step: requests that a tool makes through `forge.network` are judged by the project's egress."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forge.core.context import ToolContext
+from forge.core.executor import Next, Step
+from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
+from forge.pipeline._step import having
+
+if TYPE_CHECKING:  # a program without an egress of its own needs nothing of the network
+    from forge.network.egress import Egress
+
+
+def guard_egress(egress: Egress | None = None) -> Step:
+    """Without one, what holds around the call holds: public addresses only.
+
+    It guards every tool, not only those that say they use the network: what a tool forgot to say must not open a door.
+    """
+
+    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+        from forge.network.egress import using
+
+        assert egress is not None
+        with using(egress):
+            return await proceed(ctx)
+
+    def applies(spec: ToolSpec) -> bool:
+        return egress is not None
+
+    return having(step, applies=applies)
