@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from forge import ToolRegistry
+from forge.core.spec import Category
 from forge.tools import built_ins
 
 README = Path(__file__).parent.parent / "README.md"
@@ -14,7 +15,7 @@ BEGIN, END = "<!-- tools: written by `make readme` -->", "<!-- end of tools -->"
 
 def table() -> str:
     registry = ToolRegistry()
-    registry.add(*built_ins(registry))
+    registry.add(*(tool for tool in built_ins(registry) if tool.spec.category is not Category.DEV))
     rows = ["| tool | permissions | what it does |", "|---|---|---|"]
     for name in sorted(registry):
         spec = registry[name].spec

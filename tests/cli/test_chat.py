@@ -98,7 +98,7 @@ def test_commands_are_for_the_chat_and_not_for_the_model(workspace):
         "This is 2",
         "nothing to put into a summary",
         "There is no command /tols. Did you mean /tools?",
-        "There is nothing to undo",
+        "there is nothing to undo",
         "Nothing was stopped",
     ):
         assert words in shown

@@ -8,9 +8,10 @@ import shlex
 import pytest
 
 from forge.core.registry import ToolRegistry
+from forge.core.spec import Category
 from forge.tools import built_ins
 
-BUILT_INS = {tool.spec.name: tool for tool in built_ins(ToolRegistry())}
+BUILT_INS = {tool.spec.name: tool for tool in built_ins(ToolRegistry()) if tool.spec.category is not Category.DEV}
 
 
 def test_programs_get_schema_and_example(here):

@@ -26,7 +26,7 @@ def test_people_get_an_aligned_table(here):
     lines = here("tool", "list").out.splitlines()
     assert lines[0].split() == ["NAME", "CATEGORY", "NEEDS", "DESCRIPTION"]
     column = lines[0].index("CATEGORY")
-    assert all(line[column:].startswith("builtin") for line in lines[1:])
+    assert all(line[column:].startswith(("builtin", "adapter")) for line in lines[1:])
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,10 @@ def test_people_get_an_aligned_table(here):
     [
         (["--permission", "read"], "csv_parse", "math_calculate"),
         (["--permission", "none"], "math_calculate", "csv_parse"),
-        (["--category", "builtin"], "csv_parse", None),
+        (["--category", "builtin"], "csv_parse", "webhook_call"),
+        (["--category", "adapter"], "webhook_call", "csv_parse"),
+        (["--dev"], "debug_console", None),
+        ([], "bash", "debug_console"),
     ],
 )
 def test_the_list_can_be_narrowed(here, flags, there, absent):

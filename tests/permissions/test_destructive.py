@@ -338,6 +338,19 @@ def test_what_only_looks_like_one_has_none(line):
     assert destructive(line, SCOPE) == ""
 
 
+@pytest.mark.parametrize(
+    ("much", "less"),
+    [
+        ("echo " + "a" * 1_000_000 + "; rm -rf /", "echo " + "a" * 40_000),
+        ("sudo " * 20 + "rm -rf /", "sudo " * 3 + "ls"),
+        ("eval " * 20 + "rm -rf /", "eval " * 3 + "ls"),
+    ],
+)
+def test_what_is_too_much_to_be_judged_is_refused(much, less):
+    assert "judged" in destructive(much, SCOPE)
+    assert destructive(less, SCOPE) == ""
+
+
 def test_the_reason_names_what_would_be_lost():
     assert destructive("rm -rf build /etc", SCOPE) == "it would remove /etc"
     assert destructive("dd if=x of=/dev/sda", SCOPE) == "it would overwrite the device /dev/sda"

@@ -243,3 +243,9 @@ def test_memory_does_not_grow_with_the_number_of_files(glob, tmp_path):
     assert result.data["total"] == 20_000
     assert len(files(result)) == 100
     assert peak < 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize("pattern", ["", " "])
+def test_an_empty_pattern_is_refused_and_one_for_everything_is_not(bench, pattern):
+    assert "the pattern is empty" in bench.call("glob_search", pattern=pattern).failure.message
+    assert bench.call("glob_search", pattern="**").data["files"] == ["here.txt"]

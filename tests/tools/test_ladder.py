@@ -330,3 +330,15 @@ def test_whitespace_that_is_easily_overlooked_is_shown():
     assert visible("\t  a b   c \t ") == "→··a b···c·→·"
     assert visible("   ") == "···"
     assert visible("x" * 500) == "x" * 120 + "…"
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize(("old", "new"), [("aa", "b"), ("a", ""), ("\n", "\n\n"), ("a\n", "b\n")])
+def test_very_many_places_are_replaced_as_few_are(ending, old, new):
+    few, many = (f"aaa{ending}" * times for times in (3, 5_000))
+    match = find(few, old, new, replace_all=True)
+    assert match is not None
+    found = find(many, old, new, replace_all=True)
+    assert found is not None
+    assert (found.rung, found.count * 3) == (match.rung, match.count * 5_000)
+    assert found.applied(many) * 3 == match.applied(few) * 5_000

@@ -231,3 +231,11 @@ def test_a_name_with_a_tilde_is_found_again(desk):
     desk.done("file_write", "c1", path="./~notes", content="one\n")
     assert undo(desk).success
     assert desk.read("~notes") is None
+
+
+def test_of_very_many_files_a_few_are_named_and_the_data_has_all(desk):
+    desk.done("file_patch", operations=[{"action": "add", "path": f"n{number}", "content": ""} for number in range(30)])
+    assert "and 20 more" in desk.done("undo").for_llm
+    undone = desk.done("undo", action="apply")
+    assert undone.for_llm.endswith(" and 20 more.")
+    assert len(undone.data["files"]) == 30

@@ -177,7 +177,8 @@ def test_what_changed_meanwhile_is_refused(workspace, place, after):
     assert path.exists() == (after is not None)
 
 
-def test_a_write_of_the_same_length_is_noticed_even_where_the_clock_did_not_move(workspace, place):
+def test_a_write_of_the_same_length_is_noticed_even_where_the_clock_did_not_move(workspace, place, monkeypatch):
+    monkeypatch.setattr(module, "_FRESH", 60 * 10**9)  # a busy machine takes its time between the two writes
     path = workspace / "a.txt"
     path.write_bytes(b"mine!!")
     status = path.stat()
@@ -319,6 +320,34 @@ def test_a_read_only_file_is_refused(workspace, place):
     path.chmod(0o644)
     commit([Change(place("a.txt"), b"old", b"new")], workspace)
     assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("may_write", [False, True])
+def test_a_file_of_somebody_else_is_changed_only_by_who_may_write_it(workspace, place, monkeypatch, may_write):
+    path = workspace / "a.txt"
+    path.write_bytes(b"old")
+
+    def refuse(*given: object) -> None:
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    def of_somebody_else(descriptor: int) -> os.stat_result:
+        found = list(fstat(descriptor))
+        found[stat.ST_UID] += 1
+        return os.stat_result(found)
+
+    fstat = os.fstat
+    monkeypatch.setattr(os, "fchown", refuse)
+    monkeypatch.setattr(os, "fstat", of_somebody_else)
+    monkeypatch.setattr(os, "access", lambda name, mode, dir_fd: may_write)
+    change = Change(place("a.txt"), b"old", b"new")
+    if may_write:
+        commit([change], workspace)
+    else:
+        with pytest.raises(ToolError, match="this user may not write there; nothing was changed") as refused:
+            commit([change], workspace)
+        assert refused.value.kind is ErrorKind.PERMISSION
+    assert path.read_bytes() == (b"new" if may_write else b"old")
+    assert sorted(os.listdir(workspace)) == [".forge", "a.txt"]
 
 
 def test_where_files_have_only_one_name_it_works_too(workspace, place, monkeypatch):

@@ -204,3 +204,52 @@ def test_a_large_file_that_changed_since_is_refused_before_anything_is_written(s
     assert file.read_bytes() == new
     assert tracked.state.undo.entries("s") == []
     assert set(os.listdir(tmp_path)) == {".forge", "a"}
+
+
+def test_a_move_onto_a_file_shows_what_is_lost_and_can_be_applied_elsewhere(scope, tmp_path):
+    (tmp_path / "a").write_text("new\n")
+    (tmp_path / "b").write_text("old\n")
+    draft = Draft(scope)
+    draft.move(draft.resolve("a"), draft.resolve("b"))
+    removed = "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-new\n"
+    assert draft.diff() == f"{removed}--- a/b\n+++ b/b\n@@ -1 +1 @@\n-old\n+new\n"
+
+
+def test_nothing_is_changed_once_it_is_stopped(scope, tmp_path, tracked):
+    for is_stopped in (True, False):
+        draft = Draft(scope, stopped=lambda stopped=is_stopped: stopped)
+        draft.write(draft.resolve("a"), b"1")
+        if is_stopped:
+            with pytest.raises(ToolError, match="stopped before anything was changed"):
+                draft.commit()
+            assert set(os.listdir(tmp_path)) == {".forge"}
+            assert tracked.state.undo.entries("s") == []
+        else:
+            draft.commit()
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_a_change_that_was_made_is_no_failure_because_it_could_not_be_noted(scope, tmp_path, tracked, monkeypatch):
+    def full(*given, **named):
+        raise ToolError("the disk is full")
+
+    monkeypatch.setattr(tracked.state.seen, "note", full)
+    draft = Draft(scope)
+    draft.write(draft.resolve("a"), b"1")
+    draft.commit()
+    assert (tmp_path / "a").read_bytes() == b"1"
+    assert len(tracked.state.undo.entries("s")) == 1
+    with pytest.raises(ToolError, match="not read"):
+        Draft(scope).need_read(draft.resolve("a"))
+
+
+def test_a_change_that_failed_says_why_even_if_it_cannot_be_withdrawn(scope, tmp_path, tracked, monkeypatch):
+    def locked(entry):
+        raise ToolError("the store is locked")
+
+    monkeypatch.setattr(tracked.state.undo, "withdraw", locked)
+    draft = Draft(scope)
+    draft.write(draft.resolve("a"), b"1")
+    (tmp_path / "a").write_text("somebody was faster")
+    with pytest.raises(ToolError, match="by somebody else"):
+        draft.commit()

@@ -348,3 +348,43 @@ def test_names_that_are_no_unicode_are_restored(desk):
     commit(changes, desk.root)
     desk.undo()
     assert os.listdir(desk.root) == [".forge"]
+
+
+def test_entries_are_found_by_call_by_turn_and_page_by_page(desk):
+    for number in range(6):
+        desk.write("a", b"%d" % number, call=f"c{number}", turn=f"t{number // 2}")
+    calls = [
+        [one.call_id for one in page] for page in (desk.log.entries("s", most=2), desk.log.entries("s", turn="t1"))
+    ]
+    assert calls == [["c5", "c4"], ["c3", "c2"]]
+    last = desk.log.entries("s", most=2)[-1]
+    assert [one.call_id for one in desk.log.entries("s", before=last.id, most=3)] == ["c3", "c2", "c1"]
+    assert desk.log.count("s") == (6, False)
+    assert desk.log.count("s", call_id="c1") == desk.log.count("s", call_id="c1", turn="t0") == (1, False)
+    assert desk.log.count("other") == (0, False)
+
+
+def test_the_last_change_is_found_behind_many_that_were_taken_back(desk):
+    desk.write("a", b"1", call="first")
+    for number in range(120):
+        desk.write("b", b"%d" % number, call=f"c{number}")
+    for number in range(120):
+        desk.undo(call_id=f"c{119 - number}", as_call=f"u{number}")
+    desk.undo()
+    assert (desk.read("a"), desk.read("b")) == (None, None)
+
+
+def test_a_record_costs_the_same_however_much_is_kept_already(tmp_path):
+    """At the limit too: how much is kept is not found out anew for each record."""
+    log = UndoLog(None, cap=200_000)
+    place, pick = PathValidator(tmp_path).resolve("a"), random.Random(1)
+    statements: list[str] = []
+    with log._store.reading() as connection:
+        connection.set_trace_callback(statements.append)
+    for number in range(400):
+        log.record("s", "t", f"c{number}", "file_write", [Change(place, pick.randbytes(1_000), b"")])
+    sums = [one for one in statements if "total(length(data))" in one and "entry !=" not in one]
+    assert len(sums) < 400 / 8
+    with log._store.reading() as connection:
+        size = connection.execute("SELECT total(length(data)) FROM undo_images").fetchone()[0]
+    assert 200_000 - 2 * 200_000 / 16 < size <= 200_000

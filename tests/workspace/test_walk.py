@@ -144,7 +144,7 @@ def test_deep_trees_need_few_descriptors_and_give_them_all_back(tmp_path, ordere
         most = max(most, open_descriptors() - before)
     assert number == 3 * deepest
     assert most <= 2 * MOST_OPEN
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # fewer: what earlier tests left may be closed meanwhile
 
 
 def test_a_walk_that_is_given_up_gives_its_descriptors_back(tmp_path):
@@ -153,7 +153,7 @@ def test_a_walk_that_is_given_up_gives_its_descriptors_back(tmp_path):
     entries = iter(walk(place(tmp_path)))
     next(entries)
     entries.close()  # type: ignore[attr-defined]
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # fewer: what earlier tests left may be closed meanwhile
 
 
 def test_it_can_be_stopped(tmp_path):

@@ -32,14 +32,16 @@ def destructive(line: str, scope: Scope, directory: str = "") -> str:
 
     `directory` is where it runs, the workspace if it is empty.
     """
-    if len(line) > shell.LONGEST or _is_plain(line):
+    if len(line) > shell.LONGEST:
+        return f"it has more than {shell.LONGEST:,} characters, too many to be judged"
+    if _is_plain(line):
         return ""
     for text in dict.fromkeys((line, expanded(line, scope))):
         try:
             if reason := _judged(text, Places(scope, directory), 0):
                 return reason
         except TooDeep:
-            continue
+            return "it has more commands inside each other than can be judged"
     return ""
 
 
@@ -55,7 +57,7 @@ def _is_plain(line: str) -> bool:
 
 def _judged(line: str, places: Places, depth: int) -> str:
     if depth > _DEEPEST:
-        return ""
+        raise TooDeep
     found = shell.read_inner(line) if depth else shell.read(line)
     if found.is_broken:
         commands = [Command(words=tuple(words)) for words in loosely(line)]

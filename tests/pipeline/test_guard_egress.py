@@ -1,0 +1,55 @@
+"""The project's egress holds inside a call, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+
+from forge import tool
+from forge.network.egress import Egress
+from forge.pipeline.guard_egress import guard_egress
+from tests.pipeline.calling import call_once, executor_of
+
+OWN = Egress(mode="allowlist", domains=("example.com",))
+
+
+@tool
+async def seen() -> str:
+    """Say which mode of egress holds."""
+    return f"{Egress.current().mode} {' '.join(Egress.current().domains)}".strip()
+
+
+@tool
+def seen_in_a_thread() -> str:
+    """Say which mode of egress holds in the thread of a plain function."""
+    return Egress.current().mode
+
+
+def test_a_call_sees_the_projects_egress_in_the_loop_and_in_a_thread():
+    assert call_once(seen, guard_egress(OWN)).for_llm == "allowlist example.com"
+    assert call_once(seen_in_a_thread, guard_egress(OWN)).for_llm == "allowlist"
+
+
+def test_without_one_only_public_addresses_are_allowed():
+    assert call_once(seen, guard_egress(None)).for_llm == "open"
+    assert call_once(seen).for_llm == "open"
+
+
+def test_it_ends_with_the_call():
+    call_once(seen, guard_egress(OWN))
+    assert Egress.current() == Egress()
+
+
+def test_calls_at_the_same_time_keep_their_own():
+    from forge import Scope, ToolCall
+
+    async def both() -> list[str]:
+        executors = [executor_of([seen], guard_egress(one)) for one in (OWN, Egress(mode="deny-all"))]
+        results = await asyncio.gather(*(one.execute(ToolCall("seen", {}), Scope()) for one in executors))
+        return [one.for_llm for one in results]
+
+    assert asyncio.run(both()) == ["allowlist example.com", "deny-all"]
+
+
+def test_a_tool_that_says_nothing_of_the_network_is_guarded_all_the_same():
+    assert not seen.spec.permissions
+    assert call_once(seen, guard_egress(Egress(mode="deny-all"))).for_llm == "deny-all"
