@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -15,7 +15,9 @@ _START = re.compile(r"(?:diff --git |--- |Binary file |deleted )")
 _HEAD = re.compile(
     r"(?:diff --git |index |--- |\+\+\+ |rename |similarity |new file |deleted file |old mode |new mode )"
 )
-_COLOURS = {"+": "green", "-": "red", "@": "cyan", "\\": "bright_black"}
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_NAMES = "bright_black"
+_COLOURS = {"+": "green", "-": "red", "@": "cyan", "\\": _NAMES}
 
 
 def is_diff(text: str) -> bool:
@@ -23,8 +25,10 @@ def is_diff(text: str) -> bool:
 
 
 def coloured(text: str, before: str = "") -> str:
-    """The diff with each line in its colour; `before` is what stands before every line, such as a bar."""
-    return "\n".join(_coloured(line, before) for line in text.split("\n"))
+    """The diff with each line in its colour; `before` is what stands before every line of it, such as a bar."""
+    lines = text.split("\n")
+    named = _named(line.removeprefix(before) for line in lines if line.startswith(before))
+    return "\n".join(_coloured(before, *next(named)) if line.startswith(before) else line for line in lines)
 
 
 def summary(result: ToolResult) -> list[str]:
@@ -38,18 +42,37 @@ def summary(result: ToolResult) -> list[str]:
 
 def colour_of(line: str) -> str:
     """`green`, `red` or another colour's name; empty for a line that stays as it is."""
-    if _HEAD.match(line):
-        return "bright_black"
-    return _COLOURS.get(line[:1], "")
+    return _NAMES if _HEAD.match(line) else _COLOURS.get(line[:1], "")
 
 
-def _coloured(line: str, before: str) -> str:
-    found = colour_of(line.removeprefix(before)) if line.startswith(before) else ""
-    return click.style(line, fg=found) if found else line
+def _coloured(before: str, line: str, is_head: bool) -> str:
+    colour = _NAMES if is_head else _COLOURS.get(line[:1], "")
+    return click.style(before + line, fg=colour) if colour else before + line
 
 
 def _changed(text: str) -> Iterator[str]:
-    several = text.count("\n+++ ") > 1
-    for line in text.rstrip("\n").split("\n"):
-        if not _HEAD.match(line) or (several and line.startswith("+++ ")):
+    """The hunks; of several files each below its name."""
+    lines = list(_named(text.rstrip("\n").split("\n")))
+    several = sum(is_head and line.startswith("+++ ") for line, is_head in lines) > 1
+    old = ""
+    for line, is_head in lines:
+        if not is_head:
             yield line
+        elif line.startswith("--- "):
+            old = line
+        elif several and line.startswith("+++ "):
+            yield old if line == "+++ /dev/null" else line
+
+
+def _named(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Each line, and whether it belongs to a head. Inside a hunk `--- x` is a line `-- x` that goes."""
+    old = new = 0  # lines left in the hunk
+    for line in lines:
+        if old > 0 or new > 0:
+            old -= line[:1] in ("-", " ", "")
+            new -= line[:1] in ("+", " ", "")
+            yield line, False
+            continue
+        if found := _HUNK.match(line):
+            old, new = (int(number or 1) for number in found.groups())
+        yield line, _HEAD.match(line) is not None

@@ -16,6 +16,7 @@ from forge.workspace.blocks import shared_blocks
 
 MOST = 100  # places that are counted before an ambiguity is reported
 MOST_COMPARED = 1_000_000  # lines, before a rung gives up
+MANY = 1_000  # places of one text from which on they are replaced together
 LEAST = 3  # visible characters of a text that may match other than exactly
 _NUMBERED = re.compile(r" *(\d{1,9})(?:\t|→| ?\| ?|$)")  # what file_read writes, and others
 _ESCAPE = re.compile(r"\\([ntr\"'`\\])")
@@ -46,6 +47,11 @@ class Match:
 
     rung: str
     spans: tuple[Span, ...]
+    times: int = 0  # places, where one span holds several
+
+    @property
+    def count(self) -> int:
+        return self.times or len(self.spans)
 
     def applied(self, text: str) -> str:
         parts, position = [], 0
@@ -58,6 +64,8 @@ class Match:
 def find(text: str, old: str, new: str, *, replace_all: bool = False) -> Match | None:
     """The place of `old` in `text`; every place with `replace_all`. None if there is none; ambiguity is an error."""
     source = Newlines(text)
+    if replace_all and (many := _many(source, old, new)):
+        return many
     if "\r" in old:
         if spans := _occurrences(text, old, new, replace_all):
             _refuse_several(text, spans, "exact", replace_all)
@@ -68,6 +76,17 @@ def find(text: str, old: str, new: str, *, replace_all: bool = False) -> Match |
             _refuse_several(source.text, spans, rung, replace_all)
             return Match(rung, tuple(_original(source, span) for span in spans))
     return None
+
+
+def _many(source: Newlines, old: str, new: str) -> Match | None:
+    """So many exact places that a span for each would take more time and memory than the file: one for all of them."""
+    text = source.original
+    is_within_lines = not any(end in part for end in "\r\n" for part in (old, new))
+    times = text.count(old) if old and (source.plain or is_within_lines) else 0
+    if times < MANY:
+        return None
+    start = text.find(old)
+    return Match("exact", (Span(start, len(text), text[start:].replace(old, new)),), times)
 
 
 def _original(source: Newlines, span: Span) -> Span:

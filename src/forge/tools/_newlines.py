@@ -8,6 +8,7 @@ from functools import cached_property
 
 from forge.workspace.text import with_endings_of
 
+FEW = 100  # places that are looked up by counting; for more a list of all endings is made
 _ENDING = re.compile(r"\r\n|\n|\r")
 
 
@@ -18,12 +19,14 @@ class Newlines:
         self.original = original
         self.plain = "\r" not in original  # then both are the same, and nothing need be mapped
         self.text = original if self.plain else with_newlines(original)
+        self._asked = 0
 
     def place(self, offset: int) -> int:
         """The offset in the original of an offset in the text."""
         if self.plain:
             return offset
-        if self._are_pairs:
+        self._asked += 1
+        if self._asked <= FEW and self._are_pairs:
             return offset + self.text.count("\n", 0, offset)
         return offset + bisect_left(self._pairs, offset)
 

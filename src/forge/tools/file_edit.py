@@ -13,6 +13,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._changing import change, foreseen
 from forge.tools._limits import Limits
+from forge.tools._listing import printable
 from forge.tools._nullable import OrNull
 from forge.workspace.text import Text
 
@@ -109,6 +110,7 @@ def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> Edited:
     now = text.text
     matches: list[Match] = []
     for index, edit in enumerate(edits):
+        draft.go_on()
         now = matches[-1].applied(now) if matches else now
         try:
             matches.append(_match(now, edit, new_file=index == 0 and old is None))
@@ -122,7 +124,7 @@ def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> Edited:
         raise ToolError("the edits together change nothing", ErrorKind.USER, "Check whether they are needed at all.")
     draft.write(place, content)
     rungs = list(dict.fromkeys(match.rung for match in matches))
-    return Edited(place.shown, old is None, sum(len(match.spans) for match in matches), rungs, len(content))
+    return Edited(place.shown, old is None, sum(match.count for match in matches), rungs, len(content))
 
 
 def _applied(match: Match, text: Text, now: str, before: bytes | None) -> bytes:
@@ -214,19 +216,19 @@ def _answer(edited: Edited, diff: str) -> ToolResult:
     from forge.tools._ladder import EXPLAINED
     from forge.workspace.diff import changed_lines
 
-    places = changed_lines(diff)
+    places, name = changed_lines(diff), printable(edited.path)
     if edited.created:
-        said = f"Created {edited.path} ({edited.size:,} bytes): there was no such file."
+        said = f"Created {name} ({edited.size:,} byte{'s' * (edited.size != 1)}): there was no such file."
     else:
         lines = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in places[:10])
         more = ", …" if len(places) > 10 else ""
         times = f" ({edited.replacements} replacements)" if edited.replacements > 1 else ""
         how = " and ".join(EXPLAINED[rung] for rung in edited.rungs)
-        said = f"Edited {edited.path}{times}: line{'' if lines.isdecimal() else 's'} {lines}{more}; matched {how}."
+        said = f"Edited {name}{times}: line{'' if lines.isdecimal() else 's'} {lines}{more}; matched {how}."
     return ToolResult(
         for_llm=said,
         for_user=diff,
-        title=f"{'Created' if edited.created else 'Edited'} {edited.path}",
+        title=f"{'Created' if edited.created else 'Edited'} {name}",
         data={
             "path": edited.path,
             "action": "created" if edited.created else "updated",
@@ -239,11 +241,12 @@ def _answer(edited: Edited, diff: str) -> ToolResult:
 
 
 def _missing(place: Place) -> ToolError:
+    from forge.workspace.paths import quoted
     from forge.workspace.similar import similar_names
 
-    meant = " or ".join(f'"{name}"' for name in similar_names(place))
+    meant = " or ".join(map(quoted, similar_names(place)))
     return ToolError(
-        f'"{place.shown}" does not exist',
+        f"{quoted(place.shown)} does not exist",
         ErrorKind.NOT_FOUND,
         (f"Did you mean {meant}? " if meant else "") + "To create it, leave old_text empty.",
     )

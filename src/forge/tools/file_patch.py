@@ -13,6 +13,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._changing import change, foreseen
 from forge.tools._limits import Limits
+from forge.tools._listing import printable
 from forge.tools._nullable import OrNull
 from forge.tools._patch_text import FORM, Operation, parse_patch
 from forge.tools.file_write import whole
@@ -289,8 +290,14 @@ def _located(where: str) -> Iterator[None]:
         raise ToolError(f"{where}: {error.message}", error.kind, error.suggestion, passing=error.passing) from None
 
 
+def _new_path(done: Mapping[str, str]) -> list[str]:
+    return [done["new_path"]] if "new_path" in done else []
+
+
 def _answer(done: list[dict[str, Any]], diff: str) -> ToolResult:
-    lines = [f"{one['status']} {one['path']}" + (f" -> {one['new_path']}" if "new_path" in one else "") for one in done]
+    lines = [
+        " -> ".join([f"{one['status']} {printable(one['path'])}", *map(printable, _new_path(one))]) for one in done
+    ]
     title = lines[0] if len(lines) == 1 else f"{len(lines)} files changed"
     text = lines[0] if len(lines) == 1 else "\n".join([f"{title}:", *lines])
     return ToolResult(for_llm=text, for_user=diff, title=title, data={"operations": done, "total": len(done)})

@@ -11,6 +11,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._changing import change, foreseen
 from forge.tools._limits import Limits
+from forge.tools._listing import printable
 from forge.tools._placeholder import refuse_placeholders
 
 if TYPE_CHECKING:  # it loads what only a change needs
@@ -50,12 +51,13 @@ class FileWrite(
     ) -> ToolResult:
         written, draft = await change(ctx, [path], lambda draft: plan(draft, path, content))
         done = "Wrote" if written.action == "created" else "Overwrote"
+        name = printable(written.path)
         if draft.is_empty:
             done = "Nothing to change in"
         return ToolResult(
-            for_llm=f"{done} {written.path} ({written.size:,} bytes).",
+            for_llm=f"{done} {name} ({written.size:,} byte{'s' * (written.size != 1)}).",
             for_user=draft.diff(),
-            title=f"{done} {written.path}",
+            title=f"{done} {name}",
             data={"path": written.path, "action": written.action, "bytes": written.size},
         )
 

@@ -71,6 +71,8 @@ class GlobSearch(
         from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools._places import approved
 
+        if not pattern.strip():
+            raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Say what to look for, such as **/*.py.")
         start, rest = start_of(pattern, path)
         end = time.monotonic() + self.patience
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.context import ToolContext
@@ -11,6 +12,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._changing import change, foreseen
+from forge.tools._listing import printable
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
     from forge.workspace.commit import Change
@@ -18,6 +20,7 @@ if TYPE_CHECKING:  # they load SQLite, which listing tools does without
     from forge.workspace.undo import Entry, UndoFile
 
 MAX_LISTED = 50
+SHOWN = 10  # files or calls that are named; the data has them all
 
 
 class Undo(
@@ -68,24 +71,20 @@ class Undo(
         from forge.workspace.tracking import current
 
         now = current()
-        found = [
-            one
-            for one in now.state.undo.entries(now.session_id)
-            if (not call_id or one.call_id == call_id) and (not turn or one.turn == turn)
-        ]
-        shown = found[: self.max_listed]
+        shown = now.state.undo.entries(now.session_id, call_id=call_id, turn=turn, most=self.max_listed)
+        total, some_lost = now.state.undo.count(now.session_id, call_id=call_id, turn=turn)
         lines = [_line(one) for one in shown]
-        if len(found) > len(shown):
-            lines.append(f"[{len(shown)} of {len(found)} changes, the latest first; ask for others by call_id or turn]")
-        if any(file.dropped for one in found for file in one.files):
+        if total > len(shown):
+            lines.append(f"[{len(shown)} of {total} changes, the latest first; ask for others by call_id or turn]")
+        if some_lost:
             lines.append("[the oldest can no longer be undone: what they replaced was dropped to make room]")
         text = "\n".join(lines) or "No file was changed by this session's tools."
         data = {
             "entries": [_described(one) for one in shown],
-            "total": len(found),
-            "truncated": len(found) > len(shown),
+            "total": total,
+            "truncated": total > len(shown),
         }
-        return ToolResult(for_llm=text, for_user=text, title=f"{len(found)} change{'s' * (len(found) != 1)}", data=data)
+        return ToolResult(for_llm=text, for_user=text, title=f"{total} change{'s' * (total != 1)}", data=data)
 
 
 def plan(draft: Draft, entries: Sequence[Entry]) -> list[Change]:
@@ -127,12 +126,13 @@ def _undone(entries: Sequence[Entry], changes: Sequence[Change], diff: str) -> T
     from forge.workspace.tracking import current
 
     now = current()
-    now.state.undo.mark(now.session_id, [one.id for one in entries], now.call_id)
-    calls = ", ".join(f"{one.call_id} ({one.tool})" for one in entries)
+    with suppress(ToolError):  # it is done, whatever the store says: what is as it was is not undone twice
+        now.state.undo.mark(now.session_id, [one.id for one in entries], now.call_id)
+    calls = _some([f"{one.call_id} ({one.tool})" for one in entries])
     if not changes:
         text = f"Nothing to do: the files are as they were before {calls}."
     else:
-        text = f"Undid {calls}: {', '.join(_outcome(one) for one in changes)}."
+        text = f"Undid {calls}: {_some([_outcome(one) for one in changes])}."
     return ToolResult(
         for_llm=text,
         for_user=f"{text}\n{diff}".rstrip("\n"),
@@ -149,7 +149,12 @@ def _status(change: Change) -> str:
 
 
 def _outcome(change: Change) -> str:
-    return f"{change.place.shown} {_status(change)}"
+    return f"{printable(change.place.shown)} {_status(change)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def _paths(entries: Sequence[Entry]) -> list[str]:
@@ -164,11 +169,10 @@ def _line(entry: Entry) -> str:
     from datetime import datetime  # only where a list is asked for
 
     at = datetime.fromtimestamp(entry.time).strftime("%Y-%m-%d %H:%M:%S")
-    files = ", ".join(f"{file.shown} {_did(file)}" for file in entry.files[:10])
-    more = f" and {len(entry.files) - 10} more" if len(entry.files) > 10 else ""
+    files = _some([f"{printable(file.shown)} {_did(file)}" for file in entry.files])
     notes = [*(["undone"] if entry.undone else []), *(["cannot be undone"] if _is_lost(entry) else [])]
     mark = f" [{', '.join(notes)}]" if notes else ""
-    return f"{at}  call {entry.call_id}  turn {entry.turn or '-'}  {entry.tool}: {files}{more}{mark}"
+    return f"{at}  call {entry.call_id}  turn {entry.turn or '-'}  {entry.tool}: {files}{mark}"
 
 
 def _described(entry: Entry) -> dict[str, Any]:

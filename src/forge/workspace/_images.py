@@ -15,11 +15,19 @@ CAP_OF_ALL = 1024 * 1024 * 1024  # and all sessions together
 _LARGE = 64 * 1024  # bytes of a content from which on only its difference may be kept
 _SMALL_PART = 4  # which must be at most one part in so many
 _PIECE = 1024 * 1024
-_TIDY = 100  # records between two looks at the sum of all sessions
+_TIDY = 100  # records between two looks at what other processes and sessions have recorded
+_SPARE = 16  # one part in so many is made free at once: finding out how much is kept takes time
+_MOST_SESSIONS = 1_000  # whose room is remembered
 
 _SIZE = (
-    "SELECT total(length(data)) FROM undo_images WHERE (hash, base) IN"
-    " (SELECT before, base FROM undo_files WHERE NOT dropped AND entry IN (SELECT id FROM ENTRIES))"
+    "SELECT total(length(data)) FROM undo_images WHERE (hash, base) IN (SELECT f.before, f.base FROM undo_files f"
+    " JOIN undo_entries e ON e.id = f.entry WHERE NOT f.dropped AND OWNED)"
+)
+_FREED = (  # by an entry: what no other one of the same owner needs
+    "SELECT total(length(data)) FROM undo_images i WHERE (hash, base) IN"
+    " (SELECT before, base FROM undo_files WHERE entry = ? AND NOT dropped)"
+    " AND NOT EXISTS (SELECT 1 FROM undo_files f JOIN undo_entries e ON e.id = f.entry"
+    " WHERE f.before = i.hash AND f.base = i.base AND NOT f.dropped AND f.entry != ? AND OWNED)"
 )
 
 
@@ -38,6 +46,7 @@ class Images:
         self._cap = cap
         self._cap_of_all = cap_of_all
         self._records = 0
+        self._room: dict[str, int] = {}  # bytes that a session may surely record before it must be looked at
 
     def image(self, content: bytes, digest: str, after: bytes | None, base: str) -> Image:
         """The image of a content that becomes `after`, whose hash is `base`."""
@@ -71,24 +80,40 @@ class Images:
         connection.execute("DELETE FROM undo_files WHERE entry = ?", (entry,))
         connection.execute("DELETE FROM undo_entries WHERE id = ?", (entry,))
 
-    def shrink(self, connection: sqlite3.Connection, session: str) -> None:
-        """Let the oldest images go where a session, or now and then all of them, have too many."""
-        self._shrink(connection, "undo_entries WHERE session = ?", (session,), self._cap)
+    def shrink(self, connection: sqlite3.Connection, session: str, added: int) -> None:
+        """Let the oldest images go where a session, or now and then all of them, have too many. `added`: bytes."""
         self._records += 1
+        room = self._room.get(session, -1) - added
+        if room < 0 or self._records % _TIDY == 0:
+            room = self._shrunk(connection, "e.session = ?", (session,), self._cap)
+        if len(self._room) >= _MOST_SESSIONS:
+            self._room.clear()
+        self._room[session] = room
         if self._records % _TIDY == 1:
-            self._shrink(connection, "undo_entries WHERE 1", (), self._cap_of_all)
+            self._shrunk(connection, "1", (), self._cap_of_all)
 
-    def _shrink(self, connection: sqlite3.Connection, entries: str, given: tuple[str, ...], cap: int) -> None:
-        def value(query: str) -> int:
-            found = connection.execute(query.replace("ENTRIES", entries), given).fetchone()[0]
+    def _shrunk(self, connection: sqlite3.Connection, owned: str, owner: tuple[str, ...], cap: int) -> int:
+        """Bytes that are left then."""
+
+        def value(query: str, *given: int) -> int:
+            found = connection.execute(query.replace("OWNED", owned), (*given, *owner)).fetchone()[0]
             return int(found or 0)
 
-        if value("SELECT total(bytes) FROM ENTRIES") <= cap:  # the sum of what is shared by many is too large
-            return
-        while value(_SIZE) > cap and (oldest := value("SELECT min(id) FROM ENTRIES AND bytes > 0")):
-            self._drop_images(connection, oldest)
-            connection.execute("UPDATE undo_files SET dropped = 1 WHERE entry = ?", (oldest,))
-            connection.execute("UPDATE undo_entries SET bytes = 0 WHERE id = ?", (oldest,))
+        size = value("SELECT total(bytes) FROM undo_entries e WHERE OWNED")
+        if size <= cap:
+            return cap - size
+        size = value(_SIZE)  # the sum of what is shared by many is too large
+        if size <= cap:
+            return cap - size
+        oldest = "SELECT id FROM undo_entries e WHERE bytes > 0 AND OWNED ORDER BY id".replace("OWNED", owned)
+        for (entry,) in connection.execute(oldest, owner).fetchall():
+            size -= value(_FREED, entry, entry)
+            self._drop_images(connection, entry)
+            connection.execute("UPDATE undo_files SET dropped = 1 WHERE entry = ?", (entry,))
+            connection.execute("UPDATE undo_entries SET bytes = 0 WHERE id = ?", (entry,))
+            if size <= cap - cap // _SPARE:
+                break
+        return cap - size
 
     def _drop_images(self, connection: sqlite3.Connection, entry: int) -> None:
         """Those that no other entry needs."""
@@ -122,20 +147,3 @@ def _same(most: int, is_same: Callable[[int, int], bool]) -> int:
         else:
             size //= 2
     return at
-
-
-def undo_tables(connection: sqlite3.Connection) -> None:
-    """The first version of the store's part."""
-    for statement in (
-        "CREATE TABLE undo_entries (id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, turn TEXT NOT NULL,"
-        " call_id TEXT NOT NULL, tool TEXT NOT NULL, time REAL NOT NULL, bytes INTEGER NOT NULL, undone_by INTEGER)",
-        "CREATE INDEX undo_by_session ON undo_entries (session, bytes)",
-        "CREATE INDEX undo_by_undo ON undo_entries (undone_by) WHERE undone_by IS NOT NULL",
-        "CREATE TABLE undo_files (entry INTEGER NOT NULL, root TEXT NOT NULL, path TEXT NOT NULL, shown TEXT NOT NULL,"
-        " before TEXT NOT NULL, after TEXT NOT NULL, mode INTEGER, base TEXT NOT NULL, dropped INTEGER NOT NULL)",
-        "CREATE INDEX undo_by_entry ON undo_files (entry)",
-        "CREATE INDEX undo_by_image ON undo_files (before, base)",
-        "CREATE TABLE undo_images (hash TEXT NOT NULL, base TEXT NOT NULL, head INTEGER NOT NULL,"
-        " tail INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (hash, base))",
-    ):
-        connection.execute(statement)

@@ -174,6 +174,8 @@ def _take_after(directory: int, name: str, file: int, old: os.stat_result) -> No
         try:
             os.fchown(file, old.st_uid, old.st_gid)
         except PermissionError:
+            if not os.access(name, os.W_OK, dir_fd=directory):
+                raise  # in a directory of one's own a rename would do, and take the file away from its owner
             mode &= 0o777  # what ran as its old owner must not run as its new one
     if hasattr(os, "listxattr"):
         _copy_attributes(directory, name, file)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from forge.core.context import Scope
@@ -19,6 +21,8 @@ from forge.workspace.text import Text, decode
 from forge.workspace.tracking import current
 
 LARGEST = 64 * 1024 * 1024  # bytes of a file that can be changed
+
+log = logging.getLogger(__name__)
 
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
@@ -50,10 +54,19 @@ class _File:
 class Draft:
     """One tool call's changes. Nothing is written before `commit`."""
 
-    def __init__(self, scope: Scope, within: Collection[Place] | None = None) -> None:
-        """`within`: the only places it may touch, those that were approved; None for any."""
+    def __init__(
+        self,
+        scope: Scope,
+        within: Collection[Place] | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`within`: the only places it may touch, those that were approved; None for any.
+
+        `stopped`: whether nobody waits for it any more; then nothing is changed.
+        """
         self.paths = PathValidator.of(scope)
         self._workspace = scope.workspace
+        self._stopped = stopped
         self._within = None if within is None else frozenset(place.path for place in within)
         self._files: dict[str, _File] = {}
 
@@ -156,14 +169,21 @@ class Draft:
         """What will change, as a unified diff, one file after another."""
         self._compare()
         changed = [file for file in self._files.values() if _is_changed(file)]
-        moved = {str(file.moved_from.path): file for file in changed if file.moved_from is not None}
+        # onto a file that is there it is shown as two changes: what is lost must be seen
+        moved = {str(file.moved_from.path): file for file in changed if file.moved_from is not None and not file.kind}
         parts = []
         for file in changed:
-            if file.moved_from is not None:
+            if file.moved_from is not None and not file.kind:
                 parts.append(_diff(self._files[str(file.moved_from.path)], file))
             elif str(file.place.path) not in moved:
                 parts.append(_diff(file, file))
         return "".join(parts)
+
+    def replaced(self) -> Iterator[tuple[Place, bytes, bytes]]:
+        """The files that will have another content, with what is there now and what will be."""
+        for file in self._files.values():
+            if file.before is not None and file.after is not None and _is_changed(file):
+                yield file.place, file.before, file.after
 
     @property
     def is_empty(self) -> bool:
@@ -181,16 +201,26 @@ class Draft:
 
         def record() -> None:
             self._compare()
+            self.go_on()
             recorded.append(undo.record(now.session_id, now.turn, now.call_id, now.tool, changes))
 
         try:
             commit(changes, self._workspace, record)
         except BaseException:
             for entry in recorded:
-                undo.withdraw(entry)
+                with suppress(ToolError):  # it restores nothing then; why the change failed is what must be said
+                    undo.withdraw(entry)
             raise
-        for change in changes:
-            _note(change)
+        try:
+            for change in changes:
+                _note(change)
+        except ToolError as error:  # it is made, whatever the store says
+            log.warning("what was written could not be noted, and has to be read again: %s", error)
+
+    def go_on(self) -> None:
+        """Raise `ToolError` once the call was stopped: what is reported as not done must not be done later."""
+        if self._stopped():
+            raise ToolError("stopped before anything was changed", ErrorKind.CANCELLED, "Change less at once.")
 
     def _compare(self) -> None:
         """Raise `ToolError` where a file is not what the session read."""

@@ -165,7 +165,13 @@ def check_spelling(path: str) -> None:
 
 
 def quoted(path: str) -> str:
-    return f'"{path}"' if len(path) <= 200 else f'"{path[:200]}…"'
+    """In quotes, on one line: a name may hold anything, line breaks included."""
+    shown = path[:200] if path[:200].isprintable() else "".join(map(_visible, path[:200]))
+    return f'"{shown}"' if len(path) <= 200 else f'"{shown}…"'
+
+
+def _visible(letter: str) -> str:
+    return letter if letter.isprintable() else ascii(letter)[1:-1]
 
 
 def _settled(whole: str, *, follow: bool, shown: str) -> str:

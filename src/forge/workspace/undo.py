@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace._images import CAP, Images, undo_tables
+from forge.workspace._images import CAP, Images
+from forge.workspace._undo_tables import COUNT, ENTRIES, FILES, LOST, undo_tables
 from forge.workspace.commit import Change
 from forge.workspace.digest import digest_of
 from forge.workspace.open import explained, open_directory, open_file, status_of
 from forge.workspace.paths import Place, quoted
 from forge.workspace.store import Store
 
+_PAGE = 50  # entries looked at together
 NOTHING, SPECIAL, LINK = "", "special", "link:"  # in the place of a hash: nothing is there, or no regular file
 
 
@@ -99,7 +101,7 @@ class UndoLog:
                 connection.execute("INSERT INTO undo_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", row)
                 if image is not None:
                     self._images.add(connection, image)
-            self._images.shrink(connection, session)
+            self._images.shrink(connection, session, size)
         return entry
 
     def withdraw(self, entry: int) -> None:
@@ -128,25 +130,26 @@ class UndoLog:
             rows = connection.execute("SELECT session FROM undo_entries GROUP BY session ORDER BY max(id) DESC")
             return [row[0] for row in rows]
 
-    def entries(self, session: str) -> list[Entry]:
-        """What was changed, the latest first."""
+    def count(self, session: str, *, call_id: str = "", turn: str = "") -> tuple[int, bool]:
+        """How many changes there are, and whether the images of some are gone."""
+        which = {"session": session, "call_id": call_id, "turn": turn, "before": 0}
         with self._store.reading() as connection:
-            files: dict[int, list[UndoFile]] = {}
-            for entry, *row in connection.execute(
-                "SELECT f.* FROM undo_files f JOIN undo_entries e ON f.entry = e.id WHERE e.session = ?"
-                " ORDER BY f.rowid",
-                (session,),
-            ):
-                root, relative, shown, before, after, mode, base, dropped = row
+            number = connection.execute(COUNT, which).fetchone()[0]
+            return number, connection.execute(LOST, which).fetchone() is not None
+
+    def entries(
+        self, session: str, *, call_id: str = "", turn: str = "", before: int = 0, most: int = -1
+    ) -> list[Entry]:
+        """What was changed, the latest first: all of it, or so many, or what was before an entry."""
+        which = {"session": session, "call_id": call_id, "turn": turn, "before": before, "most": most}
+        files: dict[int, list[UndoFile]] = {}
+        with self._store.reading() as connection:
+            for entry, *row in connection.execute(FILES, which):
+                root, relative, shown, old, new, mode, base, dropped = row
                 where = (_readable(root), _readable(relative), _readable(shown))
-                file = UndoFile(*where, _readable(before), _readable(after), mode, base, bool(dropped))
+                file = UndoFile(*where, _readable(old), _readable(new), mode, base, bool(dropped))
                 files.setdefault(entry, []).append(file)
-            rows = connection.execute(
-                "SELECT id, turn, call_id, tool, time, undone_by IS NOT NULL, tool = 'undo' OR EXISTS"
-                " (SELECT 1 FROM undo_entries o WHERE o.undone_by = e.id) FROM undo_entries e"
-                " WHERE session = ? ORDER BY id DESC",
-                (session,),
-            ).fetchall()
+            rows = connection.execute(ENTRIES, which).fetchall()
         return [
             Entry(id_, turn, call_id, tool, at, bool(undone), bool(is_undo), tuple(files.get(id_, ())))
             for id_, turn, call_id, tool, at, undone, is_undo in rows
@@ -154,11 +157,11 @@ class UndoLog:
 
     def chosen(self, session: str, *, call_id: str = "", turn: str = "") -> list[Entry]:
         """The changes of a call or a turn that are there to be taken back, the latest first; else the last one."""
-        entries = self.entries(session)
         if not call_id and not turn:
-            return self._last(entries)
-        of_turn = turn or next((one.turn for one in entries if one.call_id == call_id), "")
-        found = [one for one in entries if (one.call_id == call_id if call_id else True) and one.turn == of_turn]
+            return self._last(session)
+        found = self.entries(session, call_id=call_id, turn=turn)
+        if call_id:
+            found = [one for one in found if one.turn == found[0].turn]
         left = [one for one in found if not one.undone]
         if not call_id:
             left = _without_pairs(left, found)
@@ -190,11 +193,14 @@ class UndoLog:
                     self._step_back(session, entry, file, now)
         return [_change(one) for one in found.values() if one.now != one.was]
 
-    def _last(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _last(self, session: str) -> list[Entry]:
         """The last change that was made, and neither taken back nor a taking back; a killed process made none."""
-        for entry in entries:
-            if not entry.undone and not entry.is_undo and any(_look(f.place).now != f.before for f in entry.files):
-                return [entry]
+        page = self.entries(session, most=_PAGE)
+        while page:
+            for one in page:
+                if not one.undone and not one.is_undo and any(_look(f.place).now != f.before for f in one.files):
+                    return [one]
+            page = self.entries(session, before=page[-1].id, most=_PAGE)
         raise ToolError("there is nothing to undo", ErrorKind.NOT_FOUND, "No file was changed that could be restored.")
 
     def _step_back(self, session: str, entry: Entry, file: UndoFile, now: _Found) -> None:
