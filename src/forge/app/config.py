@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from forge.app.read_yaml import read_yaml
 from forge.core.arguments import article, json_type, near
@@ -41,8 +41,7 @@ class AgentEntry:
     limits: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RootEntry:
+class RootEntry(NamedTuple):
     """A directory beside the workspace that tools may read, or read and write."""
 
     place: str
@@ -50,8 +49,7 @@ class RootEntry:
     writable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EgressEntry:
+class EgressEntry(NamedTuple):
     """Where tools may connect to: `domains` in the mode `allowlist`; what is not public only if `private` says so."""
 
     mode: Literal["open", "allowlist", "deny-all"] = "open"

@@ -9,7 +9,6 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.secrets import MASK, Secrets
 from forge.core.spec import Permission
-from forge.workspace.paths import quoted
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.workspace.draft import Draft
@@ -68,6 +67,8 @@ def _keep_secrets(draft: Draft, secrets: Secrets) -> None:
     """Refuse to write the mask of a secret over the secret: the model was shown nothing else of it."""
     if secrets.pattern is None:
         return
+    from forge.workspace.paths import quoted  # loads what only a change needs
+
     for place, before, after in draft.replaced():
         if after.count(MASK.encode()) <= before.count(MASK.encode()):
             continue

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import brief
@@ -16,8 +15,7 @@ if TYPE_CHECKING:  # they load what only a call needs
     from forge.workspace.reading import Reading
 
 
-@dataclass
-class Part:
+class Part(NamedTuple):
     """What is shown of one path."""
 
     path: str
@@ -28,7 +26,7 @@ class Part:
     next_offset: int = 0  # 0: all that follows was shown
     clipped: bool = False
     what: str = ""  # in a few words, for the person
-    attachments: list[Attachment] = field(default_factory=list)
+    attachments: tuple[Attachment, ...] = ()
     entries: list[dict[str, Any]] | None = None  # of a directory
     failure: ToolError | None = None
 
@@ -38,7 +36,7 @@ def part_of(place: Place, reading: Reading, offset: int) -> Part:
         assert reading.kind is not None
         words = f"{reading.kind.name}, {reading.size:,} bytes"
         image = Attachment(reading.kind.media_type, reading.image, printable(place.name))
-        return Part(place.shown, f"[{words}, attached]", size=reading.size, what=words, attachments=[image])
+        return Part(place.shown, f"[{words}, attached]", size=reading.size, what=words, attachments=(image,))
     page = reading.page
     if not page.lines and page.total:
         raise ToolError(

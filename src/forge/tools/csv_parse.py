@@ -14,8 +14,6 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._limits import Limits
-from forge.workspace.open import read_file
-from forge.workspace.text import encoding_of
 
 MAX_BYTES = 16 * 1024 * 1024  # of a file
 MAX_FIELDS = 500_000  # returned at once: every one of them is an object in memory
@@ -55,7 +53,8 @@ class CsvParse(
             raise ToolError(problem, ErrorKind.VALIDATION, "Give the CSV text as data, or a file as path.")
         if path:
             await ctx.require("read", path)
-        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.core.threads import in_thread  # they load what listing tools does without
+        from forge.workspace.open import read_file
 
         def parse() -> ToolResult:
             text = decoded(read_file(ctx.scope, path, self.max_bytes)) if path else data
@@ -96,6 +95,8 @@ def parse_csv(
 
 def decoded(content: bytes) -> str:
     """The text of a file: UTF-8, or UTF-16 and UTF-32 when a byte order mark says so."""
+    from forge.workspace.text import encoding_of  # loads what only a file needs
+
     encoding, mark = encoding_of(content)
     try:
         return content[len(mark) :].decode(encoding)

@@ -15,12 +15,12 @@ from forge.tools._changing import change, foreseen
 from forge.tools._limits import Limits
 from forge.tools._listing import printable
 from forge.tools._nullable import OrNull
-from forge.workspace.text import Text
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.tools._ladder import Match
     from forge.workspace.draft import Draft
     from forge.workspace.paths import Place
+    from forge.workspace.text import Text
 
 SHOWN_LINES = 100  # touched places that are listed
 
@@ -101,6 +101,8 @@ class FileEdit(
 
 def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> Edited:
     """All edits, in order, on the file as it is; an error names the one that cannot be made."""
+    from forge.workspace.text import Text  # loads what only a change needs
+
     place = draft.resolve(path)
     draft.need_read(place)
     old = draft.text(place)
@@ -134,7 +136,7 @@ def _applied(match: Match, text: Text, now: str, before: bytes | None) -> bytes:
     whole, position, mark = memoryview(before), 0, len(text.mark)
     parts: list[bytes | memoryview] = []
     for start, end, replacement in match.spans:
-        parts += [whole[position : mark + start], Text("").encoded(replacement)]
+        parts += [whole[position : mark + start], text.unmarked(replacement)]
         position = mark + end
     return b"".join([*parts, whole[position:]])
 

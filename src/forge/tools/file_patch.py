@@ -15,12 +15,12 @@ from forge.tools._changing import change, foreseen
 from forge.tools._limits import Limits
 from forge.tools._listing import printable
 from forge.tools._nullable import OrNull
-from forge.tools._patch_text import FORM, Operation, parse_patch
 from forge.tools.file_write import whole
 
 if TYPE_CHECKING:  # they load what only a change needs
     from pathlib import Path
 
+    from forge.tools._patch_text import Operation
     from forge.workspace.draft import Draft
     from forge.workspace.paths import Place
 
@@ -90,6 +90,8 @@ class FilePatch(
         return _answer(done, diff)
 
     def _operations(self, arguments: Mapping[str, Any]) -> list[Operation]:
+        from forge.tools._patch_text import FORM, parse_patch  # loads what only a change needs
+
         listed, patch = arguments.get("operations") or (), arguments.get("patch") or ""
         if bool(listed) == bool(patch):
             problem = "give operations or patch, not both" if patch else "there is nothing to do"
@@ -142,6 +144,8 @@ def _operation(index: int, given: PatchOperation) -> Operation:
         action = "move"
     if action in ("delete", "move"):
         content = None
+    from forge.tools._patch_text import Operation
+
     return Operation(where, action, path, new_path, content, overwrite=bool(given.get("overwrite")))
 
 

@@ -12,7 +12,6 @@ from forge.core.tool import Tool
 from forge.tools._changing import change, foreseen
 from forge.tools._limits import Limits
 from forge.tools._listing import printable
-from forge.tools._placeholder import refuse_placeholders
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.workspace.draft import Draft
@@ -77,7 +76,8 @@ def plan(draft: Draft, path: str, content: str) -> Written:
 
 def whole(old: Text | None, content: str) -> bytes:
     """The bytes of a file whose whole text is to be `content`, in the manner of what it was before."""
-    from forge.workspace.text import Text, with_endings_of  # loads what only a change needs
+    from forge.tools._placeholder import refuse_placeholders  # they load what only a change needs
+    from forge.workspace.text import Text, with_endings_of
 
     if old is None:
         return Text("").encoded(content)

@@ -16,7 +16,6 @@ from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 from forge.tools._limits import Limits
 from forge.tools._listing import PATIENCE, counted, is_directory, missing, no_directory, printable, sendable_name
-from forge.workspace.open import status_of
 
 if TYPE_CHECKING:  # they load what only a call needs
     from forge.workspace.glob import Glob
@@ -151,6 +150,8 @@ class Search:
 
     def _modified(self, shown: str) -> int:
         """Of the file that a link leads to."""
+        from forge.workspace.open import status_of  # loads what only a call needs
+
         place = self.paths.resolve(shown)
         status = status_of(place)
         if status is None or not S_ISREG(status.st_mode) or self.denied(place.shown):
@@ -187,6 +188,7 @@ def _settled(
 ) -> tuple[Place, Glob]:
     """The directory to walk and the pattern there; directories named in the wrong case are found by the walk."""
     from forge.workspace.glob import compiled
+    from forge.workspace.open import status_of
     from forge.workspace.paths import PathValidator
 
     status = status_of(place)

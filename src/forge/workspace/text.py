@@ -29,8 +29,12 @@ class Text:
 
     def encoded(self, text: str) -> bytes:
         """Another text as the bytes of this file: the same encoding, the same mark."""
+        return self.mark + self.unmarked(text) if self.mark else self.unmarked(text)
+
+    def unmarked(self, text: str) -> bytes:
+        """The same without the mark: a part of the file."""
         try:
-            content = text.encode(self.encoding)
+            return text.encode(self.encoding)
         except UnicodeEncodeError as error:
             line = text.count("\n", 0, error.start) + 1
             raise ToolError(
@@ -39,7 +43,6 @@ class Text:
                 ErrorKind.VALIDATION,
                 "Write the whole character.",
             ) from None
-        return self.mark + content if self.mark else content
 
 
 def decode(content: bytes) -> Text:
