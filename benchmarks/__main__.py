@@ -10,7 +10,10 @@ from importlib import import_module
 
 from benchmarks.timing import Measure
 
-PARTS = ("calls", "definitions", "parallel", "loop", "startup", "reading", "search", "grep", "editing", "programs", "sandboxed", "web")
+PARTS = (
+    *("calls", "definitions", "parallel", "loop", "startup"),
+    *("reading", "search", "grep", "editing", "programs", "sandboxed", "web", "pages"),
+)
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ import pytest
 from forge.process import bubblewrap, layout
 from forge.process.sandbox import Confinement, Tier, confined
 from tests.process.attacks import REACHED, needs, run
+from tests.process.planting import until
 
 
 @pytest.fixture
@@ -68,6 +69,47 @@ def test_hooks_and_settings_of_git_stay_as_they_are(line: str, repository: Path)
     before = snapshot(repository / ".git")
     assert REACHED not in sh(line, repository)
     assert snapshot(repository / ".git") == before
+
+
+@pytest.fixture
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Their settings of Git, outside of what a program sees."""
+    home = tmp_path / "home"
+    home.mkdir()
+    settings = home / ".gitconfig"
+    settings.write_text(
+        '[user]\n\tname = Jo \\"J\\" Doe\n\temail = jo@example.com\n[credential]\n\thelper = "!secret"\n'
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    return settings
+
+
+def test_commits_are_made_in_the_name_of_the_person(person: Path, workspace: Path):
+    subprocess.run(["git", "init", "-q", "."], cwd=workspace, check=True)
+    told = sh("git commit -q --allow-empty -m x && git log --format='%an <%ae>'; git config --list", workspace)
+    assert 'Jo "J" Doe <jo@example.com>' in told
+    assert "secret" not in told
+
+
+def test_a_repository_may_have_another_name(person: Path, repository: Path):
+    assert "\nx <x@y>" in "\n" + sh("git commit -q --allow-empty -m x && git log --format='%an <%ae>'", repository)
+
+
+def test_without_a_name_git_asks_for_one_and_nothing_is_open_to_the_program(person: Path, workspace: Path):
+    person.write_text("")
+    subprocess.run(["git", "init", "-q", "."], cwd=workspace, check=True)
+    assert "tell me who you are" in sh("git commit -q --allow-empty -m x", workspace)
+    assert "descriptors 0 1 2 3" in sh("echo descriptors $(ls /proc/self/fd)", workspace)
+
+
+def test_what_is_forges_is_in_no_commit(repository: Path):
+    state = repository / ".forge"
+    (state / "spill").mkdir(parents=True)
+    (state / "spill" / "long.txt").write_text("long")
+    assert ".forge/spill/long.txt" in sh("git add --all --dry-run", repository)
+    (state / ".gitignore").write_text("*\n")
+    assert ".forge" not in sh("git add --all --dry-run", repository)
 
 
 def test_git_works(repository: Path):
@@ -224,7 +266,7 @@ def test_only_its_own_processes_exist(workspace: Path):
 def test_nothing_outlives_the_command(workspace: Path):
     mark = f"forge-left-{os.getpid()}"
     sh(f"(setsid bash -c 'exec -a {mark} sleep 50' >/dev/null 2>&1 &)", workspace)
-    assert not running(mark)
+    assert until(lambda: not running(mark))  # the kernel ends them in the moment in which the command ends
 
 
 def test_it_dies_with_its_parent(workspace: Path):
@@ -272,7 +314,7 @@ def test_it_needs_no_newer_env_than_there_is(workspace: Path, monkeypatch):
 
 
 def test_a_machine_whose_system_calls_are_not_known_has_no_filter(workspace: Path, monkeypatch):
-    monkeypatch.setattr(bubblewrap, "_filter_file", lambda pid: "")
+    monkeypatch.setattr(bubblewrap, "_filter", lambda: b"")
     words = confined(["true"], Confinement(workspace=workspace), Tier.BUBBLEWRAP, {})
     assert "--seccomp" not in words
     assert REACHED in sh("true", workspace)

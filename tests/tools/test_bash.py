@@ -357,3 +357,54 @@ def test_the_oldest_output_of_a_job_goes_first(work):
 def test_it_is_never_a_reader_of_the_home_directory(work):
     assert work.bash("echo ${BASH_ENV-none} ${ENV-none}").for_llm == "none none"
     assert Path(work.bash("echo $HOME").for_llm).is_absolute()
+
+
+@pytest.fixture
+def sandboxed(work):
+    from forge.process.sandbox import Tier, problem
+
+    if problem(Tier.BUBBLEWRAP):
+        pytest.skip(f"needs bubblewrap: {problem(Tier.BUBBLEWRAP)}")
+    return work
+
+
+def test_a_failure_for_want_of_a_network_says_whose_it_is(sandboxed):
+    failing = "echo Could not resolve host: example.com; exit 6"
+    assert "[programs have no network in this sandbox" in sandboxed.bash(failing).for_llm
+    assert sandboxed.bash(failing, executor=sandboxed.executor(network=True)).for_llm.endswith("[exit code 6]")
+    assert sandboxed.bash("echo Could not resolve host").for_llm == "Could not resolve host"
+
+
+def test_it_is_said_also_when_time_is_up(sandboxed):
+    result = sandboxed.bash("echo Could not resolve host: example.com; sleep 60", timeout=0.3)
+    assert result.failure.kind == "timeout"
+    assert "no network in this sandbox" in result.for_llm
+
+
+@pytest.mark.parametrize(
+    "line", ["sleep 60 & echo hi", "(sleep 60 &) ; echo hi", "nohup sleep 60 >/dev/null & echo hi"]
+)
+def test_that_nothing_outlives_its_line_in_a_sandbox_is_said(sandboxed, line):
+    assert "[what a line leaves running ends with it in this sandbox" in sandboxed.bash(line).for_llm
+
+
+@pytest.mark.parametrize(
+    "line", ["true & wait; echo hi", "sleep 60 & kill $!; echo hi", "true && echo hi", "echo 'a & b'"]
+)
+def test_of_a_line_that_leaves_nothing_that_is_not_said(sandboxed, line):
+    assert "sandbox" not in sandboxed.bash(line).for_llm
+
+
+def test_that_a_job_cannot_be_reached_is_said_when_it_starts(sandboxed):
+    assert "cannot connect to it" in sandboxed.bash("sleep 60", background=True).for_llm
+    connected = sandboxed.executor(network=True)
+    assert "connect" not in sandboxed.bash("sleep 61", background=True, executor=connected).for_llm
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+def test_the_signal_that_ended_a_job_is_named(work, sandbox):
+    executor = work.executor(sandbox=sandbox)
+    started = work.bash("sleep 60", background=True, executor=executor)
+    result = work.call("bash_kill", id=started.data["job_id"], executor=executor)
+    assert result.data["signal"] == "SIGTERM"
+    assert "killed, by SIGTERM" in result.for_llm

@@ -9,6 +9,7 @@ import pytest
 
 from forge import Scope, ToolCall, rules, standard_executor, tool_group
 from forge.workspace import draft as drafts
+from forge.workspace.commit import commit
 
 SECRET = "hunter2-hunter2"
 
@@ -33,7 +34,6 @@ async def test_a_cancelled_call_changes_nothing_later_and_one_that_is_awaited_do
         finally:
             ended.set()
 
-    commit = drafts.commit
     monkeypatch.setattr(drafts, "commit", slow_commit)
     write = ToolCall("file_write", {"path": "a.txt", "content": "a"})
     running = asyncio.create_task(executor.execute(write, Scope(workspace=tmp_path, session_id="s")))

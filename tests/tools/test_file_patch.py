@@ -250,8 +250,10 @@ def test_a_file_is_the_business_of_one_operation(desk, operations):
 
 def test_overwriting_is_said_for_each_operation(desk):
     desk.file("a", "old\n")
-    desk.file("b", "old\n", read=False)
+    target = desk.file("b", "old\n", read=False)
     desk.file("c", "c\n")
+    failed(desk.do(add("a", overwrite=True), move("c", "b", overwrite=True)), "was not read")
+    desk.read(target)
     done(desk.do(add("a", overwrite=True), move("c", "b", overwrite=True)))
     assert desk.tree() == {"a": b"new\n", "b": b"c\n"}
 

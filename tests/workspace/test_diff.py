@@ -105,8 +105,8 @@ def test_a_file_that_moves(program, tmp_path, before, after):
 
 @given(before=texts | st.none(), after=texts | st.none(), codec=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
 def test_contents_have_the_diff_of_their_texts(before, after, codec):
-    contents = [None if text is None else text.encode(codec) for text in (before, after)]
-    assert content_diff(*contents, "a") == unified_diff(before, after, "a")
+    old, new = (None if text is None else text.encode(codec) for text in (before, after))
+    assert content_diff(old, new, "a") == unified_diff(before, after, "a")
 
 
 def test_a_large_content_is_compared_as_it_is():
@@ -118,9 +118,9 @@ def test_a_large_content_is_compared_as_it_is():
 
 @pytest.mark.parametrize("content", [b"a\0b", b"caf\xe9\n", b"\xff\xfea"])
 def test_what_is_no_text_has_no_diff(content):
-    for pair in ((content, b"a\n"), (b"a\n", content), (None, content)):
+    for before, after in ((content, b"a\n"), (b"a\n", content), (None, content)):
         with pytest.raises(ToolError):
-            content_diff(*pair, "a")
+            content_diff(before, after, "a")
     assert content_diff(None, "café\n".encode(), "a")
 
 

@@ -216,8 +216,8 @@ def test_a_move_onto_a_file_shows_what_is_lost_and_can_be_applied_elsewhere(scop
 
 
 def test_nothing_is_changed_once_it_is_stopped(scope, tmp_path, tracked):
-    for is_stopped in (True, False):
-        draft = Draft(scope, stopped=lambda stopped=is_stopped: stopped)
+    for is_stopped, stopped in ((True, lambda: True), (False, lambda: False)):
+        draft = Draft(scope, stopped=stopped)
         draft.write(draft.resolve("a"), b"1")
         if is_stopped:
             with pytest.raises(ToolError, match="stopped before anything was changed"):

@@ -182,7 +182,12 @@ def test_a_pattern_prunes_the_walk(tmp_path, monkeypatch):
     made(tmp_path, "src/a/one.py", "src/two.py", "src/two.txt", "docs/three.py", "four.py")
     entered = []
     real = Walk._entered
-    monkeypatch.setattr(Walk, "_entered", lambda self, frame, name: entered.append(name) or real(self, frame, name))
+
+    def noting(self, frame, name):
+        entered.append(name)
+        return real(self, frame, name)
+
+    monkeypatch.setattr(Walk, "_entered", noting)
     assert found(tmp_path, only=compiled("src/**/*.py")) == ["src/a/one.py", "src/two.py"]
     assert entered == ["src", "a"]
     entered.clear()

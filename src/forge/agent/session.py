@@ -21,12 +21,12 @@ from forge.agent._rows import (
     messages_of,
     removed,
 )
-from forge.workspace.store import Store, StoreError
 from forge.agent._wire import exported, imported
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain import brief
 from forge.workspace.state import state_directory
+from forge.workspace.store import Store, StoreError
 
 __all__ = ["Session", "SessionInfo", "SessionStore", "StoreError"]
 

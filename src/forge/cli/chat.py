@@ -164,7 +164,8 @@ class Chat:
         arguments = {"action": "list"} if rest == "list" else {"action": "apply", **({"call_id": rest} if rest else {})}
         call = ToolCall("undo", arguments)
         result = self.sitting.do(executor.execute(call, self.sitting.agent.scope))
-        _say(as_text(result))
+        if result.is_error or rest == "list":  # a change that was taken back has been shown
+            _say(as_text(result))
 
 
 def _say(text: str) -> None:

@@ -12,6 +12,7 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process._confine import INET, INET6, NETLINK, UNIX, syscall_filter
+from forge.process.git_settings import git_settings
 from forge.process.layout import (
     CONFIGURATION,
     PROCESSORS,
@@ -29,10 +30,9 @@ from forge.process.programs import trusted_program
 
 HOW = "Install it: apt-get install bubblewrap (or dnf, pacman, apk, zypper)."
 
-_FILTER = 9  # the descriptor on which bubblewrap reads the filter
+_FILTER, _GIT = 9, 8  # the descriptors on which bubblewrap reads the filter, and what Git is told of the person
 # bubblewrap itself must outlive the request to end, or the kernel kills at once what is asked to end
-_KEEP = f'trap "" TERM; exec "$@" {_FILTER}<"$0"'
-_PLAIN = f'exec "$@" {_FILTER}<"$0"'
+_KEEP = 'trap "" TERM; '
 _BINDABLE = ("file", "directory")  # never a link, which a program may have laid to bring in what it leads to
 _GIT_READ_ONLY = ("worktrees", "modules")  # settings of other work trees and of submodules are in there
 
@@ -58,11 +58,12 @@ def command(argv: Sequence[str], confinement: Confinement, env: Mapping[str, str
     gentle = _can_reset_signals() and "=" not in argv[0]
     words = [program(roots.writable), *_namespaces(confinement), *_system(), *_mounts(confinement, roots, env)]
     words += ["--setenv", "HOME", str(confinement.home or roots.workspace), "--setenv", "TMPDIR", "/tmp"]  # noqa: S108
-    filter_file = _filter_file(os.getpid())
-    if filter_file:
+    given = {_FILTER: _filter(), _GIT: git_settings(roots.workspace)}
+    if given[_FILTER]:
         words += ["--seccomp", str(_FILTER)]
     words += ["--", *(("/usr/bin/env", "--default-signal=TERM") if gentle else ()), *argv]
-    return ["/bin/sh", "-c", _KEEP if gentle else _PLAIN, filter_file or os.devnull, *words]
+    opened = [f"{number}<{_in_memory(content, os.getpid())}" for number, content in given.items() if content]
+    return ["/bin/sh", "-c", f'{_KEEP if gentle else ""}exec "$@" {" ".join(opened)}', "sh", *words]
 
 
 def _namespaces(confinement: Confinement) -> list[str]:
@@ -105,6 +106,8 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
     spelled = os.path.abspath(confinement.workspace)
     if spelled != roots.workspace and not roots.contain(spelled) and not inside_any(spelled, SYSTEM):
         words += ["--symlink", roots.workspace, spelled]
+    if git_settings(roots.workspace):
+        words += ["--file", str(_GIT), "/etc/gitconfig"]
     return [*words, "--remount-ro", "/"]
 
 
@@ -147,9 +150,13 @@ def _without_state(root: str) -> Iterator[str]:
     if _kind(state) != "directory":
         return
     yield from ("--tmpfs", state)
-    for name, how in (("files", "--bind"), ("spill", "--ro-bind")):
+    for name, how, kind in (
+        ("files", "--bind", "directory"),
+        ("spill", "--ro-bind", "directory"),
+        (".gitignore", "--ro-bind", "file"),  # without it `git add --all` would take what is left
+    ):
         path = os.path.join(state, name)
-        if _kind(path) == "directory":
+        if _kind(path) == kind:
             yield from (how, path, path)
     yield from ("--remount-ro", state)
 
@@ -176,18 +183,21 @@ def _path(path: os.PathLike[str]) -> str:
 
 
 @cache
-def _filter_file(_: int) -> str:
-    """The system call filter, in memory, as a file that only processes of this user can open. "" if there is none.
+def _filter() -> bytes:
+    """The system call filter; b"" where there is none.
 
     Loopback and Unix sockets exist in the namespace too, so they are allowed; what no namespace separates is not.
     """
-    content = syscall_filter((UNIX, INET, INET6, NETLINK), others=True)
-    if content is None:
-        return ""
-    memory = os.memfd_create("forge-filter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    return syscall_filter((UNIX, INET, INET6, NETLINK), others=True) or b""
+
+
+@cache
+def _in_memory(content: bytes, process: int) -> str:
+    """Content as a file in the memory of this process, which only processes of this user can open."""
+    memory = os.memfd_create("forge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(memory, content)
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-    return f"/proc/{os.getpid()}/fd/{memory}"
+    return f"/proc/{process}/fd/{memory}"
 
 
 @cache

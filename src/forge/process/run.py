@@ -20,7 +20,7 @@ from forge.process.output import OFTEN, Capture, Kept, Shown, read_piece, waitin
 from forge.process.put_back import watched
 from forge.process.supervisor import GRACE, Program, start
 
-__all__ = ["Capture", "Confinement", "Finished", "confine", "run", "signal_name"]
+__all__ = ["Capture", "Confinement", "Finished", "confine", "run", "signal_behind", "signal_name"]
 
 _tiers: dict[str | bool, Any] = {}  # what confines programs in this process, by setting
 DEFAULT = Capture(256 * 1024, 768 * 1024)
@@ -286,6 +286,11 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # one of those in real time has no name
         return f"signal {number}" if 0 < number < signal.NSIG else ""
+
+
+def signal_behind(exit_code: int | None, sandbox: str) -> str:
+    """Bubblewrap tells a signal as a shell does, as an exit code above 128."""
+    return signal_name((exit_code or 0) - 128) if sandbox == "bubblewrap" else ""
 
 
 def _not_started(number: int, stage: str, name: str, cwd: Path) -> ToolError:

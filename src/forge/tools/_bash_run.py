@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,17 +13,21 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import readable
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
+from forge.permissions.shell import read
 from forge.process.environment import shell_environment
 from forge.process.jobs import start_job
 from forge.process.limits import Resources
 from forge.process.programs import trusted_program
 from forge.process.put_back import watched
-from forge.process.run import Capture, Confinement, Finished, confine, run, signal_name
+from forge.process.run import Capture, Confinement, Finished, confine, run, signal_behind
 from forge.tools._confined import confinement
 from forge.tools._places import approved
+from forge.tools._sandbox_hints import hints
 from forge.workspace.paths import PathValidator
 
 MOST_NAMED = 5  # processes left running that the model is told of
+
+_JOINED = re.compile(r"[|;&\n]")
 
 
 class Settings(Protocol):
@@ -88,7 +93,7 @@ async def to_the_end(settings: Settings, ctx: ToolContext, work: Work, timeout: 
         confinement=work.confinement,
         sandbox=work.sandbox,
     )
-    return _told(ctx, work.line, finished, timeout)
+    return _told(ctx, work, finished, timeout)
 
 
 async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> ToolResult:
@@ -108,18 +113,20 @@ async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> Too
     )
     job.sandbox = tier
     text = f'Started as {job.id}. Read its output with bash_output(id="{job.id}"), end it with bash_kill.'
+    if tier != "none" and not work.confinement.network:
+        text += " Other commands cannot connect to it: the sandbox has no network that they share."
     data = {"job_id": job.id, "status": job.status, "sandbox": tier}
     return ToolResult(for_llm=text, title=f"{job.id}: {_first_line(work.line)}", data=data)
 
 
-def _told(ctx: ToolContext, line: str, finished: Finished, timeout: float) -> ToolResult:
-    text = finished.output.replace("\0", "␀").rstrip("\n")
-    notes = _notes(finished)
+def _told(ctx: ToolContext, work: Work, finished: Finished, timeout: float) -> ToolResult:
+    text = finished.output.replace("\0", "␀").rstrip("\n") or "(no output)"
+    notes = [*_remarks(finished), *(f"[{hint}]" for hint in _hints(work, finished))]
     data: dict[str, Any] = {
         "output": finished.output,
         "exit_code": finished.exit_code,
         "return_code": finished.exit_code,
-        "signal": finished.signal or _signal_behind(finished),
+        "signal": finished.signal or signal_behind(finished.exit_code, finished.sandbox),
         "duration": round(finished.duration, 3),
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,
@@ -127,9 +134,9 @@ def _told(ctx: ToolContext, line: str, finished: Finished, timeout: float) -> To
     }
     if finished.cut:
         data |= {"truncated": True, "cut_bytes": finished.cut}
-    title = _first_line(line)
+    title = _first_line(work.line)
     if not finished.timed_out:
-        said = "\n".join([text or "(no output)", *notes])
+        said = "\n".join([text, *_ending(finished), *notes])
         return ToolResult(for_llm=said, title=title, data=data)
     late = ToolError(
         f"timed out after {timeout:g} s and was killed, with all that it had started",
@@ -137,25 +144,50 @@ def _told(ctx: ToolContext, line: str, finished: Finished, timeout: float) -> To
         "Give it more time, do less at once, or start it with background=true.",
     )
     failed = ToolResult.failed(late, during=readable(ctx.call))
-    said = "\n".join([failed.for_llm, "Its output until then:", text or "(no output)"])
+    said = "\n".join([failed.for_llm, "Its output until then:", text, *notes])
     return ToolResult(for_llm=said, title=title, data=data, failure=failed.failure)
 
 
-def _notes(finished: Finished) -> list[str]:
+def _ending(finished: Finished) -> list[str]:
+    """How it ended, if not well, and what it left."""
     notes = []
     if finished.signal:
         notes.append(f"[ended by {finished.signal}]")
     elif finished.exit_code:
-        behind = _signal_behind(finished)
+        behind = signal_behind(finished.exit_code, finished.sandbox)
         notes.append(f"[exit code {finished.exit_code}{f', as of {behind}' if behind else ''}]")
     if finished.left:
         named = ", ".join(finished.left[:MOST_NAMED])
         more = f" and {len(finished.left) - MOST_NAMED} more" if len(finished.left) > MOST_NAMED else ""
         notes.append(f"[still running, until the session ends: {named}{more}]")
-    notes += [f"[{said}]" for said in finished.put_back]
+    return notes
+
+
+def _remarks(finished: Finished) -> list[str]:
+    """What was put back, and what of the output is not there."""
+    notes = [f"[{said}]" for said in finished.put_back]
     if finished.cut:
         notes.append(f"[{finished.cut} bytes were left out; write the output to a file, or filter it, to see them]")
     return notes
+
+
+def _hints(work: Work, finished: Finished) -> list[str]:
+    """What the sandbox may have to do with it."""
+    found = []
+    if finished.exit_code != 0 or _JOINED.search(work.line):  # of several commands only the last one tells
+        network = work.confinement.network
+        found += hints(finished.output, finished.sandbox, network=network, line=work.line)
+    if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_something(work.line):
+        found.append("what a line leaves running ends with it in this sandbox; background=true keeps it running")
+    return found
+
+
+def _leaves_something(line: str) -> bool:
+    """Whether it starts something beside itself, and neither waits for it nor ends it."""
+    if "&" not in line:
+        return False
+    found = read(line)
+    return bool(found.background) and not any(command.words[:1] in (("wait",), ("kill",)) for command in found.commands)
 
 
 @lru_cache(maxsize=32)
@@ -166,12 +198,6 @@ def _found(shell: str, writable: tuple[Path, ...], path: str) -> str:
         if found := trusted_program(name, writable):
             return found
     raise ToolError(f"there is no {' or '.join(wanted)} on this system", ErrorKind.CONFIG, "Configure another shell.")
-
-
-def _signal_behind(finished: Finished) -> str:
-    """Bubblewrap tells a signal as a shell does, as an exit code above 128."""
-    number = (finished.exit_code or 0) - 128
-    return signal_name(number) if finished.sandbox == "bubblewrap" else ""
 
 
 def _limits(settings: Settings) -> Resources | None:

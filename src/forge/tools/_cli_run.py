@@ -15,9 +15,10 @@ from forge.core.result import ToolResult
 from forge.process.environment import command_environment
 from forge.process.layout import SYSTEM
 from forge.process.limits import Resources
-from forge.process.run import Capture, Finished, run, signal_name
+from forge.process.run import Capture, Finished, run, signal_behind
 from forge.tools._cli_layers import Judged
 from forge.tools._confined import confinement
+from forge.tools._sandbox_hints import hints
 from forge.workspace.paths import PathValidator
 
 
@@ -35,6 +36,7 @@ async def execute(
     settings: Settings, ctx: ToolContext, judged: Judged, args: list[str], stdin: str, timeout: float | None
 ) -> ToolResult:
     paths = PathValidator.of(ctx.scope)
+    confined = confinement(ctx, paths, network=settings.network, readable=_program_folders(judged))
     finished = await run(
         command_line(judged, args),
         cwd=working_directory(paths),
@@ -44,11 +46,14 @@ async def execute(
         capture=output_limit(settings),
         on_output=ctx.output if ctx.activity.listening else None,
         limits=Resources(**settings.limits) if settings.limits else None,
-        confinement=confinement(ctx, paths, network=settings.network, readable=_program_folders(judged)),
+        confinement=confined,
         sandbox=_sandbox(settings, judged),
     )
     line = shlex.join([os.path.basename(judged.binary.path), *args])
-    return _late(ctx, finished, timeout, line) if finished.timed_out else _result(finished, line)
+    said = _text(finished, network=confined.network)
+    if finished.timed_out:
+        return _late(ctx, finished, timeout, line, said)
+    return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished))
 
 
 def command_line(judged: Judged, args: list[str]) -> list[str]:
@@ -79,21 +84,17 @@ def _is_ours(folder: str, paths: PathValidator) -> list[bool]:
     return [place.writable for one in spellings if (place := paths.place_of(one)) is not None]
 
 
-def _result(finished: Finished, line: str) -> ToolResult:
-    return ToolResult(for_llm=_text(finished), title=f"$ {line[:120]}", data=_data(finished))
-
-
-def _late(ctx: ToolContext, finished: Finished, timeout: float | None, line: str) -> ToolResult:
+def _late(ctx: ToolContext, finished: Finished, timeout: float | None, line: str, until_then: str) -> ToolResult:
     """Layer 7: time was up, and nothing of it runs any more."""
     late = ToolError(
         f"timed out after {timeout:g} s", ErrorKind.TIMEOUT, "Do less at once; the person can give the tool more time."
     )
     failed = ToolResult.failed(late, during=readable(ctx.call))
-    said = f"{failed.for_llm}\nUntil then: {_text(finished)}"
+    said = f"{failed.for_llm}\nUntil then: {until_then}"
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished), failure=failed.failure)
 
 
-def _text(finished: Finished) -> str:
+def _text(finished: Finished, *, network: bool) -> str:
     shown = _streams(finished)
     if ended_by := _signal(finished):
         shown["signal"] = ended_by
@@ -101,6 +102,8 @@ def _text(finished: Finished) -> str:
         shown["put_back"] = "; ".join(finished.put_back)
     if finished.cut or finished.errors_cut:
         shown["left_out"] = f"{finished.cut} bytes of stdout, {finished.errors_cut} bytes of stderr"
+    if finished.exit_code != 0 and (found := hints(finished.errors, finished.sandbox, network=network)):
+        shown["note"] = "; ".join(found)
     return json.dumps(shown, ensure_ascii=False)
 
 
@@ -116,9 +119,7 @@ def _data(finished: Finished) -> dict[str, Any]:
 
 
 def _signal(finished: Finished) -> str:
-    """Bubblewrap tells a signal as a shell does, as an exit code above 128."""
-    behind = (finished.exit_code or 0) - 128 if finished.sandbox == "bubblewrap" else 0
-    return finished.signal or (signal_name(behind) if behind > 0 else "")
+    return finished.signal or signal_behind(finished.exit_code, finished.sandbox)
 
 
 def _streams(finished: Finished) -> dict[str, Any]:

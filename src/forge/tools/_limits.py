@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 
+def setting(given: int, standard: int, own: int) -> int:
+    """What a call gets: the tool's own setting where it names none, or just the standard; otherwise what it names."""
+    return own if given == standard else given
+
+
 class Limits:
     """What pydantic's `Field` would say, without importing anything: `forge tool list` builds no schema.
 

@@ -42,7 +42,7 @@ def listing(
     return result(place, found, lines or [f"{printable(place.shown)} is empty."])
 
 
-def one_entry(place: Place) -> ToolResult:
+def one_entry(ctx: ToolContext, place: Place) -> ToolResult:
     """What is there and is no directory, as `ls` lists a file."""
     from stat import S_ISREG
 
@@ -51,7 +51,7 @@ def one_entry(place: Place) -> ToolResult:
 
     status = status_of(place)
     if status is None:
-        raise missing(place)
+        raise missing(ctx, place)
     is_file = S_ISREG(status.st_mode)
     item = Item(place.name, "", "file" if is_file else "special", status.st_size if is_file else 0)
     data = {**entry_data(place, item), "path": sendable_name(place.shown)}
@@ -142,11 +142,14 @@ def sendable_name(name: str) -> str:
     return name
 
 
-def missing(place: Place, what: str = "directory") -> ToolError:
-    """There is nothing at the place."""
+def missing(ctx: ToolContext, place: Place, what: str = "directory") -> ToolError:
+    """There is nothing at the place. Names that a rule hides are not suggested."""
+    from forge.tools._denied import denied
     from forge.workspace.similar import similar_names
 
-    names = " or ".join(f'"{printable(name)}"' for name in similar_names(place))
+    hidden = denied(ctx)
+    found = (name for name in similar_names(place) if not hidden(name))
+    names = " or ".join(f'"{printable(name)}"' for name in found)
     advice = f"Did you mean {names}?" if names else f"Name an existing {what}; . is the workspace itself."
     return ToolError(f'"{printable(place.shown)}" does not exist', ErrorKind.NOT_FOUND, advice)
 
@@ -157,7 +160,7 @@ def no_directory(place: Place) -> ToolError:
     )
 
 
-def is_directory(place: Place) -> bool:
+def is_directory(ctx: ToolContext, place: Place) -> bool:
     """False: something else is there. Raises `ToolError` where nothing is."""
     from stat import S_ISDIR
 
@@ -165,7 +168,7 @@ def is_directory(place: Place) -> bool:
 
     status = status_of(place)
     if status is None:
-        raise missing(place)
+        raise missing(ctx, place)
     return S_ISDIR(status.st_mode)
 
 

@@ -8,7 +8,7 @@ from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
+from forge.tools._limits import Limits, setting
 from forge.tools._listing import MAX_ENTRIES, MOST, PATIENCE, is_directory, listing, one_entry
 
 
@@ -46,7 +46,7 @@ class DirectoryList(
         path: Annotated[str, "A directory in the workspace; left out, the workspace itself."] = "",
         recursive: Annotated[bool, "Also what is in the directories below, without ignored files."] = False,
         include_hidden: Annotated[bool, "Also names that begin with a dot."] = False,
-        max_entries: Annotated[int, Limits(ge=0, le=MOST), "At most this many entries; 0 for the usual 500."] = 0,
+        max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools._places import approved
@@ -54,14 +54,14 @@ class DirectoryList(
         place = (await approved(ctx, Permission.READ, path, blank=True))[0]
 
         def work() -> ToolResult:
-            if not is_directory(place):
-                return one_entry(place)
+            if not is_directory(ctx, place):
+                return one_entry(ctx, place)
             return listing(
                 ctx,
                 place,
                 include_hidden=include_hidden,
                 recursive=recursive,
-                max_entries=max_entries or self.max_entries,
+                max_entries=setting(max_entries, MAX_ENTRIES, self.max_entries),
                 patience=self.patience,
             )
 

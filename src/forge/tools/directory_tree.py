@@ -9,7 +9,7 @@ from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
+from forge.tools._limits import Limits, setting
 from forge.tools._listing import (
     MAX_ENTRIES,
     MOST,
@@ -62,8 +62,8 @@ class DirectoryTree(
         self,
         ctx: ToolContext,
         path: Annotated[str, "A directory in the workspace; left out, the workspace itself."] = "",
-        max_depth: Annotated[int, Limits(ge=0, le=100), "Levels to show; 0 for the usual 3."] = 0,
-        max_entries: Annotated[int, Limits(ge=0, le=MOST), "At most this many entries; 0 for the usual 500."] = 0,
+        max_depth: Annotated[int, Limits(ge=1, le=100), "Levels to show."] = MAX_DEPTH,
+        max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools._places import approved
@@ -71,9 +71,10 @@ class DirectoryTree(
         place = (await approved(ctx, Permission.READ, path, blank=True))[0]
 
         def work() -> ToolResult:
-            if not is_directory(place):
+            if not is_directory(ctx, place):
                 raise no_directory(place)
-            depth, most = max_depth or self.max_depth, max_entries or self.max_entries
+            depth = setting(max_depth, MAX_DEPTH, self.max_depth)
+            most = setting(max_entries, MAX_ENTRIES, self.max_entries)
             found = look(ctx, place, depth, most, self.patience, hidden=True, ignored=False)
             return result(place, found, [f"{printable(place.shown)}/", *branches(found.top)])
 

@@ -222,6 +222,7 @@ def _moved(draft: Draft, operation: Operation, source: Place, place: Place) -> P
     if to == place:  # by way of a link
         raise ToolError(f'"{to.shown}" is the same file', ErrorKind.VALIDATION, "Give another new path.")
     _check_free(draft, to, operation)
+    draft.need_read(to)
     if source == place:
         draft.move(place, to)
     else:

@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
+from forge.tools._limits import Limits, setting
 from forge.tools._listing import PATIENCE, counted, is_directory, missing, no_directory, printable, sendable_name
 
 if TYPE_CHECKING:  # they load what only a call needs
@@ -63,7 +63,7 @@ class GlobSearch(
             str, Limits(example="**/*.md"), "With ** for any directories, * and ? in a name, [a-z], {a,b}."
         ],
         path: Annotated[str, "The directory to start from; left out, the workspace itself."] = "",
-        max_results: Annotated[int, Limits(ge=0, le=MOST), "At most this many files; 0 for the usual 100."] = 0,
+        max_results: Annotated[int, Limits(ge=1, le=MOST), "At most this many files."] = MAX_RESULTS,
         include_ignored: Annotated[bool, "Also what ignore files name, and node_modules, build and the like."] = False,
         case_sensitive: Annotated[bool, "Whether large and small letters differ."] = False,
     ) -> ToolResult:
@@ -80,7 +80,7 @@ class GlobSearch(
             if ".git" in where.relative.split("/"):
                 raise ToolError(".git is never searched", ErrorKind.USER, "directory_list shows what is in it.")
             found = Search(ctx, where, glob, include_ignored, end)
-            return found.result(pattern, max_results or self.max_results)
+            return found.result(pattern, setting(max_results, MAX_RESULTS, self.max_results))
 
         place = (await approved(ctx, Permission.READ, start, blank=True))[0]
         result: ToolResult = await in_thread(work)
@@ -195,8 +195,8 @@ def _settled(
     if status is not None and S_ISDIR(status.st_mode):
         return place, compiled(rest, case_sensitive)
     base = PathValidator.of(ctx.scope).resolve(path, blank=True)
-    if not is_directory(base):
+    if not is_directory(ctx, base):
         raise no_directory(base)
     if pattern.startswith("/") or ".." in pattern.split("/"):
-        raise missing(place)
+        raise missing(ctx, place)
     return base, compiled(pattern, case_sensitive)

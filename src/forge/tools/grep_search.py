@@ -9,7 +9,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
+from forge.tools._limits import Limits, setting
 
 if TYPE_CHECKING:  # they load what only a call needs
     from forge.tools._grep_engines import PythonEngine, Request, Ripgrep
@@ -68,7 +68,7 @@ class GrepSearch(
         context: Annotated[int, Limits(ge=0, le=100), "Lines shown around each match."] = 0,
         before: Annotated[int, Limits(ge=0, le=100), "Lines shown before each match."] = 0,
         after: Annotated[int, Limits(ge=0, le=100), "Lines shown after each match."] = 0,
-        max_results: Annotated[int, Limits(ge=0, le=MOST), "At most this many lines or files; 0: 100."] = 0,
+        max_results: Annotated[int, Limits(ge=1, le=MOST), "At most this many lines or files."] = MAX_RESULTS,
         fixed_strings: Annotated[bool, "The pattern is plain text."] = False,
         case_sensitive: Annotated[bool, "False: upper and lower case are the same."] = True,
         names_only: Annotated[bool, "Only the files that have a match."] = False,
@@ -85,7 +85,7 @@ class GrepSearch(
         parsed = parsed_pattern(pattern, fixed_strings, not case_sensitive)
         place = (await approved(ctx, Permission.READ, path, blank=True))[0]
         top, name = await _searched(place)
-        most = max_results or self.max_results
+        most = setting(max_results, MAX_RESULTS, self.max_results)
         request = Request(
             place=top,
             name=name,

@@ -15,6 +15,7 @@ from forge.workspace.store import Store
 
 HASHED = 16 * 1024 * 1024  # bytes: of a larger file time and size must do
 MOST_FILES = 100_000  # remembered in all: of more, those that were touched longest ago are forgotten
+PATIENCE = 2.0  # seconds: a read should not wait long for being noted
 _TIDY = 1_000  # notes between two looks at that
 
 
@@ -31,7 +32,7 @@ class FileLedger:
     """Keyed by session and real path, in the project's store or in memory."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._store = Store(path, "seen", [_tables])
+        self._store = Store(path, "seen", [_tables], patience=PATIENCE)
         self._notes = 0
 
     def note(

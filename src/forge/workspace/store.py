@@ -43,9 +43,13 @@ class Store:
     Without a path it is kept in memory, for as long as the process lives.
     """
 
-    def __init__(self, path: Path | None, part: str, migrations: Sequence[Migration]) -> None:
+    def __init__(
+        self, path: Path | None, part: str, migrations: Sequence[Migration], patience: float | None = None
+    ) -> None:
+        """`patience`: seconds that another process may hold the file; by default `PATIENCE`."""
         self.path = Path(":memory:") if path is None else path
         self._in_memory = path is None
+        self._patience = patience
         self._part = part
         self._migrations = migrations
         self._lock = threading.RLock()
@@ -103,7 +107,12 @@ class Store:
     def _open(self) -> sqlite3.Connection:
         if not self._in_memory:
             _make_private(self.path)
-        connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self.path,
+            timeout=PATIENCE if self._patience is None else self._patience,
+            isolation_level=None,
+            check_same_thread=False,
+        )
         try:
             connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
             connection.execute("PRAGMA secure_delete = ON")

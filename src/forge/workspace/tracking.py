@@ -37,7 +37,10 @@ class SessionState:
         if self._workspace is None:
             return None
         directory = state_directory(self._workspace)
-        return directory / STORE if directory == self._workspace / NAME else None
+        if directory == self._workspace / NAME:
+            return directory / STORE
+        log.warning("%s cannot be written: what was read and changed is forgotten at the end", self._workspace / NAME)
+        return None
 
     @cached_property
     def seen(self) -> FileLedger:

@@ -1,0 +1,192 @@
+"""The two search services: what is sent to each, and how its answers and refusals read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from forge.core.errors import ErrorKind, ToolError
+
+MODEL = "sonar"  # of Perplexity
+
+
+class Hit(NamedTuple):
+    title: str
+    url: str
+    content: str = ""
+    date: str = ""
+    score: float | None = None
+
+
+class Found(NamedTuple):
+    hits: list[Hit]
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What is looked for."""
+
+    query: str
+    max_results: int
+    depth: str  # basic, advanced
+    time_range: str  # day, week, month, year, or empty
+    include: Sequence[str]
+    exclude: Sequence[str]
+
+
+class Service(Protocol):
+    name: str
+    variable: str  # where its key is
+    server: str
+    path: str
+
+    def request(self, search: Search) -> dict[str, Any]: ...
+    def found(self, answer: Mapping[str, Any]) -> Found: ...
+
+
+class Tavily:
+    name = "tavily"
+    variable = "TAVILY_API_KEY"
+    server = "https://api.tavily.com"
+    path = "/search"
+
+    def request(self, search: Search) -> dict[str, Any]:
+        wanted: dict[str, Any] = {
+            "query": search.query,
+            "max_results": search.max_results,
+            "search_depth": search.depth,
+        }
+        if search.time_range:
+            wanted["time_range"] = search.time_range
+        if search.include:
+            wanted["include_domains"] = [*search.include]
+        if search.exclude:
+            wanted["exclude_domains"] = [*search.exclude]
+        return wanted
+
+    def found(self, answer: Mapping[str, Any]) -> Found:
+        return Found([hit for one in _list(answer.get("results")) if (hit := _hit(one))], _text(answer.get("answer")))
+
+
+class Perplexity:
+    name = "perplexity"
+    variable = "PERPLEXITY_API_KEY"
+    server = "https://api.perplexity.ai"
+    path = "/chat/completions"
+
+    def __init__(self, model: str = MODEL) -> None:
+        self.model = model
+
+    def request(self, search: Search) -> dict[str, Any]:
+        wanted: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": search.query}],
+            "web_search_options": {"search_context_size": "high" if search.depth == "advanced" else "low"},
+        }
+        if search.time_range:
+            wanted["search_recency_filter"] = search.time_range
+        if domains := [*search.include, *(f"-{domain}" for domain in search.exclude)]:
+            wanted["search_domain_filter"] = domains
+        return wanted
+
+    def found(self, answer: Mapping[str, Any]) -> Found:
+        choices = _list(answer.get("choices"))
+        message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
+        words = _text(message.get("content")) if isinstance(message, dict) else ""
+        hits = [hit for one in _list(answer.get("search_results")) if (hit := _hit(one))]
+        if not hits:
+            hits = [Hit(url, url) for url in _list(answer.get("citations")) if _is_link(url)]
+        return Found(hits, words)
+
+
+def chosen(environment: Mapping[str, str], model: str = "") -> tuple[Service, str]:
+    """The service and its key: as WEB_SEARCH_PROVIDER says, or else the one whose key is set, Tavily first."""
+    services: list[Service] = [Tavily(), Perplexity(model or MODEL)]
+    wanted = environment.get("WEB_SEARCH_PROVIDER", "").strip().lower()
+    if wanted and wanted not in [one.name for one in services]:
+        raise ToolError(
+            f"WEB_SEARCH_PROVIDER is {wanted[:40]!r}, which is no known provider",
+            ErrorKind.CONFIG,
+            "A person has to set it to tavily or perplexity, or unset it.",
+        )
+    for service in services:
+        key = environment.get(service.variable, "").strip()
+        if key and wanted in ("", service.name):
+            return service, key
+    if wanted:
+        needed = next(one.variable for one in services if one.name == wanted)
+        raise ToolError(
+            f"WEB_SEARCH_PROVIDER is {wanted}, and {needed} is not set",
+            ErrorKind.CONFIG,
+            f"A person has to set {needed}; or TAVILY_API_KEY or PERPLEXITY_API_KEY without WEB_SEARCH_PROVIDER.",
+        )
+    raise ToolError(
+        "no search provider is configured: neither TAVILY_API_KEY nor PERPLEXITY_API_KEY is set",
+        ErrorKind.CONFIG,
+        "A person has to set one of the two; go on without searching.",
+    )
+
+
+def refused(service: Service, status: int, said: str, retry_after: str) -> ToolError:
+    """Why the service did not answer. `said` is its own explanation, without the key."""
+    more = f": {said}" if said else ""
+    if status in (401, 403):
+        return ToolError(
+            f"{service.name} refused the key in {service.variable} (HTTP {status}){more}",
+            ErrorKind.CONFIG,
+            "A person has to check the key.",
+        )
+    if status == 429:
+        when = f" in {retry_after} s" if retry_after.isascii() and retry_after.isdecimal() else " in a minute"
+        return ToolError(
+            f"{service.name} accepts no more searches for now (HTTP 429){more}",
+            ErrorKind.RATE_LIMITED,
+            f"Try again{when}; this says nothing about whether there are results.",
+        )
+    if status in (402, 432, 433):
+        return ToolError(
+            f"the plan of the key in {service.variable} is used up (HTTP {status}){more}",
+            ErrorKind.RATE_LIMITED,
+            "A person has to look at the plan; this says nothing about whether there are results.",
+        )
+    if status >= 500:
+        return ToolError(
+            f"{service.name} is out of order (HTTP {status}){more}", ErrorKind.SYSTEM, "Try again later.", passing=True
+        )
+    return ToolError(f"{service.name} refused the search (HTTP {status}){more}", ErrorKind.USER, "Change the search.")
+
+
+def explanation(answer: Any) -> str:
+    """What a service says of its refusal, wherever it puts it."""
+    for key in ("detail", "error", "message"):
+        if isinstance(answer, dict) and key in answer:
+            return explanation(answer[key])
+    return answer[:300] if isinstance(answer, str) else ""
+
+
+def _hit(one: Any) -> Hit | None:
+    url = one.get("url") if isinstance(one, dict) else None
+    if not isinstance(url, str) or not _is_link(url):
+        return None
+    score = one.get("score")
+    return Hit(
+        title=_text(one.get("title")) or url,
+        url=url,
+        content=_text(one.get("content") or one.get("snippet")),
+        date=_text(one.get("published_date") or one.get("date")),
+        score=float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None,
+    )
+
+
+def _is_link(url: Any) -> bool:
+    return isinstance(url, str) and url.startswith(("http://", "https://")) and len(url) <= 2_000 and url.isprintable()
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else ""

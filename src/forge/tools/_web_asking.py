@@ -1,0 +1,47 @@
+"""Asks servers on behalf of a call: a redirect to another host is followed only where the gate lets it pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.network.limits import Limits
+from forge.network.response import Response
+
+_AS_GET = (301, 302, 303)
+
+
+async def ask(
+    ctx: ToolContext, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limits: Limits
+) -> Response:
+    """The answer at the end of all redirects. Another host gets neither the body nor what could hold a secret."""
+    from forge.network.client import fetch  # imports asyncio, which listing tools does without
+    from forge.network.headers import checked, harmless
+
+    sent = checked(headers)
+    hops: tuple[str, ...] = ()
+    end = time.monotonic() + limits.total
+    while True:
+        excused = ctx.excused
+        answer = await fetch(method, url, headers=sent, body=body, limits=limits, follow="same-host")
+        hops = (*hops, *answer.hops)
+        if not answer.location:
+            return replace(answer, hops=hops)
+        hops = (*hops, answer.url)
+        if len(hops) > limits.redirects:
+            raise ToolError(
+                f"more than {limits.redirects} redirects", ErrorKind.USER, "Ask for where they should lead."
+            )
+        url = answer.location
+        await ctx.require("network", url)
+        if answer.status == 303 or (answer.status in _AS_GET and method == "POST"):
+            method = "HEAD" if method == "HEAD" else "GET"
+        sent, body = harmless(sent), b""
+        end += ctx.excused - excused  # waiting for a person is not the server's time
+        left = end - time.monotonic()
+        if left <= 0:
+            raise ToolError(f"no complete answer within {limits.total:g} s", ErrorKind.TIMEOUT, "Allow more time.")
+        limits = replace(limits, total=left)

@@ -1,0 +1,62 @@
+"""Calls webhooks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.tools._limits import Limits
+
+MAX_BYTES = 1024 * 1024  # of an answer's body
+SECONDS = 30.0
+
+
+class WebhookCall(
+    Tool,
+    category=Category.ADAPTER,
+    permissions={"network"},
+    target="url",
+    argument_aliases={"data": "payload", "body": "payload", "json": "payload", "webhook_url": "url"},
+    timeout=SECONDS + 10,
+):
+    """Send a JSON payload to a webhook URL with POST, and get its status and answer."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, seconds: float = SECONDS) -> None:
+        self.max_bytes = max_bytes
+        self.seconds = seconds
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        url: Annotated[str, Limits(example="https://hooks.example.com/deployed"), "A complete http or https URL."],
+        payload: Annotated[dict[str, Any], Limits(example={"text": "Done."}), "The object to send as JSON."],
+        headers: Annotated[dict[str, str] | None, "Further headers."] = None,
+    ) -> ToolResult:
+        from json import dumps
+
+        from forge.network.client import fetch  # the network is loaded by the first request
+        from forge.network.limits import Limits as Bounds
+        from forge.tools.http_request import answered
+
+        try:
+            content = dumps(payload, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ToolError(
+                "the payload has half a character (a lone surrogate)", ErrorKind.VALIDATION, "Leave it out."
+            ) from None
+        sent = dict(headers or {})
+        if not any(name.lower() == "content-type" for name in sent):
+            sent["Content-Type"] = "application/json"
+        bounds = Bounds(connect=min(10.0, self.seconds), read=self.seconds, total=self.seconds, size=self.max_bytes)
+        # a redirect elsewhere is an answer: what was meant for one server is not sent to another
+        answer = await fetch("POST", url, headers=sent, body=content, limits=bounds, follow="same-host")
+        result = answered(answer)
+        kept = ("status", "body", "truncated", "attachment")
+        data = {key: value for key, value in result.data.items() if key in kept}
+        if answer.location:
+            data["location"] = answer.location
+        return ToolResult(for_llm=result.for_llm, title=result.title, data=data, attachments=result.attachments)
