@@ -12,13 +12,13 @@ import forge
 
 PUBLIC = """
     ActivityStream Agent AgentType Answer Anthropic Approver Attachment Category Conversation Decision
-    DefinitionError DuplicateToolError Egress ErrorKind Event Failure Limits Message ModelRequest Next OpenAI Permission
-    PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Provider ProviderError
-    Rate Root Ruling RunFinished RunResult RunStarted Scope Scripted Secrets SessionState SessionStore Step TextDelta
-    Tool ToolCall ToolCompleted ToolContext ToolError ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry
-    ToolResult ToolSource ToolSpec ToolStarted TurnFinished Usage approve_all audit_log dry_run fallback layered
-    load_rules nobody provider_for record register_all replay rules run_loop scripted standard_executor
-    standard_steps text_calls tool tool_group toolset unanswered_calls
+    DefinitionError DuplicateToolError Egress ErrorKind Event Failure Limits Message ModelRequest Next OpenAI
+    Permission PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Provider
+    ProviderError Rate Root Ruling RunFinished RunResult RunStarted Scope Scripted Secrets SessionState SessionStore
+    Step TextDelta Tool ToolCall ToolCompleted ToolContext ToolError ToolExecutor ToolFailed ToolFinished ToolOutput
+    ToolProgress ToolRegistry ToolResult ToolSource ToolSpec ToolStarted TurnFinished Usage approve_all audit_log
+    dry_run fallback layered load_rules nobody provider_for record register_all replay rules run_loop scripted
+    standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls
 """.split()
 
 

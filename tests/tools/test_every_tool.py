@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -15,7 +16,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.tools import GROUPS, built_ins, register_all
 
-EXAMPLES = {
+EXAMPLES: dict[str, dict[str, Any]] = {
     "ask_question": {"question": "Which colour?"},
     "bash": {"command": "echo hi"},
     "bash_jobs": {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_the_example_of_a_built_in_tool_works(name, tmp_path):
     arguments = example_arguments(REGISTRY[name].spec.parameters)
     executor = standard_executor(REGISTRY, policy=POLICY)
 
-    def call(tool: str, given: object):
+    def call(tool: str, given: dict[str, Any]):
         return asyncio.run(executor.execute(ToolCall(tool, given), Scope(workspace=tmp_path)))
 
     if name in ("file_read", "file_edit"):
