@@ -35,7 +35,5 @@ def test_the_example_of_a_built_in_tool_works(name, tmp_path):
         executor.clear_turn()
     if name == "test_runner":
         (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
-    if name == "local_file_browser":
-        (tmp_path / arguments["path"]).write_text("Hello\n")
     result = call(name, arguments)
     assert result.success, result.for_llm
