@@ -189,22 +189,24 @@ class ForPeople:
         return [*shown, self._line(under_way.depth + 1, "│", DIM, "…")] if len(lines) > room else shown
 
     def _end(self, event: ToolFinished) -> None:
-        self._calls.pop(_key(event), None)
+        ended = self._calls.pop(_key(event), None)
+        is_shown = ended is not None and ended.lines > 0 and not self.paper.live  # its output stands above already
         if event.call.name not in CONVERSATION or event.result.is_error:
-            self._note(*self._outcome(event, seconds(event.seconds)))
+            self._note(*self._outcome(event, seconds(event.seconds), is_shown=is_shown))
         if self._calls:
             self._draw()
 
-    def _outcome(self, event: ToolFinished | ToolCompleted, when: str) -> list[str]:
+    def _outcome(self, event: ToolFinished | ToolCompleted, when: str, *, is_shown: bool = False) -> list[str]:
         """One line that says what was done and how it ended, and a few of what came of it."""
         result, depth = event.result, int(event.agent != MAIN)
         mark, colour = ("✗", RED) if result.is_error else ("…", CYAN) if result.pending else ("✓", GREEN)
         what = result.title or (spelled(event.call) if self.paper.live or depth else event.call.name)
         lines = [self._line(depth, mark, colour, what, when)]
-        if result.is_error or not depth:  # what a sub-agent's calls come to is in its report
+        if result.is_error or not (depth or is_shown):  # what a sub-agent's calls come to is in its report
             fit = harmless if result.is_error else partial(self.paper.fitted, indent=2 * depth + 2)
             changed = summary(result)
-            said = changed or [one for one in self._preview(event.call.name, result) if one.strip(" [](){},")]
+            said = changed or _several(result) or self._preview(event.call.name, result)
+            said = [one for one in said if changed or one.strip(" [](){},")]
             lines += [f"{'  ' * depth}  {self.paper.paint(fit(one), _colour(one) if changed else DIM)}" for one in said]
         return lines
 
@@ -263,6 +265,14 @@ class ForPeople:
 
 def _key(event: ToolStarted | ToolProgress | ToolOutput | ToolFinished) -> tuple[str, str]:
     return event.agent, event.call.id  # two agents may use the same ids
+
+
+def _several(result: ToolResult) -> list[str]:
+    """The lines of an error that shows a piece of something; nothing of one that is a sentence."""
+    if result.failure is None or "\n" not in result.failure.message.strip():
+        return []
+    lines = [line[:LONGEST_LINE] for line in result.failure.text().strip().split("\n", MOST_LINES)]
+    return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], "…"]
 
 
 def _colour(line: str) -> str:
