@@ -12,6 +12,7 @@ from typing import NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.tools._indentation import Reindent, in_units_of, uniform_shift, unit_of
 from forge.tools._newlines import Newlines, with_newlines
+from forge.tools._punctuation import PUNCTUATION
 from forge.workspace.blocks import shared_blocks
 
 MOST = 100  # places that are counted before an ambiguity is reported
@@ -21,16 +22,6 @@ LEAST = 3  # visible characters of a text that may match other than exactly
 _NUMBERED = re.compile(r" *(\d{1,9})(?:\t|→| ?\| ?|$)")  # what file_read writes, and others
 _ESCAPE = re.compile(r"\\([ntr\"'`\\])")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
-_PUNCTUATION = str.maketrans(
-    {
-        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u2039\u203a", "'"),
-        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
-        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63\uff0d", "-"),
-        **dict.fromkeys("\u00a0\u2002\u2003\u2007\u2009\u200a\u202f\u3000", " "),
-        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", None),
-        "…": "...",
-    }
-)
 
 
 class Span(NamedTuple):
@@ -287,7 +278,7 @@ def _collapsed(line: str) -> str:
 
 
 def _with_plain_punctuation(line: str) -> str:
-    return line.translate(_PUNCTUATION).rstrip()
+    return line.translate(PUNCTUATION).rstrip()
 
 
 def _unescaped(text: str) -> str:

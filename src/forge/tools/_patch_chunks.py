@@ -8,17 +8,8 @@ from itertools import accumulate
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.tools._patch_text import Chunk, Marked
+from forge.tools._punctuation import PUNCTUATION
 from forge.workspace.text import ending_of, split_lines
-
-_PUNCTUATION = str.maketrans(
-    {
-        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-        **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
-        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
-        **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
-        "\u2026": "...",
-    }
-)
 
 Reading = Callable[[str], str]
 """How a line is looked at: lines that look the same are the same."""
@@ -29,7 +20,7 @@ def _exact(line: str) -> str:
 
 
 def _plain(line: str) -> str:
-    return (line if line.isascii() else line.translate(_PUNCTUATION)).rstrip()
+    return (line if line.isascii() else line.translate(PUNCTUATION)).rstrip()
 
 
 def _unindented(line: str) -> str:
