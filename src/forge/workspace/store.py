@@ -81,6 +81,11 @@ class Store:
             if connection is not None:
                 connection.close()
 
+    def __del__(self) -> None:
+        connection = getattr(self, "_connection", None)
+        if connection is not None:  # nobody closed it, and nobody can any more
+            connection.close()
+
     @contextlib.contextmanager
     def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"]) -> Iterator[sqlite3.Connection]:
         with self._lock, self._explained():
