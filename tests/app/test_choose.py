@@ -48,6 +48,14 @@ def test_a_list_means_exactly_these_and_the_conversation(chosen):
     assert set(chosen()) == CONVERSATION
 
 
+def test_bash_brings_the_tools_that_look_after_its_jobs(chosen):
+    assert set(chosen({"name": "bash", "config": {"timeout": 5}})) == {
+        *("bash", "bash_jobs", "bash_kill", "bash_output"),
+        *CONVERSATION,
+    }
+    assert set(chosen("bash_jobs")) == {"bash_jobs", *CONVERSATION}
+
+
 def test_an_unknown_name_is_refused_with_a_near_one(chosen):
     with pytest.raises(ToolError, match=r"tools\[1\].name: there is no tool 'math_calculat'") as caught:
         chosen("uuid_generate", "math_calculat")

@@ -15,6 +15,7 @@ from forge.core.spec import Category, Rate, ToolSpec
 from forge.core.tool import Tool
 from forge.tools import GROUPS, built_ins
 
+FAMILIES = frozenset({"bash"})  # useless without the tools that look after its jobs: bash_output and the like
 TRAITS = ("timeout", "rate", "confirm", "permissions")  # what can be set for any tool, wherever it comes from
 
 
@@ -30,14 +31,22 @@ def choose_tools(configuration: Configuration, *, dev: bool = False) -> ToolRegi
     for tool in known:
         matching = [entry for entry in configuration.tools if _names(entry, tool.spec)]
         if matching or tool.spec.name in CONVERSATION:
-            registry.add(_configured(tool, matching, registry, configuration))
+            own = [entry for entry in matching if _concerns(entry, tool.spec)]
+            registry.add(_configured(tool, own, registry, configuration))
     return registry
 
 
 def _names(entry: ToolEntry, spec: ToolSpec) -> bool:
     if entry.group:
         return entry.group in spec.groups
-    return any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases))
+    if any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases)):
+        return True
+    return entry.name in FAMILIES and spec.name.startswith(f"{entry.name}_")
+
+
+def _concerns(entry: ToolEntry, spec: ToolSpec) -> bool:
+    """Whether its settings are for this tool, and not only for another of its family."""
+    return bool(entry.group) or any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases))
 
 
 def _check(entry: ToolEntry, known: list[Tool], configuration: Configuration) -> None:
