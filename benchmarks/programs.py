@@ -33,16 +33,10 @@ async def measures() -> list[Measure]:
     flood = await _compared(_bare_flood, _flood, 3)
     return [
         Measure("bash: echo hi", "subprocess.run", *small, "ms", 2.0),
-        *await _confined(),
         Measure(f"bash: {MANY} × sleep 0.1 at once", "asyncio subprocesses", *naps, "ms", 3.0),
         Measure("bash: 1 GB of output", "a plain pipe", *flood, "ms", 2.0),
         Measure("bash: memory for 1 GB of output", "", 0.0, _memory_of_a_flood(), "MB", 64.0, absolute=True),
     ]
-
-
-async def _confined() -> list[Measure]:
-    """Under a sandbox, where one can be used here."""
-    return []
 
 
 async def _compared(

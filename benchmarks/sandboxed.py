@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,16 +29,17 @@ async def measures() -> list[Measure]:
 async def _against_bare(workspace: Path) -> tuple[float, float]:
     env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
     confinement = Confinement(workspace=workspace)
-    filter_file, bare = _bare(confined(LINE, confinement, Tier.BUBBLEWRAP, env))
+    files, bare = _bare(confined(LINE, confinement, Tier.BUBBLEWRAP, env))
 
     async def floor() -> None:
-        opened = os.open(filter_file, os.O_RDONLY)  # bubblewrap reads it to its end
-        words = [str(opened) if one == "{filter}" else one for one in bare]
-        nothing = subprocess.DEVNULL
+        opened = {f"{{{name}}}": os.open(path, os.O_RDONLY) for name, path in files.items()}  # each is read to its end
+        words = [str(opened.get(one, one)) for one in bare]
+        nothing, passed = subprocess.DEVNULL, list(opened.values())
         done = subprocess.run(
-            words, cwd=workspace, env=env, stdin=nothing, capture_output=True, pass_fds=[opened], check=True
+            words, cwd=workspace, env=env, stdin=nothing, capture_output=True, pass_fds=passed, check=True
         )
-        os.close(opened)
+        for one in passed:
+            os.close(one)
         assert done.stdout == b"hi\n"
 
     async def ours() -> None:
@@ -55,10 +57,13 @@ async def _against_bare(workspace: Path) -> tuple[float, float]:
     return await side_by_side_async(floor_time, our_time)
 
 
-def _bare(argv: list[str]) -> tuple[str, list[str]]:
-    """The file of the system call filter, and bubblewrap with its arguments, without the shell that opens that file."""
+def _bare(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The files that bubblewrap reads, by option, and its arguments, without the shell that opens those files."""
     start = argv.index(bubblewrap.program())
-    words = argv[start:]
-    if "--seccomp" in words:
-        words[words.index("--seccomp") + 1] = "{filter}"
-    return argv[start - 1], words
+    words, opened = argv[start:], dict(re.findall(r"(\d)<(\S+)", argv[2]))
+    files: dict[str, str] = {}
+    for option in ("--seccomp", "--file"):
+        if option in words:
+            place = words.index(option) + 1
+            files[option], words[place] = opened[words[place]], f"{{{option}}}"
+    return files, words

@@ -145,8 +145,9 @@ async def test_cancelled_it_leaves_nothing():
     await ready.wait()
     started = time.monotonic()
     task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError) as caught:
         await task
+    assert vars(caught.value)["finished"].output == "ready\n"
     assert not found(word)
     assert time.monotonic() - started < 3
 
@@ -295,6 +296,19 @@ async def test_what_cannot_be_started_is_an_error(argv, options, kind):
     with pytest.raises(ToolError) as error:
         await run(argv, **{"cwd": HERE, "env": ENVIRONMENT, **options})
     assert error.value.kind is kind
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["true", "x" * 200_000], "200,000 bytes, and 131,071 is the most one argument"),
+        (["true", *["x" * 100_000] * 11], "1,100,004 bytes, and 1,048,576 is the most all together"),
+        ([], "it is empty"),
+    ],
+)
+async def test_what_no_command_line_can_hold_is_said(argv, said):
+    with pytest.raises(ToolError, match=said):
+        await run(argv, cwd=HERE, env=ENVIRONMENT)
 
 
 async def test_long_arguments_pass_whole():

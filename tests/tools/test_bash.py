@@ -12,10 +12,11 @@ import pytest
 
 from forge.core.activity import ActivityStream
 from forge.core.context import Root, Scope
-from forge.core.events import Event, ToolOutput
+from forge.core.events import Event, ToolFinished, ToolOutput
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
+from forge.core.secrets import Secrets
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.jobs import end_jobs
@@ -404,7 +405,29 @@ def test_that_a_job_cannot_be_reached_is_said_when_it_starts(sandboxed):
 @pytest.mark.parametrize("sandbox", ["auto", "off"])
 def test_the_signal_that_ended_a_job_is_named(work, sandbox):
     executor = work.executor(sandbox=sandbox)
-    started = work.bash("sleep 60", background=True, executor=executor)
-    result = work.call("bash_kill", id=started.data["job_id"], executor=executor)
+    job = work.bash("echo ready; exec sleep 60", background=True, executor=executor).data["job_id"]
+    assert "ready" in work.call("bash_output", id=job, wait=10, executor=executor).for_llm
+    result = work.call("bash_kill", id=job, executor=executor)
     assert result.data["signal"] == "SIGTERM"
     assert "killed, by SIGTERM" in result.for_llm
+
+
+async def test_cancelled_it_ends_with_what_it_wrote_until_then(work):
+    ends: list[ToolFinished] = []
+    written = asyncio.Event()
+    activity = ActivityStream(Secrets(["hunter2hunter2"]))
+    activity.subscribe(ends.append, ToolFinished)
+    activity.subscribe(lambda _: written.set(), ToolOutput)
+    call = ToolCall("bash", {"command": "echo so far hunter2hunter2; sleep 60"})
+    task = asyncio.create_task(work.executor(activity=activity).execute(call, work.scope))
+    await written.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await activity.drain()
+    (end,) = ends
+    assert end.result.failure is not None
+    assert end.result.failure.kind == "cancelled"
+    assert "Its output until then:\nso far" in end.result.for_llm
+    assert end.result.data["timed_out"] is False
+    assert "hunter2hunter2" not in str(end.result.to_dict())

@@ -15,6 +15,7 @@ NO_NETWORK = [
     "dial tcp: lookup proxy.example.org: no such host",
     "error: failed to lookup address information: Temporary failure",
     "connect: Network is unreachable",
+    "ERROR: Could not find a version that satisfies the requirement requests (from versions: none)",
 ]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from traceback import format_exception
 from typing import Any, NamedTuple
@@ -283,8 +284,13 @@ def _noted(result: ToolResult, arguments: Mended) -> ToolResult:
 
 
 def _stopped(ctx: ToolContext, error: BaseException) -> ToolResult:
+    """With what the tool had until then, where it says so: a result as `until_then` of what it raises."""
     cancelled = ToolError("it was cancelled before it ended", ErrorKind.CANCELLED)
-    return ToolResult.failed(cancelled, during=readable(ctx.call)).with_error(error)
+    failed = ToolResult.failed(cancelled, during=readable(ctx.call)).with_error(error)
+    until_then = getattr(error, "until_then", None)
+    if not isinstance(until_then, ToolResult):
+        return failed
+    return replace(failed, for_llm=f"{failed.for_llm}\n{until_then.for_llm}", data=until_then.data)
 
 
 def _failed(ctx: ToolContext, error: BaseException) -> ToolResult:

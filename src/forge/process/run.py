@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
@@ -65,7 +66,8 @@ async def run(
 
     `leave` names an owner: what the program leaves running goes on until `end_left(owner)` or the end of this process;
     without one it is killed when the program has ended. With a `confinement` it runs inside the `sandbox` that is
-    wanted and can be had. Raises `ToolError` for what cannot be started.
+    wanted and can be had. Raises `ToolError` for what cannot be started. A cancellation leaves with what the program
+    wrote until then as its `finished`.
     """
     command, tier = await confine(argv, confinement, sandbox, env)
     settle = watched(confinement, tier)
@@ -77,6 +79,10 @@ async def run(
         try:
             try:
                 await watch.ended(timeout)
+            except asyncio.CancelledError as error:
+                with contextlib.suppress(ToolError):  # it had not even begun
+                    vars(error)["finished"] = watch.finished(None, tier, argv[0], cwd)
+                raise
             finally:
                 said += settle()
             return replace(watch.finished(leave, tier, argv[0], cwd), put_back=tuple(said))

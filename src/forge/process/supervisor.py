@@ -254,12 +254,18 @@ def _command(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> dict[str
         raise _unfit("it is not valid Unicode", "Write it again.") from None
     if any(b"\0" in word for word in (*words, *variables, *variables.values(), os.fsencode(cwd))):
         raise _unfit("it contains a NUL byte", "Leave it out.")
-    sizes = [len(word) for word in words]
-    if max(sizes) > LONGEST_ARGUMENT or sum(sizes) > MOST_ARGUMENTS:
-        raise _unfit(
-            f"it has {sum(sizes):,} bytes, and {LONGEST_ARGUMENT:,} is the most one argument may have",
-            "Put what is long into a file, or give it as stdin.",
-        )
+    longest, together = max(map(len, words), default=0), sum(map(len, words))
+    for size, most, whose in (
+        (longest, LONGEST_ARGUMENT, "one argument"),
+        (together, MOST_ARGUMENTS, "all together"),
+    ):
+        if size > most:
+            raise _unfit(
+                f"it has {size:,} bytes, and {most:,} is the most {whose} may have",
+                "Put what is long into a file, or give it as stdin.",
+            )
+    if not words:
+        raise _unfit("it is empty", "Name a program.")
     return {"argv": words, "env": variables, "path": os.fsencode(_found(argv[0], env, cwd))}
 
 

@@ -14,6 +14,7 @@ from forge.permissions.destructive import destructive
 from forge.permissions.gate import Grant
 from forge.permissions.policy import Decision, Rules
 from forge.permissions.read_only import only_reads
+from forge.permissions.shell import LONGEST
 
 _RUNS_ITS_INPUT = re.compile(r"\b(?:ba|da|z|k)?sh\b")
 
@@ -21,6 +22,12 @@ _RUNS_ITS_INPUT = re.compile(r"\b(?:ba|da|z|k)?sh\b")
 def check(arguments: Mapping[str, Any], scope: Scope) -> None:
     """Refuse what would destroy the system, whoever allowed it."""
     line, stdin = arguments["command"], arguments["stdin"]
+    if len(line) > LONGEST:
+        raise ToolError(
+            f"the command has {len(line):,} characters, and {LONGEST:,} is the most",
+            ErrorKind.VALIDATION,
+            "Put what is long into a file, or give it as stdin.",
+        )
     for text in (line, stdin) if stdin and _RUNS_ITS_INPUT.search(line) else (line,):
         if reason := destructive(text, scope, arguments["working_dir"]):
             raise ToolError(f"refused: {reason}", ErrorKind.SECURITY, "Do it in a way that cannot do such harm.")

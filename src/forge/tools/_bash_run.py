@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from asyncio import CancelledError
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from forge.tools._sandbox_hints import hints
 from forge.workspace.paths import PathValidator
 
 MOST_NAMED = 5  # processes left running that the model is told of
+MOST_OF_CANCELLED = 10_000  # characters, the last ones
 
 _JOINED = re.compile(r"[|;&\n]")
 
@@ -79,21 +81,36 @@ async def prepared(settings: Settings, ctx: ToolContext, line: str, working_dir:
 
 async def to_the_end(settings: Settings, ctx: ToolContext, work: Work, timeout: float) -> ToolResult:
     head = settings.max_output_bytes // 5
-    finished = await run(
-        work.argv,
-        cwd=work.cwd,
-        env=work.env,
-        stdin=work.stdin,
-        timeout=timeout,
-        merge=True,
-        capture=Capture(head, settings.max_output_bytes - head),
-        on_output=ctx.output if ctx.activity.listening else None,
-        limits=work.limits,
-        leave=ctx.scope.session_id,
-        confinement=work.confinement,
-        sandbox=work.sandbox,
-    )
+    try:
+        finished = await run(
+            work.argv,
+            cwd=work.cwd,
+            env=work.env,
+            stdin=work.stdin,
+            timeout=timeout,
+            merge=True,
+            capture=Capture(head, settings.max_output_bytes - head),
+            on_output=ctx.output if ctx.activity.listening else None,
+            limits=work.limits,
+            leave=ctx.scope.session_id,
+            confinement=work.confinement,
+            sandbox=work.sandbox,
+        )
+    except CancelledError as error:
+        if (stopped := getattr(error, "finished", None)) is not None:
+            vars(error)["until_then"] = _until_then(stopped)
+        raise
     return _told(ctx, work, finished, timeout)
+
+
+def _until_then(finished: Finished) -> ToolResult:
+    """No step looks at what was cancelled any more, so it is short."""
+    shown = finished.output[-MOST_OF_CANCELLED:]
+    data = {**_data(finished), "output": shown, **({"truncated": True} if shown != finished.output else {})}
+    text = shown.replace("\0", "␀").rstrip("\n") or "(no output)"
+    return ToolResult(
+        for_llm=f"{'The end of its' if shown != finished.output else 'Its'} output until then:\n{text}", data=data
+    )
 
 
 async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> ToolResult:
@@ -122,16 +139,7 @@ async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> Too
 def _told(ctx: ToolContext, work: Work, finished: Finished, timeout: float) -> ToolResult:
     text = finished.output.replace("\0", "␀").rstrip("\n") or "(no output)"
     notes = [*_remarks(finished), *(f"[{hint}]" for hint in _hints(work, finished))]
-    data: dict[str, Any] = {
-        "output": finished.output,
-        "exit_code": finished.exit_code,
-        "return_code": finished.exit_code,
-        "signal": finished.signal or signal_behind(finished.exit_code, finished.sandbox),
-        "duration": round(finished.duration, 3),
-        "timed_out": finished.timed_out,
-        "sandbox": finished.sandbox,
-        "still_running": list(finished.left),
-    }
+    data = _data(finished)
     if finished.cut:
         data |= {"truncated": True, "cut_bytes": finished.cut}
     title = _first_line(work.line)
@@ -146,6 +154,19 @@ def _told(ctx: ToolContext, work: Work, finished: Finished, timeout: float) -> T
     failed = ToolResult.failed(late, during=readable(ctx.call))
     said = "\n".join([failed.for_llm, "Its output until then:", text, *notes])
     return ToolResult(for_llm=said, title=title, data=data, failure=failed.failure)
+
+
+def _data(finished: Finished) -> dict[str, Any]:
+    return {
+        "output": finished.output,
+        "exit_code": finished.exit_code,
+        "return_code": finished.exit_code,
+        "signal": finished.signal or signal_behind(finished.exit_code, finished.sandbox),
+        "duration": round(finished.duration, 3),
+        "timed_out": finished.timed_out,
+        "sandbox": finished.sandbox,
+        "still_running": list(finished.left),
+    }
 
 
 def _ending(finished: Finished) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from asyncio import CancelledError
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +22,8 @@ from forge.tools._cli_layers import Judged
 from forge.tools._confined import confinement
 from forge.tools._sandbox_hints import hints
 from forge.workspace.paths import PathValidator
+
+MOST_OF_CANCELLED = 5_000  # characters of each stream
 
 
 class Settings(Protocol):
@@ -37,18 +41,23 @@ async def execute(
 ) -> ToolResult:
     paths = PathValidator.of(ctx.scope)
     confined = confinement(ctx, paths, network=settings.network, readable=_program_folders(judged))
-    finished = await run(
-        command_line(judged, args),
-        cwd=working_directory(paths),
-        env=environment(settings, paths),
-        stdin=_bytes(stdin),
-        timeout=timeout,
-        capture=output_limit(settings),
-        on_output=ctx.output if ctx.activity.listening else None,
-        limits=Resources(**settings.limits) if settings.limits else None,
-        confinement=confined,
-        sandbox=_sandbox(settings, judged),
-    )
+    try:
+        finished = await run(
+            command_line(judged, args),
+            cwd=working_directory(paths),
+            env=environment(settings, paths),
+            stdin=_bytes(stdin),
+            timeout=timeout,
+            capture=output_limit(settings),
+            on_output=ctx.output if ctx.activity.listening else None,
+            limits=Resources(**settings.limits) if settings.limits else None,
+            confinement=confined,
+            sandbox=_sandbox(settings, judged),
+        )
+    except CancelledError as error:
+        if (stopped := getattr(error, "finished", None)) is not None:
+            vars(error)["until_then"] = _until_then(stopped)
+        raise
     line = shlex.join([os.path.basename(judged.binary.path), *args])
     said = _text(finished, network=confined.network)
     if finished.timed_out:
@@ -82,6 +91,12 @@ def output_limit(settings: Settings) -> Capture:
 def _is_ours(folder: str, paths: PathValidator) -> list[bool]:
     spellings = (os.path.normpath(folder), os.path.realpath(folder))
     return [place.writable for one in spellings if (place := paths.place_of(one)) is not None]
+
+
+def _until_then(finished: Finished) -> ToolResult:
+    """No step looks at what was cancelled any more, so it is short."""
+    short = replace(finished, output=finished.output[:MOST_OF_CANCELLED], errors=finished.errors[:MOST_OF_CANCELLED])
+    return ToolResult(for_llm=f"Until then: {_text(short, network=True)}", data=_data(short))
 
 
 def _late(ctx: ToolContext, finished: Finished, timeout: float | None, line: str, until_then: str) -> ToolResult:

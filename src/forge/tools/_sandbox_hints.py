@@ -8,7 +8,8 @@ _LOOKED_AT = 8_000  # characters at the end of what a program wrote
 
 _UNREACHED = re.compile(
     r"could ?n.t resolve|could not resolve|name resolution|name or service not known|nodename nor servname"
-    r"|network is unreachable|getaddrinfo|EAI_AGAIN|ENOTFOUND|dns error|failed to lookup address|no such host",
+    r"|network is unreachable|getaddrinfo|EAI_AGAIN|ENOTFOUND|dns error|failed to lookup address|no such host"
+    r"|\(from versions: none\)",  # pip, when it is told to be quiet
     re.IGNORECASE,
 )
 _REFUSED = re.compile(
