@@ -60,3 +60,22 @@ def test_a_near_name_is_suggested(here):
     ended = here("policy", "explain", "math_calculat")
     assert ended.code == 2
     assert "'math_calculate'" in ended.err
+
+
+@pytest.mark.parametrize("name", ["web_fetch", "webfetch", "http_request", "webhook_call"])
+def test_what_the_egress_refuses_no_rule_allows(here, workspace, name):
+    (workspace / "c.yaml").write_text(
+        "egress: {mode: allowlist, domains: [a.example]}\npermissions: {rules: [allow network]}\n"
+    )
+
+    def explained(host: str):
+        arguments = {"http_request": '"method": "GET", ', "webhook_call": '"payload": {}, '}.get(name, "")
+        arguments = f'{{{arguments}"url": "https://{host}/"}}'
+        return here("policy", "explain", name, arguments, "--json", "--config", "c.yaml").json
+
+    refused = explained("b.example")
+    assert refused["decision"] == "deny"
+    assert [one["layer"] for one in refused["rulings"]][-1] == "egress"
+    assert "is not in the allowlist" in refused["rulings"][-1]["reason"]
+    assert explained("a.example")["decision"] == "allow"
+    assert explained("127.0.0.1")["decision"] == "deny"

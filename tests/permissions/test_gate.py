@@ -38,6 +38,12 @@ def shell(command: str) -> str:
     return command
 
 
+@tool(permissions={"network"}, target="url")
+def get(url: str) -> str:
+    """Get it."""
+    return url
+
+
 @tool(confirm=True)
 def launch(what: str) -> str:
     """Launch it."""
@@ -88,6 +94,21 @@ async def test_nobody_to_ask_means_no_and_says_what_would_allow_it():
     assert "`allow write a`" in error.suggestion
     assert "--yes" in error.suggestion
     await PolicyGate(rules("allow write a")).authorize(context(save, path="a"))
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("https://Api.Example.com/a?b=c", "allow network api.example.com"),
+        ("http://127.0.0.1:8080/", "allow network 127.0.0.1:8080"),
+        ("http://[::1]:8080/", "allow network [::1]:8080"),
+        ("http://a b/", "allow network"),  # no host: no narrower rule can allow it
+    ],
+)
+async def test_the_rule_that_would_allow_a_url_is_one_that_does(url, rule):
+    error = await refusal(PolicyGate(), context(get, url=url))
+    assert f"`{rule}`" in error.suggestion
+    await PolicyGate(rules(rule)).authorize(context(get, url=url))
 
 
 async def test_a_deny_names_the_rule_and_the_setting_and_asks_nobody():

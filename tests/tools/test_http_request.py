@@ -204,3 +204,20 @@ async def test_what_is_no_url_is_refused(web, url):
 
 def test_the_allowance_of_these_tests_is_explicit():
     assert HERE.private == ("127.0.0.1",)
+
+
+async def test_a_redirect_to_another_port_asks_the_gate(web):
+    async with serving(page("there")) as other, serving(redirect(f"{other.url}/x")) as server:
+        result = await web.call(method="GET", url=server.url)
+        assert result.data["body"] == "there"
+        assert web.asked == [("network", f"{other.url}/x")]
+        web.refused.add(f"{other.url}/x")
+        assert kind_of(await web.call(method="GET", url=server.url)) == "permission_error"
+    assert other.paths == ["/x"]
+
+
+async def test_what_goes_wrong_after_a_redirect_says_so(web):
+    async with serving(redirect("http://nowhere.invalid/")) as server:
+        result = await web.call(method="GET", url=server.url)
+    assert "after a redirect, the name nowhere.invalid cannot be resolved" in result.for_llm
+    assert "after a redirect" not in (await web.call(method="GET", url="http://nowhere.invalid/")).for_llm

@@ -539,3 +539,29 @@ async def test_without_an_allowance_nothing_is_reached(tmp_path):
         assert kind_of(result) == "security_error"
         assert server.opened == 0
         assert (await Web(WebFetch(), tmp_path).call(url=server.url)).success
+
+
+async def test_a_page_of_the_cache_is_for_those_who_may_fetch_it(tmp_path):
+    tool = WebFetch()
+    async with serving(html("<p>hi</p>")) as server:
+        assert not (await Web(tool, tmp_path).call(url=server.url)).data["cached"]
+        assert (await Web(tool, tmp_path).call(url=server.url)).data["cached"]
+        for other in (Egress(mode="deny-all"), Egress()):
+            assert kind_of(await Web(tool, tmp_path, other).call(url=server.url)) == "security_error"
+        wider = Egress(private=("127.0.0.0/8",))
+        assert not (await Web(tool, tmp_path, wider).call(url=server.url)).data["cached"]
+
+
+async def test_what_is_refused_takes_no_turn(tmp_path):
+    tool = WebFetch(requests_per_minute=1)
+    async with serving(html("<p>hi</p>")) as server:
+        for _ in range(3):
+            assert kind_of(await Web(tool, tmp_path, None).call(url=server.url, timeout=1)) == "security_error"
+        assert (await Web(tool, tmp_path).call(url=server.url, timeout=1)).success
+        assert kind_of(await Web(tool, tmp_path).call(url=f"{server.url}/b", timeout=1)) == "rate_limited"
+
+
+async def test_a_person_sees_that_a_page_was_missing(web):
+    async with serving(site({"/": html("<title>Home</title>hi")})) as server:
+        assert (await web.call(url=f"{server.url}/nowhere")).title.startswith("HTTP 404: ")
+        assert (await web.call(url=f"{server.url}/")).title == "Home"

@@ -29,6 +29,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SLACK = 64 * 1024  # bytes on the wire beyond the size of a body: what compression may add
 _DRAINED = 16 * 1024  # bytes of a redirect's body that are read for the sake of the connection
 _PIECES = 64
+_SECURED = (("http", 80), ("https", 443))
 _EMPTY = frozenset({204, 304})
 
 
@@ -141,7 +142,7 @@ class _Fetching:
     def _target(self, url: Url, location: str) -> Url | None:
         """Where a redirect leads; None if it is not to be followed."""
         target = read_redirect(url, location)
-        return None if self.follow == "same-host" and target.host != url.host else target
+        return None if self.follow == "same-host" and not _is_same_server(url, target) else target
 
     async def _body(self, request: _Request, answer: httpcore2.Response, headers: Pairs) -> tuple[bytes, bool]:
         """What the body unpacks to, and whether there was more."""
@@ -163,6 +164,13 @@ class _Fetching:
                     return bytes(unpacker.body), True
         unpacker.finish()
         return bytes(unpacker.body), False
+
+
+def _is_same_server(url: Url, target: Url) -> bool:
+    """By host and port, which is what rules name; from http to https at their usual ports is the same one, secured."""
+    if target.host != url.host:
+        return False
+    return target.port == url.port or ((url.scheme, url.port), (target.scheme, target.port)) == _SECURED
 
 
 def _outgoing(request: _Request, limits: Limits) -> httpcore2.Request:
@@ -279,7 +287,7 @@ def _broken(error: Exception, request: _Request, limits: Limits) -> Exception:
         return ToolError(f"{asked}: the request cannot be sent: {said}", ErrorKind.VALIDATION, "Check the headers.")
     if isinstance(error, httpcore2.RemoteProtocolError):
         dropped = "without sending a response" in said and request.method in ("GET", "HEAD")  # a kept connection may be
-        what = f"{asked}: the answer is no proper HTTP: {said}"
+        what = f"{asked}: the answer is no proper HTTP: {said.partition(': ')[0]}"  # not what the server wrote
         return ToolError(what, ErrorKind.SYSTEM, "Try again later.", passing=dropped)
     if isinstance(error, httpcore2.NetworkError):
         return ToolError(f"{asked}: the connection broke", ErrorKind.SYSTEM, "Try again in a moment.")

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple, NoReturn, get_args
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.travelling import travels
 from forge.network.address import METADATA_NAMES, Address, Network, is_metadata, why_not_public
 from forge.network.url import Url, read_host
 
@@ -127,6 +128,7 @@ class Egress:
 
 
 _current: ContextVar[Egress] = ContextVar("forge_egress", default=Egress())  # noqa: B039 - frozen
+travels(__name__, _current)
 
 
 def current_egress() -> Egress:
@@ -200,5 +202,6 @@ def _refuse(url: Url, why: str, setting: str) -> NoReturn:
     raise ToolError(
         f"{url.origin} may not be reached: {why}",
         ErrorKind.SECURITY,
-        f"A person can allow it in forge.yaml with `egress: {{{written}}}`; do not try other spellings.",
+        f"A person can allow it with `egress: {{{written}}}` in the forge.yaml that --config names; do not try other "
+        "spellings.",
     )

@@ -21,6 +21,7 @@ _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
+_QUOTED = re.compile(r"""'.*'|".*\"""", re.DOTALL)
 _SAFE = "!$%&'()*+,-./:;=?@[]_~|^`{}"  # what is sent as it is; everything else percent-encoded
 _EXAMPLE = "Write it like https://example.com/path."
 
@@ -63,7 +64,7 @@ def read_url(text: str) -> Url:
         _refuse("not a complete URL", _EXAMPLE)
     scheme = parts[1].lower()
     if scheme not in PORTS:
-        _refuse(f"the scheme {scheme}: is not spoken here", "Only http:// and https:// are.")
+        _refuse(f"the scheme {scheme[:30]}: is not spoken here", "Only http:// and https:// are.")
     host, port, address = _read_authority(parts[2])
     try:
         target = quote(parts[3] or "/", safe=_SAFE) + quote(parts[4] or "", safe=_SAFE)
@@ -79,7 +80,7 @@ def read_redirect(base: Url, location: str) -> Url:
             raise ValueError("it has a control character")
         return read_url(urljoin(str(base), location))
     except (ToolError, ValueError) as error:
-        why = str(error)
+        why = _QUOTED.sub("that", str(error))  # an error is no place for what a server wrote
     raise ToolError(
         f"{base.origin} redirects to what cannot be asked: {why}",
         ErrorKind.SECURITY,

@@ -86,6 +86,16 @@ def covers(pattern: str, host: Host, *, generous: bool) -> bool:
     return bool(names & host.names) or (generous and bool(names & _HERE) and any(map(_is_here, host.names)))
 
 
+def pattern_of(target: str) -> str:
+    """What a rule would have to name to allow a target; empty if no rule about hosts can."""
+    host = read_host(target)
+    if not host.clear or not host.is_web:
+        return ""
+    (name,) = host.names
+    shown = f"[{name}]" if ":" in name else name
+    return f"{shown}:{host.port}" if host.explicit_port else shown
+
+
 def problem_with(pattern: str) -> str:
     """What is wrong with a network pattern, if something is."""
     if "/" in pattern or "@" in pattern:

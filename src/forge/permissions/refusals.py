@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
+from forge.core.spec import Permission
+from forge.permissions.hosts import pattern_of
 from forge.permissions.request import PermissionRequest, Ruling
 from forge.permissions.targets import Opaque
 
@@ -57,6 +59,8 @@ def _what(request: PermissionRequest) -> str:
 
 def _rule(request: PermissionRequest) -> str:
     target = "" if isinstance(request.target, Opaque) else request.target
+    if request.permission is Permission.NETWORK:
+        target = pattern_of(target)  # rules are about hosts, calls about URLs
     return _short(f"allow {request.permission or f'tool:{request.spec.name}'} {target}".strip())
 
 

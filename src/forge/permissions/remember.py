@@ -137,8 +137,7 @@ def _host(target: str) -> tuple[Hashable, str]:
     if not (host.clear and host.is_web):
         return ("exactly", target), _literal(target)
     (name,) = host.names
-    shown = f"[{name}]" if ":" in name else name
-    return (name, host.port if host.explicit_port else None), f"{shown}:{host.port}" if host.explicit_port else shown
+    return (name, host.port if host.explicit_port else None), hosts.pattern_of(target)
 
 
 def _command(line: str) -> tuple[Hashable, str]:

@@ -75,10 +75,11 @@ def standard_executor(
     approve: Approver = nobody,
     activity: ActivityStream | None = None,
     secrets: Secrets | Iterable[str] = (),
+    egress: Egress | None = None,
 ) -> ToolExecutor:
     """Tools behind the standard steps. Without a policy only reading is allowed; without a person the answer is no."""
     registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
     hidden = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
     stream = activity if activity is not None else ActivityStream(hidden)
     gate = PolicyGate(policy if policy is not None else rules(), approve)
-    return ToolExecutor(registry, standard_steps(gate, hidden), stream, hidden)
+    return ToolExecutor(registry, standard_steps(gate, hidden, egress=egress), stream, hidden)

@@ -49,6 +49,16 @@ def unpacked(shipment: Mapping[str, Any]) -> Tool:
     return made
 
 
+def packed_values(values: Mapping[str, Any]) -> str:
+    """Plain data, and objects that can be imported there."""
+    return b64encode(pickle.dumps(values)).decode()
+
+
+def unpacked_values(content: str) -> dict[str, Any]:
+    values: dict[str, Any] = pickle.loads(b64decode(content))  # noqa: S301 - it comes from our own parent process
+    return values
+
+
 class _Packer(pickle.Pickler):
     """Knows what pickle does not: tools, functions that became tools, specs that are computed late."""
 

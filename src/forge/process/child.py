@@ -22,7 +22,8 @@ from forge.core.plain import plain, text_of
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName
 from forge.core.threads import in_thread
-from forge.process._shipped import unpacked
+from forge.core.travelling import surround
+from forge.process._shipped import unpacked, unpacked_values
 
 _PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG
 
@@ -103,6 +104,7 @@ async def _serve(channel: _Channel) -> NoReturn:
 
 
 async def _run(work: Mapping[str, Any], channel: _Channel) -> ToolResult:
+    surround(unpacked_values(work["surroundings"]))
     tool = unpacked(work["tool"])
     said = work["scope"]
     roots = tuple(Root(Path(path), writable) for path, writable in said["roots"])

@@ -18,7 +18,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import readable
 from forge.core.result import ToolResult
 from forge.core.tool import DeferredTool, Tool
-from forge.process._shipped import packed
+from forge.core.travelling import surroundings
+from forge.process._shipped import packed, packed_values
 from forge.process._slots import slots
 from forge.process.run import signal_name
 from forge.process.supervisor import Program, start
@@ -153,6 +154,7 @@ def _work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
     sent = {key: value for key, value in arguments.items() if key not in defaults or value is not defaults[key]}
     scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__}
     work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": packed(tool)}
+    work["surroundings"] = packed_values(surroundings())  # such as the egress: what is refused here is refused there
     try:
         return to_json({**work, "arguments": sent})
     except ValueError as error:

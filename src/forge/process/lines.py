@@ -41,6 +41,10 @@ class Program:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.returncode is None
+
     async def read(self, seconds: float | None = None) -> bytes | None:
         """What came since the last time, at least a byte; b"" at the end; None if nothing came for so long."""
         try:

@@ -1,4 +1,4 @@
-"""Asks servers on behalf of a call: a redirect to another host is followed only where the gate lets it pass."""
+"""Asks servers on behalf of a call: a redirect to another server is followed only where the gate lets it pass."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from forge.network.limits import Limits
 from forge.network.response import Response
 
 _AS_GET = (301, 302, 303)
+_REDIRECTED = "after a redirect, "  # whoever asked did not name this server
 
 
 async def ask(
     ctx: ToolContext, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limits: Limits
 ) -> Response:
-    """The answer at the end of all redirects. Another host gets neither the body nor what could hold a secret."""
+    """The answer at the end of all redirects. Another server gets neither the body nor what could hold a secret."""
     from forge.network.client import fetch  # imports asyncio, which listing tools does without
     from forge.network.headers import checked, harmless
 
@@ -26,7 +27,12 @@ async def ask(
     end = time.monotonic() + limits.total
     while True:
         excused = ctx.excused
-        answer = await fetch(method, url, headers=sent, body=body, limits=limits, follow="same-host")
+        try:
+            answer = await fetch(method, url, headers=sent, body=body, limits=limits, follow="same-host")
+        except ToolError as error:
+            if hops and not error.message.startswith(_REDIRECTED):
+                error.message = f"{_REDIRECTED}{error.message}"
+            raise
         hops = (*hops, *answer.hops)
         if not answer.location:
             return replace(answer, hops=hops)

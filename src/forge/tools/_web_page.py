@@ -14,6 +14,7 @@ TYPE_CHECKING = False  # typing and json are slow to load, and a page waits for 
 if TYPE_CHECKING:
     from typing import Any
 
+LONGEST_WAIT = 600  # seconds for a page to come; longer than any request, and a bound where no end of input is seen
 PIPE = 1024 * 1024  # bytes
 DEEPEST = 200  # levels of elements; what lies deeper is kept as text alone
 LONGEST_LINK = 2_000  # characters; a longer one is dropped, its text stays
@@ -250,13 +251,19 @@ def _widen(pipe: int) -> None:
 
 def main() -> None:
     import threading
+    from signal import alarm
 
     import selectolax.lexbor  # noqa: F401 - while the page is still on its way
 
     threading.Thread(target=__import__, args=("html_to_markdown",)).start()  # beside the parser, which needs no Python
     seconds, memory = sys.argv[1:3]
     _limit(int(seconds), int(memory))
-    form, url, page = sys.stdin.buffer.read().decode("utf-8", "replace").split("\n", 2)
+    alarm(LONGEST_WAIT)
+    given = sys.stdin.buffer.read()
+    alarm(0)
+    if not given:  # there is no page, and nobody waits
+        os._exit(0)
+    form, url, page = given.decode("utf-8", "replace").split("\n", 2)
     title, text = converted(page, url, form)
     answer = f"{title}\n{text}".encode("utf-8", "replace")
     _widen(sys.stdout.fileno())

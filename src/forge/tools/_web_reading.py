@@ -14,12 +14,14 @@ from typing import NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import sendable
 from forge.process.lines import Program, running
+from forge.tools._web_spare import prepare_spare, take_spare
 
 SECONDS = 10  # of computing
 MEMORY = 1024 * 1024 * 1024  # bytes of address space
 
 _HERE = Path(__file__).parent
 _START = "import sys; sys.path += sys.argv[3:]; from _web_page import main; main()"  # compiled once, unlike a script
+_PYTHON = (sys.executable, "-I", "-S", "-X", "utf8", "-c", _START)
 _OTHER = re.compile(
     r"\.(?:json|ndjson|txt|md|xml|rss|csv|tsv|ya?ml|toml|js|css|py|pdf|png|jpe?g|gif|webp|svg|mp[34]|zip|gz|tgz|docx?|xlsx?)"
     r"(?:[?#].*)?\Z",
@@ -49,9 +51,12 @@ class PageReader:
 
     async def start(self) -> Program:
         if self._program is None:
-            python = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START]
-            command = [*python, str(self.seconds), str(self.memory), *_folders()]
-            self._program = await self._end.enter_async_context(running(command, _HERE, reads=True))
+            command = self._command()
+            spare = take_spare(command)
+            if spare is None:
+                self._program = await self._end.enter_async_context(running(command, _HERE, reads=True))
+            else:
+                self._program, self._end = spare
         return self._program
 
     async def read(self, html: str, url: str, form: str) -> Page:
@@ -67,8 +72,12 @@ class PageReader:
         code, said = await program.ended()
         if code:
             raise _unreadable(_why(code, said, self.seconds))
+        await prepare_spare(self._command(), _HERE)  # whoever reads one page often reads another
         title, _, text = b"".join(answer).decode().partition("\n")
         return Page(title, text)
+
+    def _command(self) -> tuple[str, ...]:
+        return (*_PYTHON, str(self.seconds), str(self.memory), *_folders())
 
 
 def may_be_a_page(url: str) -> bool:

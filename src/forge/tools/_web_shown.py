@@ -37,9 +37,10 @@ def shown(content: Content, form: str, max_chars: int, offset: int, *, is_cached
     if end < total:
         data["next_offset"] = end
     title = f"Title: {one_line(content.title, 200)}\n\n" if content.title and not offset else ""
+    status = "" if 200 <= content.status < 300 else f"HTTP {content.status}: "
     return ToolResult(
         for_llm=marked(f"{title}{part}".strip() or "(no text)", content.url, _note(content, offset, end)),
-        title=one_line(content.title or content.url, 120),
+        title=status + one_line(content.title or content.url, 120),
         data=data,
     )
 

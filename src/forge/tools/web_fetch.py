@@ -57,12 +57,14 @@ class WebFetch(
         max_chars: Annotated[int, Limits(ge=1), "Show at most this many characters."] = MAX_CHARS,
         offset: Annotated[int, Limits(ge=0), "Skip this many characters: to go on where the last part ended."] = 0,
     ) -> ToolResult:
+        from forge.network.egress import Egress
         from forge.network.url import read_url
         from forge.tools._web_reading import PageReader
         from forge.tools._web_shown import shown
 
-        place = read_url(url)
-        key = (ctx.scope.session_id, str(place), format)
+        place, egress = read_url(url), Egress.current()
+        egress.judge(place)  # before a turn is taken, or a page shown that was fetched when it was allowed
+        key = (ctx.scope.session_id, repr(egress), str(place), format)
         content = self.cache.find(*key)
         is_cached = content is not None
         if content is None:
@@ -121,10 +123,10 @@ class WebFetch(
 
 
 def _moved(answer: Response) -> ToolResult:
-    """Another host is another question to whoever permits: the model has to ask it."""
+    """Another server is another question to whoever permits: the model has to ask it."""
     from forge.tools._web_marking import marked
 
     data: dict[str, Any] = {"url": answer.url, "status": answer.status, "location": answer.location[:2_000]}
     said = f"HTTP {answer.status}: it redirects to {answer.location[:2_000]}"
-    note = "another host: not followed; call web_fetch with that URL if it is what you want"
-    return ToolResult(for_llm=marked(said, answer.url, note), title="Redirected to another host", data=data)
+    note = "another server: not followed; call web_fetch with that URL if it is what you want"
+    return ToolResult(for_llm=marked(said, answer.url, note), title="Redirected to another server", data=data)

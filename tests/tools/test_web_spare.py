@@ -1,0 +1,105 @@
+"""The program that waits for the next page: used once, never two, and gone when nobody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from forge.tools import _web_spare
+from forge.tools._web_reading import Page, PageReader
+from forge.tools._web_spare import _Spare
+
+KILLED = """
+import asyncio, os, signal
+from tests.tools.test_web_spare import read, waiting
+async def main():
+    await read("x")
+    print(waiting().program.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+async def read(text: str) -> Page:
+    async with PageReader() as reader:
+        return await reader.read(f"<p>{text}</p>", "http://a.example/", "markdown")
+
+
+def waiting() -> _Spare:
+    return _web_spare._spares[asyncio.get_running_loop()]
+
+
+def is_gone(pid: int, seconds: float = 10.0) -> bool:
+    """Whether a process ends in time."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], seconds)[0])
+    finally:
+        os.close(process)
+
+
+async def test_the_next_page_is_read_by_the_program_that_waits():
+    assert await read("one") == Page("", "one")
+    first = waiting().program
+    async with PageReader() as reader:
+        assert await reader.start() is first
+        assert await reader.read("<p>two</p>", "http://a.example/", "markdown") == Page("", "two")
+    assert waiting().program is not first
+
+
+async def test_another_limit_needs_another_program():
+    await read("one")
+    spare = waiting().program
+    async with PageReader(seconds=3) as reader:
+        assert await reader.start() is not spare
+
+
+async def test_one_that_was_killed_meanwhile_is_not_used():
+    await read("one")
+    spare = waiting().program
+    os.kill(spare.pid, signal.SIGKILL)
+    await spare.ended()
+    assert await read("two") == Page("", "two")
+
+
+async def test_many_pages_at_once_leave_one_program_waiting():
+    pages = await asyncio.gather(*(read(str(number)) for number in range(5)))
+    assert [page.text for page in pages] == ["0", "1", "2", "3", "4"]
+    assert len([one for one in _web_spare._spares if not one.is_closed()]) == 1
+
+
+async def test_nobody_took_it_in_time():
+    await read("one")
+    spare = waiting()
+    assert 0 < spare.timer.when() - asyncio.get_running_loop().time() <= 30
+    spare._expire()  # what the timer does
+    await spare.ending
+    assert not spare.program.is_running
+    assert asyncio.get_running_loop() not in _web_spare._spares
+    assert await read("two") == Page("", "two")
+
+
+def test_it_ends_with_the_event_loop():
+    async def once() -> _Spare:
+        await read("one")
+        return waiting()
+
+    spare = asyncio.run(once())
+    assert is_gone(spare.program.pid, 0.0)
+    assert asyncio.run(read("two")) == Page("", "two")
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfd_open is of Linux")
+def test_it_ends_when_its_parent_is_killed():
+    ran = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == -signal.SIGKILL
+    assert is_gone(int(ran.stdout))
