@@ -66,6 +66,7 @@ async def test_another_limit_needs_another_program():
 async def test_one_that_was_killed_meanwhile_is_not_used():
     await read("one")
     spare = waiting().program
+    assert spare is not None
     os.kill(spare.pid, signal.SIGKILL)
     await spare.ended()
     assert await read("two") == Page("", "two")
@@ -80,9 +81,12 @@ async def test_many_pages_at_once_leave_one_program_waiting():
 async def test_nobody_took_it_in_time():
     await read("one")
     spare = waiting()
+    assert spare.timer is not None
     assert 0 < spare.timer.when() - asyncio.get_running_loop().time() <= 30
     spare._expire()  # what the timer does
+    assert spare.ending is not None
     await spare.ending
+    assert spare.program is not None
     assert not spare.program.is_running
     assert asyncio.get_running_loop() not in _web_spare._spares
     assert await read("two") == Page("", "two")
@@ -94,6 +98,7 @@ def test_it_ends_with_the_event_loop():
         return waiting()
 
     spare = asyncio.run(once())
+    assert spare.program is not None
     assert is_gone(spare.program.pid, 0.0)
     assert asyncio.run(read("two")) == Page("", "two")
 
