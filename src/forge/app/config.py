@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from forge.app.read_yaml import read_yaml
@@ -21,24 +21,25 @@ MODES = ("open", "allowlist", "deny-all")
 """Sections of later versions: refused by name, so that nobody believes they have an effect."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolEntry:
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class ToolEntry(NamedTuple):
     """One entry under `tools`: a name (or a pattern of names) or a group, and settings for what it names."""
 
     place: str
     name: str = ""
     group: str = ""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = _NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentEntry:
+class AgentEntry(NamedTuple):
     """The agent, or a kind of sub-agent: what it is told, which model it is, how far it may go."""
 
     prompt: str = ""
     model: str = ""
     tools: tuple[str, ...] = ()  # names and groups
-    limits: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = _NOTHING
 
 
 class RootEntry(NamedTuple):
@@ -57,8 +58,7 @@ class EgressEntry(NamedTuple):
     private: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
+class Configuration(NamedTuple):
     """What a project says. Without a file: nothing, which means every built-in tool and the default policy."""
 
     name: str = NAME
@@ -70,8 +70,8 @@ class Configuration:
     writes: bool = True
     sandbox: str = "auto"
     egress: EgressEntry | None = None
-    agent: AgentEntry = field(default_factory=AgentEntry)
-    agents: Mapping[str, AgentEntry] = field(default_factory=dict)
+    agent: AgentEntry = AgentEntry()
+    agents: Mapping[str, AgentEntry] = _NOTHING
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         return _error(self.name, place, problem, written, known)

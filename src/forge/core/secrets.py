@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from forge.core.plain import plain
@@ -14,8 +15,7 @@ DEEPEST = 100  # levels of data that are looked through
 MOST_CUTS = 1_000  # places where a text was cut
 SHORTEST = 8  # a shorter value would mask ordinary words
 
-_LOOKS_SECRET = re.compile(
-    r"""(?x)
+_LOOKALIKES = r"""(?x)
       \b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}                       # model and payment providers
     | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}
     | \bxox[abprs]-[A-Za-z0-9-]{10,}                          # Slack
@@ -27,8 +27,13 @@ _LOOKS_SECRET = re.compile(
     | (?i:\bbearer\s+)[\w.~+/=-]{16,}
     | (?i:\b(?:api[_-]?key|secret|token|passw(?:or)?d|authorization)\b["']?\s{0,3}[=:]\s{0,3}["']?)[^\s"',;&]{8,512}
     """
-)
-_NAMES_SECRET = re.compile(r"(?i)(?:api[_-]?key|secret|token|passw(?:or)?d|authorization|credential|private[_-]?key)")
+_TELLING_NAMES = r"(?i)(?:api[_-]?key|secret|token|passw(?:or)?d|authorization|credential|private[_-]?key)"
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """On first use: a program that only lists its tools masks nothing."""
+    return re.compile(pattern)
 
 
 class Secrets:
@@ -71,7 +76,7 @@ class Secrets:
 
     def mask_all(self, text: str) -> str:
         """Replace registered secrets and whatever looks like one: for events and logs."""
-        return _LOOKS_SECRET.sub(MASK, self.mask(text))
+        return _compiled(_LOOKALIKES).sub(MASK, self.mask(text))
 
     def mask_everything(self, value: Any) -> Any:
         """Registered secrets and look-alikes, wherever they stand in plain data."""
@@ -82,7 +87,7 @@ class Secrets:
             return self.mask_all(text)
         longest = max(map(len, self._values), default=0)
         kept = self.mask(text[: LONGEST + longest])[:LONGEST]  # masked before it is cut
-        return f"{_LOOKS_SECRET.sub(MASK, kept)}[… {len(text) - LONGEST} more characters]"
+        return f"{_compiled(_LOOKALIKES).sub(MASK, kept)}[… {len(text) - LONGEST} more characters]"
 
     def mask_value(self, value: Any, *, lookalikes: bool = False, depth: int = 0) -> Any:
         """The same for every text inside plain data; under a key such as `password`, the whole value."""
@@ -94,7 +99,7 @@ class Secrets:
         if isinstance(value, Mapping):
             return {
                 mask(str(key)): MASK
-                if lookalikes and isinstance(item, str) and item and _NAMES_SECRET.search(str(key))
+                if lookalikes and isinstance(item, str) and item and _compiled(_TELLING_NAMES).search(str(key))
                 else self.mask_value(item, lookalikes=lookalikes, depth=depth + 1)
                 for key, item in value.items()
             }

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._cli_binaries import Allowed, Availability
 from forge.tools._limits import Limits
+
+if TYPE_CHECKING:  # it loads what only a configured tool needs
+    from forge.tools._cli_binaries import Allowed, Availability
 
 TIMEOUT = 120.0  # seconds
 MAX_OUTPUT = 1024.0 * 1024  # bytes of each stream
@@ -48,7 +51,7 @@ class CliExecute(
         limits: Mapping[str, int] | None = None,
     ) -> None:
         """The programs are looked up now. `deny_commands`: `{pattern, message}`; `limits`: as in `process.limits`."""
-        self.allowed = Allowed(_texts("allowed_binaries", allowed_binaries))
+        self._wanted = _texts("allowed_binaries", allowed_binaries)
         self.env_passthrough = _texts("env_passthrough", env_passthrough)
         self.max_output_bytes = _whole("max_output_bytes", max_output_bytes)
         self.network = network
@@ -58,7 +61,7 @@ class CliExecute(
         self.limits = dict(limits or {})
         if self.deny_commands or self.limits:
             self._check()
-        binaries = self.allowed.found
+        binaries = self.allowed.found if self._wanted else []
         plain = type(self).spec
         # Without a program it could only fail: people see it in lists, models do not.
         self.spec = plain.changed(
@@ -66,6 +69,12 @@ class CliExecute(
             hidden=not binaries,
             parameters=lambda: _schema(plain.parameters, binaries),
         )
+
+    @cached_property
+    def allowed(self) -> Allowed:
+        from forge.tools._cli_binaries import Allowed  # loads what only a configured tool needs
+
+        return Allowed(self._wanted)
 
     async def run(
         self,

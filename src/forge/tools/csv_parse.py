@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Iterator
@@ -111,6 +110,8 @@ def decoded(content: bytes) -> str:
 
 def _rows(text: str, delimiter: str) -> Iterator[tuple[int, Row]]:
     """Every row that is not blank, with the line it ends on."""
+    import csv  # only where there is something to read
+
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:

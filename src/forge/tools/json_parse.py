@@ -13,7 +13,6 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._json_path import read_path, select
 from forge.tools._limits import Limits
 
 MAX_DEPTH = 200
@@ -35,6 +34,8 @@ class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
         data: Annotated[str, Limits(example='{"a": [1, 2]}'), "The JSON text."],
         query: Annotated[str, 'A path such as users[0].name, a["x.y"] or items[*].id; empty for everything.'] = "",
     ) -> ToolResult:
+        from forge.tools._json_path import read_path, select  # loads what only a query needs
+
         steps = read_path(query)
         document, repeated = read(data)
         value, missed = select(document, steps)

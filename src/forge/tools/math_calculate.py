@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from forge.core.errors import ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import tool
-from forge.tools._arithmetic import Number
-from forge.tools._expression import evaluate
 from forge.tools._limits import Limits
+
+if TYPE_CHECKING:  # they load what only a calculation needs
+    from forge.tools._arithmetic import Number
 
 
 @tool(category=Category.BUILTIN, idempotent=True, timeout=10.0)
@@ -18,6 +19,8 @@ def math_calculate(
     expression: Annotated[str, Limits(example="sqrt(2) * sin(pi / 4)"), 'Such as "2**64 % 97".'],
 ) -> ToolResult:
     """Calculate an arithmetic expression instead of doing it in your head. Integers are exact; ^ and ** are powers."""
+    from forge.tools._expression import evaluate  # loads what only a calculation needs
+
     value = evaluate(expression)
     return ToolResult(for_llm=written(value), data={"result": value})
 
