@@ -129,7 +129,8 @@ def _of_ipv6(host: str) -> tuple[str, Address]:
         six = None
     if six is None or six.scope_id is not None:
         _refuse(f"{host[:100]!r} is not an IPv6 address", "Write it like [2001:4860:4860::8888].")
-    return str(six), six
+    mapped = six.ipv4_mapped  # whose spelling depends on the version of Python
+    return (str(six) if mapped is None else f"::ffff:{int(mapped) >> 16:x}:{int(mapped) & 0xFFFF:x}"), six
 
 
 def _number_of(host: str, labels: list[str]) -> int:

@@ -160,7 +160,9 @@ def _of_ipv6(host: str) -> frozenset[str]:
     inner = {found for found in (address.sixtofour, *(address.teredo or ())) if found is not None}
     if (high in _EMBEDDED and int(address) > 0xFFFF) or high >> 48 == _LOCAL_NAT64:
         inner.add(ipaddress.IPv4Address(low))
-    return frozenset({str(address), *map(str, inner)})
+    mapped = address.ipv4_mapped  # whose spelling depends on the version of Python
+    own = str(address) if mapped is None else f"::ffff:{int(mapped) >> 16:x}:{int(mapped) & 0xFFFF:x}"
+    return frozenset({own, *map(str, inner)})
 
 
 def _of_unicode(host: str) -> frozenset[str]:
