@@ -14,6 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.workspace import commit as module
 from forge.workspace.commit import Change, commit, recover
 from forge.workspace.paths import PathValidator, Place
+from tests.descriptors import open_below
 
 
 @pytest.fixture
@@ -425,7 +426,6 @@ def test_a_failure_at_any_step_leaves_everything_or_nothing(tmp_path, monkeypatc
                 raise problem
             return real(*given, **named)
 
-        descriptors = len(os.listdir("/dev/fd"))
         with monkeypatch.context() as patch:
             patch.setattr(os, call, fails)
             try:
@@ -433,7 +433,7 @@ def test_a_failure_at_any_step_leaves_everything_or_nothing(tmp_path, monkeypatc
                 outcomes.append("all")
             except (ToolError, Broken):
                 outcomes.append("nothing")
-        assert len(os.listdir("/dev/fd")) == descriptors
+        assert open_below(workspace) == []
         if call == "unlink" or notes(workspace):
             recover(workspace)  # what could not be tidied up at once
         where = f"{call} number {failing}"

@@ -13,6 +13,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.locks import locked
 from forge.workspace.paths import PathValidator, Place
+from tests.descriptors import open_below
 
 
 @pytest.fixture
@@ -127,13 +128,11 @@ def test_two_files_of_one_directory_take_one_lock(place):
         pass
 
 
-def test_nothing_stays_open(place):
-    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+def test_nothing_stays_open(place, tmp_path):
     for _ in range(3):
         with locked([place("a.txt"), place("no/such/b.txt")]):
             pass
-    if before:
-        assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == []
 
 
 def test_a_file_in_the_way_locks_what_is_above_it(place, tmp_path):
