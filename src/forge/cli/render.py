@@ -39,7 +39,7 @@ LONGEST_LINE = 2_000  # characters of a line of live output
 LONGEST_PIECE = LONGEST_LINE * MOST_LINES  # characters of live output that are looked at, at a time
 LONGEST_ARGUMENTS = 10_000  # characters of arguments that are read in order to be shown
 WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-BOLD, DIM, RED, GREEN, CYAN = "1", "2", "31", "32", "36"
+DIM, RED, GREEN, CYAN = "2", "31", "32", "36"
 
 Preview = Callable[[str, ToolResult], list[str]]
 """A few lines of what a tool came to: `preview(name, result)`."""

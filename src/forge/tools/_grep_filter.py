@@ -11,7 +11,7 @@ from forge.workspace.glob import Glob, compiled
 from forge.workspace.ignore import Ignored, rules_above
 from forge.workspace.open import open_directory, status_of
 from forge.workspace.paths import Place
-from forge.workspace.walk import STRAY
+from forge.workspace.state import STRAY
 
 Globs = str | list[str]
 

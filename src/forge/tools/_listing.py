@@ -22,6 +22,13 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _JOINERS = "\u200c\u200d"  # invisible, and yet part of names in some scripts and of emoji
 
 
+ALIASES = {
+    **dict.fromkeys(("directory", "dir", "directory_path", "dir_path", "folder", "file_path"), "path"),
+    **dict.fromkeys(("limit", "max_results"), "max_entries"),
+}
+"""What models of other systems call the parameters of these tools."""
+
+
 def listing(
     ctx: ToolContext,
     place: Place,

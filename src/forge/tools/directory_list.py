@@ -9,7 +9,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 from forge.tools._limits import Limits, setting
-from forge.tools._listing import MAX_ENTRIES, MOST, PATIENCE, is_directory, listing, one_entry
+from forge.tools._listing import ALIASES, MAX_ENTRIES, MOST, PATIENCE, is_directory, listing, one_entry
 
 
 class DirectoryList(
@@ -18,14 +18,7 @@ class DirectoryList(
     groups={"search", "read", "code-agent"},
     aliases=("list", "ls", "list_files"),
     argument_aliases={
-        "directory": "path",
-        "dir": "path",
-        "directory_path": "path",
-        "dir_path": "path",
-        "folder": "path",
-        "file_path": "path",
-        "limit": "max_entries",
-        "max_results": "max_entries",
+        **ALIASES,
         "all": "include_hidden",
         "show_hidden": "include_hidden",
     },

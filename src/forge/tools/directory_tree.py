@@ -11,6 +11,7 @@ from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 from forge.tools._limits import Limits, setting
 from forge.tools._listing import (
+    ALIASES,
     MAX_ENTRIES,
     MOST,
     PATIENCE,
@@ -36,15 +37,8 @@ class DirectoryTree(
     groups={"search", "read", "code-agent"},
     aliases=("tree",),
     argument_aliases={
-        "directory": "path",
-        "dir": "path",
-        "directory_path": "path",
-        "dir_path": "path",
-        "folder": "path",
-        "file_path": "path",
+        **ALIASES,
         "depth": "max_depth",
-        "limit": "max_entries",
-        "max_results": "max_entries",
     },
     permissions={"read"},
     target="path",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.workspace.journal import temporary_name
 from forge.workspace.open import explained
 from forge.workspace.state import NAME, state_directory
 
 FOLDER = "files"
 TEMPORARY = "forge-files"  # in the system's temporary directory, where the workspace cannot be written
-STRAY = ".forge-tmp-"
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -34,7 +33,7 @@ def write_artefact(workspace: Path, name: str, content: bytes) -> Artefact:
     """Put a file into `.forge/files/`. Something of that name is replaced, a link as itself; a directory is refused."""
     with explained(f"{NAME}/{FOLDER}/{name}", "write"), _folder(workspace) as (path, folder):
         replaced = _exists(name, folder)
-        temporary = f"{STRAY}{secrets.token_hex(8)}"
+        temporary = temporary_name()
         try:
             with open(os.open(temporary, _NEW, 0o600, dir_fd=folder), "wb") as file:
                 file.write(content)

@@ -25,16 +25,15 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.locks import locked
 from forge.workspace.open import open_directory
 from forge.workspace.paths import Place
-from forge.workspace.state import NAME, append_whole, state_directory
+from forge.workspace.state import NAME, STRAY, append_whole, state_directory
 
 log = logging.getLogger(__name__)
 
 FOLDER = "journal"
-PREFIX = ".forge-tmp-"
 LONGEST = 16 * 1024 * 1024  # bytes of a note
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})  # a file system without hard links
 
-_TEMPORARY = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{16}}")
+_TEMPORARY = re.compile(rf"{re.escape(STRAY)}[0-9a-f]{{16}}")
 _NOTE = re.compile(r"[0-9a-f]{16}\.note")
 _PATIENCE = 1.0  # seconds: another process may be changing files there, and the next start will do as well
 
@@ -65,7 +64,7 @@ class Move:
 
 
 def temporary_name() -> str:
-    return f"{PREFIX}{os.urandom(8).hex()}"
+    return f"{STRAY}{os.urandom(8).hex()}"
 
 
 def status_in(directory: int, name: str) -> os.stat_result | None:

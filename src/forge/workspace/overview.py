@@ -12,7 +12,8 @@ from forge.core.errors import ToolError
 from forge.workspace.ignore import Ignored, rules_above
 from forge.workspace.open import open_directory
 from forge.workspace.paths import Place
-from forge.workspace.walk import NEVER, SKIPPED, STRAY
+from forge.workspace.state import STRAY
+from forge.workspace.walk import NEVER, SKIPPED
 
 
 @dataclass(slots=True)

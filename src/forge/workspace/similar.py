@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from forge.core.errors import ToolError
 from forge.workspace.open import open_directory
 from forge.workspace.paths import Place
+from forge.workspace.state import STRAY
 
 MOST_NAMES = 5_000  # looked at in one directory
 MOST_ELSEWHERE = 5_000  # looked at in the rest of the tree
 ALIKE = 0.6
 SKIPPED = frozenset({".git", ".forge", "node_modules", "vendor", "__pycache__", ".venv", "dist", "build"})
-TEMPORARY = ".forge-tmp-"
 
 
 def similar_names(place: Place, most: int = 3) -> list[str]:
@@ -77,7 +77,7 @@ def _entries(directory: Place, most: int) -> Iterator[tuple[str, bool]]:
     try:
         with os.scandir(descriptor) as entries:
             for entry, _ in zip(entries, range(most), strict=False):
-                if entry.name.startswith(TEMPORARY):
+                if entry.name.startswith(STRAY):
                     continue
                 is_directory = entry.is_dir(follow_symlinks=False)
                 if is_directory or entry.is_file(follow_symlinks=False) or entry.is_symlink():

@@ -10,6 +10,7 @@ from pathlib import Path
 from forge.core.plain import sendable
 
 NAME = ".forge"
+STRAY = ".forge-tmp-"  # how the temporary files begin that are made beside their targets
 
 
 def state_directory(workspace: Path, *parts: str) -> Path:

@@ -12,10 +12,10 @@ from forge.workspace.glob import Glob
 from forge.workspace.ignore import FILES, Ignored, rules_above
 from forge.workspace.open import open_directory
 from forge.workspace.paths import Place
+from forge.workspace.state import STRAY
 
 NEVER = frozenset({".git", ".forge"})  # not searched, whatever was asked for
 SKIPPED = frozenset({"node_modules", "vendor", "__pycache__", ".venv", "dist", "build"})  # unless named or asked for
-STRAY = ".forge-tmp-"  # how Forge's own temporary files begin
 MOST_OPEN = 32  # directories held open on the way down
 BATCH = 1_024  # entries of a directory held at once, unless they are sorted
 
