@@ -104,7 +104,7 @@ bubblewrap:
 
 tests: $(READY) bubblewrap ## step: all tests
 	$(call step,tests: pytest)
-	@$(BIN)/pytest
+	@$(BIN)/pytest --reruns 1 -rR
 
 quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 	$(call step,tests: pytest without the slow ones)

@@ -182,7 +182,8 @@ def test_long_results_and_arguments_are_compared_but_not_kept(as_text):
     try:
         data = asyncio.run(main())
         gc.collect()
-        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+        # Kept arguments would be six megabytes; a thread may still hold the last one it parsed.
+        assert tracemalloc.get_traced_memory()[0] < 3_000_000
     finally:
         tracemalloc.stop()
     assert ["rounds" in one or "stop" in one for one in data] == [False] * 7 + [True] * 3
