@@ -618,3 +618,26 @@ async def test_what_is_remembered_is_bounded(monkeypatch):
             await gate.authorize(context(save, path=f"{n}", session=session))
     assert gate.remembered("a") == []
     assert gate.remembered("c") == ["allow write 2", "allow write 3", "allow write 4"]
+
+
+class Changed(type(save)):  # type: ignore[misc]
+    """A tool that is not what a person approved any more."""
+
+    needs_person = True
+
+
+async def test_what_needs_a_person_is_answered_by_no_rule_no_always_and_no_flag():
+    changed = Changed(save.run, {"name": "save", "permissions": {"write"}, "target": "path"})
+    error = await refusal(PolicyGate(rules("allow *"), nobody), context(changed, path="a"))
+    assert "it changed since a person last allowed it" in error.message
+    assert "Neither a rule nor --yes can allow it" in error.suggestion
+    error = await refusal(PolicyGate(rules("allow *"), approve_all), context(changed, path="a"))
+    assert "needs a person's yes" in error.message
+    person = Person(Answer.ALWAYS)
+    gate = PolicyGate(rules("allow *"), person)
+    await gate.authorize(context(save, path="a"))  # the twin: nobody is asked
+    assert person.asked == []
+    await gate.authorize(context(changed, path="a"))
+    await gate.authorize(context(changed, path="a"))
+    assert [request.personal for request in person.asked] == [True, True]
+    assert person.asked[0].remember == ""

@@ -22,6 +22,7 @@ from forge.core.context import Scope
 from forge.core.events import Event, RunStarted
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message
+from forge.core.mounting import mounted
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.secrets import Secrets
@@ -75,7 +76,6 @@ class Agent:
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
         self._sources: list[ToolSource] = []
         self._open = AsyncExitStack()
-        self._mounted: list[str] = []
         self._background: BackgroundWork | None = None
         self._is_open = False
         self._sessions: set[str] = set()  # whose programs end with this agent
@@ -93,9 +93,7 @@ class Agent:
     async def __aenter__(self) -> Self:
         try:
             for source in self._sources:
-                tools = await self._open.enter_async_context(source)
-                self.registry.add(*tools)
-                self._mounted += [one.spec.name for one in tools]
+                await self._open.enter_async_context(mounted(self.registry, source))
         except BaseException:
             await self.__aexit__()
             raise
@@ -104,8 +102,6 @@ class Agent:
 
     async def __aexit__(self, *exception: object) -> None:
         self._is_open = False
-        while self._mounted:
-            self.registry.remove(self._mounted.pop())
         while self._sessions:
             _end_programs(self._sessions.pop())
         await self._open.aclose()

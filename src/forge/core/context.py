@@ -73,6 +73,7 @@ class Runnable(Protocol):
     """What the context needs of a tool."""
 
     spec: ToolSpec
+    needs_person: bool
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]: ...
 

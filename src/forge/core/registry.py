@@ -64,6 +64,16 @@ class ToolRegistry(Mapping[str, Tool]):
             self._names = {key: value for key, value in self._names.items() if value != canonical}
             self._changed()
 
+    def discard(self, names: Iterable[str]) -> None:
+        """Forget the tools of these names, those there are, in one change."""
+        gone = {name for name in names if name in self._tools and name not in CONVERSATION}
+        if not gone:
+            return
+        with self._lock:
+            self._tools = {key: value for key, value in self._tools.items() if key not in gone}
+            self._names = {key: value for key, value in self._names.items() if value not in gone}
+            self._changed()
+
     def find(self, name: str) -> Tool:
         """Like `[]`, but an unknown name finds a tool that explains the mistake."""
         if not isinstance(name, str):

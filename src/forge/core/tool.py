@@ -74,6 +74,7 @@ class Tool:
         return await runner(arguments, ctx)
 
     is_ready = True  # False: `ready` must be awaited before the spec is complete
+    needs_person = False  # True: a person says yes to each call; no rule, no "always" and no --yes answers for one
 
     async def ready(self) -> None:
         """Whatever must be awaited before the spec is complete."""
@@ -193,6 +194,10 @@ class DeferredTool(Tool):
 
     async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return await self._now().foresee(arguments, ctx)
+
+    @property
+    def needs_person(self) -> bool:  # type: ignore[override]
+        return self._made is not None and self._made.needs_person
 
     def _now(self) -> Tool:
         if self._made is None:

@@ -59,7 +59,9 @@ async def nobody(request: PermissionRequest) -> Answer:
 
 
 async def approve_all(request: PermissionRequest) -> Answer:
-    """For `--yes`: whatever asks is approved, once. What is denied never gets here."""
+    """For `--yes`: whatever asks is approved, once, but for what only a person can answer."""
+    if request.personal:
+        return Answer.no(by="--yes")
     return Answer("once", by="--yes")
 
 

@@ -188,14 +188,19 @@ class PolicyGate:
 
     def _ruling(self, ctx: ToolContext, permission: Permission | None, target: str, *, declared: bool) -> Ruling:
         ruling = ruling_of(self._policy, ctx, permission, target)
-        if declared and ctx.spec.confirm and ruling.decision is Decision.ALLOW:
-            return Ruling(Decision.ASK, "the tool wants every call confirmed")
+        if declared and ruling.decision is Decision.ALLOW:
+            if ctx.tool.needs_person:
+                return Ruling(Decision.ASK, "it changed since a person last allowed it")
+            if ctx.spec.confirm:
+                return Ruling(Decision.ASK, "the tool wants every call confirmed")
         return ruling
 
     def _is_settled(self, ctx: ToolContext, grant: Grant, wish: Wish) -> bool:
         """Whether a person said yes to it already."""
         if wish.granted in grant.approved:
             return True
+        if ctx.tool.needs_person:
+            return False
         session = ctx.scope.session_id
         return self._remembered.has(session) and self._remembered.covers(session, _memory(ctx, wish))
 
@@ -218,11 +223,14 @@ class PolicyGate:
             others,
             preview=preview,
             editable=editable,
+            personal=ctx.tool.needs_person,
         )
         answer = await self._ask(ctx, request)
         if answer.kind == "no":
             raise (
-                refusals.nobody_there(request) if answer.by == "nobody" else refusals.refused(request, answer.feedback)
+                refusals.nobody_there(request)
+                if answer.by in ("nobody", "--yes")
+                else refusals.refused(request, answer.feedback)
             )
         if fingerprint(ctx.arguments) != seal:
             raise ToolError("the arguments changed while the person was asked", ErrorKind.SECURITY, "Call it again.")
@@ -255,7 +263,7 @@ class PolicyGate:
 
     def _accept(self, ctx: ToolContext, grant: Grant, wishes: list[Wish], answer: Answer) -> None:
         grant.approved.update(wish.granted for wish in wishes)
-        if answer.kind == "always":
+        if answer.kind == "always" and not ctx.tool.needs_person:
             self._remembered.add(ctx.scope.session_id, (_memory(ctx, wish) for wish in wishes))
 
     async def _ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:

@@ -35,10 +35,13 @@ def refused(request: PermissionRequest, feedback: str) -> ToolError:
 def nobody_there(request: PermissionRequest) -> ToolError:
     """It asks, and there is no one to ask."""
     reason = f" ({request.ruling.reason})" if request.ruling is not None else ""
+    rule = f"The rule `{_rule(request)}` in the policy would allow it, or --yes on the command line."
     return ToolError(
         f"{_what(request)} needs a person's yes, and nobody is there to ask{reason}",
         ErrorKind.PERMISSION,
-        f"The rule `{_rule(request)}` in the policy would allow it, or --yes on the command line.",
+        "Neither a rule nor --yes can allow it: ask the person to look at it at a terminal."
+        if request.personal
+        else rule,
     )
 
 

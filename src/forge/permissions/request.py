@@ -57,11 +57,12 @@ class PermissionRequest:
     question: str = ""  # set when it is about something else, such as whether to go on
     preview: str = ""  # what it would change, such as a diff
     editable: bool = True  # False: the arguments are in use already, so no answer can change them
+    personal: bool = False  # True: only a person can answer, and only for this call
 
     @property
     def remember(self) -> str:
         """What "always" would remember, as a rule; empty if nothing may be remembered."""
-        if self.result is not None or self.question:
+        if self.result is not None or self.question or self.personal:
             return ""
         found = memory(self.spec, self.permission, self.target, self.arguments, self.scope)
         return found.rule if found.key else ""

@@ -1,0 +1,88 @@
+"""Puts the tools of a source into a registry for as long as the source is open, also those it gets meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol, runtime_checkable
+
+from forge.core.errors import DefinitionError
+from forge.core.registry import ToolRegistry, ToolSource
+from forge.core.tool import Tool
+
+log = logging.getLogger(__name__)
+
+Prepare = Callable[[Tool], Tool]
+
+
+@runtime_checkable
+class LiveSource(Protocol):
+    """A source whose tools change while it is open: a server that says so, a folder that is watched."""
+
+    def follow(self, changed: Callable[[Sequence[Tool]], None]) -> None:
+        """Call `changed` with all the tools there are now, on the event loop, whenever they are others than before."""
+
+
+@asynccontextmanager
+async def mounted(
+    registry: ToolRegistry, source: ToolSource, prepare: Prepare = lambda tool: tool
+) -> AsyncIterator[None]:
+    """The source's tools are in the registry while the block runs; `prepare` may put another in a tool's place.
+
+    A name that is taken raises `DuplicateToolError` at the beginning. Of what comes later, a tool that cannot be
+    registered is left out and logged: a source must not harm what is there.
+    """
+    async with source as tools:
+        mount = _Mount(registry, prepare)
+        registry.add(*(prepare(tool) for tool in tools))
+        mount.held = {tool.spec.name: tool for tool in tools}
+        if isinstance(source, LiveSource):
+            source.follow(mount.change)
+        try:
+            yield
+        finally:
+            mount.end()
+
+
+class _Mount:
+    def __init__(self, registry: ToolRegistry, prepare: Prepare) -> None:
+        self.registry = registry
+        self.prepare = prepare
+        self.held: dict[str, Tool] = {}  # by name, as the source gave it
+        self._ended = False
+
+    def change(self, tools: Sequence[Tool]) -> None:
+        """In one go, so that nobody sees half of it: a model's next turn has what is there then."""
+        if self._ended:
+            return
+        now = {tool.spec.name: tool for tool in tools}
+        gone = [name for name in self.held if name not in now]
+        come = [tool for name, tool in now.items() if self.held.get(name) is not tool]
+        taken = self._take(come)
+        self.registry.discard(gone)
+        self.held = {name: tool for name, tool in now.items() if name in self.held or name in taken}
+
+    def _take(self, tools: list[Tool]) -> set[str]:
+        prepared = [(tool.spec.name, self.prepare(tool)) for tool in tools]
+        try:
+            self._add(*prepared)
+            return {name for name, _ in prepared}
+        except DefinitionError:  # find out which
+            return {name for name, tool in prepared if self._taken(name, tool)}
+
+    def _taken(self, name: str, tool: Tool) -> bool:
+        try:
+            self._add((name, tool))
+        except DefinitionError as error:
+            log.warning("a tool of %s is left out: %s", tool.spec.origin or "a source", error)
+            return False
+        return True
+
+    def _add(self, *tools: tuple[str, Tool]) -> None:
+        self.registry.add(*(tool for name, tool in tools if name not in self.held))
+        self.registry.add(*(tool for name, tool in tools if name in self.held), replace=True)
+
+    def end(self) -> None:
+        self._ended = True
+        self.registry.discard(self.held)
