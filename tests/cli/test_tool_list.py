@@ -24,8 +24,8 @@ def test_programs_get_every_tool_sorted_by_name(here):
 
 def test_people_get_an_aligned_table(here):
     lines = here("tool", "list").out.splitlines()
-    assert lines[0].split() == ["NAME", "CATEGORY", "NEEDS", "DESCRIPTION"]
-    column = lines[0].index("CATEGORY")
+    assert lines[0].split() == ["NAME", "ORIGIN", "NEEDS", "DESCRIPTION"]
+    column = lines[0].index("ORIGIN")
     assert all(line[column:].startswith(("builtin", "adapter")) for line in lines[1:])
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from forge.app.config import load_configuration
 from forge.app.egress import project_egress
 from forge.app.policy import project_policy
 from forge.app.secrets import project_secrets
+from forge.app.sources import Sources
 from forge.app.workspace import project_scope
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -21,6 +25,8 @@ from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
 from forge.workspace.journal import recover_once
 from forge.workspace.tracking import SessionState
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,7 @@ class Wishes:
     dry_run: bool = False
     record: str | None = None
     replay: str | None = None
+    watch: bool = False  # look for the project's scripts again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +49,20 @@ class Assembly:
     registry: ToolRegistry
     executor: ToolExecutor
     scope: Scope
+    sources: Sources
+
+    def opened(self, report: Callable[[str], None] = log.warning) -> AbstractAsyncContextManager[None]:
+        """The project's sources are mounted while the block runs; what cannot be opened is reported and left out."""
+        return self.sources.opened(self.registry, report)
 
 
 def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     """Raises `ToolError` or `PolicyError` where a file, a rule or the workspace cannot be used."""
     configuration = load_configuration(wishes.config)
-    registry = choose_tools(configuration, dev=wishes.dev)
     secrets = project_secrets(configuration)
     scope = project_scope(wishes.workspace, configuration, wishes.session)
+    sources = Sources(configuration, scope.workspace, watch=wishes.watch)
+    registry = choose_tools(configuration, dev=wishes.dev, more=sources.one_off(), later=True)
     recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
     state, egress = SessionState(scope.workspace), project_egress(configuration)
@@ -57,7 +70,7 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     executor = ToolExecutor(registry, steps, secrets=secrets)
     if wishes.dev:
         _watch(executor)
-    return Assembly(registry, executor, scope)
+    return Assembly(registry, executor, scope, sources)
 
 
 def _watch(executor: ToolExecutor) -> None:

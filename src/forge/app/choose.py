@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -19,21 +19,51 @@ FAMILIES = frozenset({"bash"})  # useless without the tools that look after its 
 TRAITS = ("timeout", "rate", "confirm", "permissions")  # what can be set for any tool, wherever it comes from
 
 
-def choose_tools(configuration: Configuration, *, dev: bool = False) -> ToolRegistry:
-    """Every built-in tool but the development ones; or exactly those configured, and the conversation tools."""
+def choose_tools(
+    configuration: Configuration, *, dev: bool = False, more: Iterable[Tool] = (), later: bool = False
+) -> ToolRegistry:
+    """Every built-in tool but the development ones; or exactly those configured, and the conversation tools.
+
+    `more` are tools beside the built-in ones. `later`: names that nothing has yet may come with a source.
+    """
     registry = ToolRegistry()
     known = [tool for tool in built_ins(registry) if dev or tool.spec.category is not Category.DEV]
     if configuration.tools is None:
-        registry.add(*(_configured(tool, [], registry, configuration) for tool in known))
+        registry.add(*(_configured(tool, [], registry, configuration) for tool in known), *more)
         return registry
+    others = [tool for tool in more if _entries(tool.spec, configuration)]
+    registry.add(*(configured(tool, configuration) for tool in others))
     for entry in configuration.tools:
-        _check(entry, known, configuration)
+        if entry.group or not later:
+            _check(entry, [*known, *others], configuration)
     for tool in known:
-        matching = [entry for entry in configuration.tools if _names(entry, tool.spec)]
-        if matching or tool.spec.name in CONVERSATION:
-            own = [entry for entry in matching if _concerns(entry, tool.spec)]
-            registry.add(_configured(tool, own, registry, configuration))
+        own = _entries(tool.spec, configuration)
+        if own or tool.spec.name in CONVERSATION:
+            concerning = [entry for entry in own if _concerns(entry, tool.spec)]
+            registry.add(_configured(tool, concerning, registry, configuration))
     return registry
+
+
+def configured(tool: Tool, configuration: Configuration) -> Tool:
+    """A tool that is not built in, with what the project says of it: only what can be said of any tool."""
+    traits: dict[str, Any] = {}
+    for entry in _entries(tool.spec, configuration):
+        for key, value in entry.config.items():
+            if key not in TRAITS:
+                problem = f"{tool.spec.name} is not built in, and has no setting {key!r}"
+                raise configuration.error(f"{entry.place}.config.{key}", problem, key, TRAITS)
+            traits[key] = _trait(key, value)
+    return _with_traits(tool, traits)
+
+
+def check_names(configuration: Configuration, registry: ToolRegistry) -> None:
+    """Once every source is mounted: a name that nothing has is a mistake."""
+    for entry in configuration.tools or ():
+        _check(entry, list(registry.values()), configuration)
+
+
+def _entries(spec: ToolSpec, configuration: Configuration) -> list[ToolEntry]:
+    return [entry for entry in configuration.tools or () if _names(entry, spec)]
 
 
 def _names(entry: ToolEntry, spec: ToolSpec) -> bool:
@@ -67,12 +97,20 @@ def _configured(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, co
     for entry in entries:
         for key, value in entry.config.items():
             if key in TRAITS:
-                traits[key] = Rate(**value) if key == "rate" and value is not None else value
+                traits[key] = _trait(key, value)
             else:
                 _check_setting(tool, f"{entry.place}.config.{key}", key, value, configuration)
                 settings[key] = value
     if settings:
         tool = _made_anew(tool, settings, registry)
+    return _with_traits(tool, traits)
+
+
+def _trait(key: str, value: Any) -> Any:
+    return Rate(**value) if key == "rate" and value is not None else value
+
+
+def _with_traits(tool: Tool, traits: dict[str, Any]) -> Tool:
     if not traits:
         return tool
     own = copy.copy(tool)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from forge.app.read_yaml import read_yaml
-from forge.core.arguments import article, json_type, near
-from forge.core.errors import ErrorKind, ToolError
+from forge.app.reading import Reader, config_error
+from forge.core.errors import ToolError
 from forge.core.spec import Permission
 
+if TYPE_CHECKING:  # most projects have none
+    from forge.app.source_entries import McpEntry, OpenApiEntry, WebhookEntry
+
 NAME = "forge.yaml"
-KEYS = ("agent", "agents", "egress", "limits", "permissions", "sandbox", "secrets", "tools", "workspace")
-LATER = tuple("channels guardrails mcpServers memory openapi schedules skills webhooks".split())
+KEYS = tuple(
+    "agent agents egress limits mcpServers openapi permissions sandbox secrets tools webhooks workspace".split()
+)
+LATER = tuple("channels guardrails memory schedules skills".split())
+"""Sections of later versions: refused by name, so that nobody believes they have an effect."""
 SANDBOXES = ("auto", "required", "bubblewrap", "landlock", "off")
 MODES = ("open", "allowlist", "deny-all")
-"""Sections of later versions: refused by name, so that nobody believes they have an effect."""
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -72,9 +76,12 @@ class Configuration(NamedTuple):
     egress: EgressEntry | None = None
     agent: AgentEntry = AgentEntry()
     agents: Mapping[str, AgentEntry] = _NOTHING
+    servers: Mapping[str, McpEntry] = _NOTHING  # `mcpServers`
+    openapi: Mapping[str, OpenApiEntry] = _NOTHING
+    webhooks: Mapping[str, WebhookEntry] = _NOTHING
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
-        return _error(self.name, place, problem, written, known)
+        return config_error(self.name, place, problem, written, known)
 
 
 def load_configuration(path: str | None) -> Configuration:
@@ -84,19 +91,13 @@ def load_configuration(path: str | None) -> Configuration:
     return _Reader(path).configuration(read_yaml(path))
 
 
-class _Reader:
-    """Checks one document, and names the file and the place of whatever it refuses."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+class _Reader(Reader):
+    """The sections of the document."""
 
     def configuration(self, document: Any) -> Configuration:
         top = self.mapping(document if document is not None else {}, "", KEYS, LATER)
         tools = self.sequence(top["tools"], "tools") if "tools" in top else None
         workspace = self.mapping(top.get("workspace", {}), "workspace", ("root", "roots", "writes"))
-        writes = workspace.get("writes", True)
-        if not isinstance(writes, bool):
-            raise self.error("workspace.writes", f"expected true or false, got {article(json_type(writes))}")
         permissions = self.mapping(top.get("permissions", {}), "permissions", ("rules",))
         root = self.text(workspace["root"], "workspace.root") if "root" in workspace else None
         return Configuration(
@@ -112,7 +113,7 @@ class _Reader:
                 self.root(one, f"workspace.roots[{i}]")
                 for i, one in enumerate(self.sequence(workspace.get("roots", []), "workspace.roots"))
             ),
-            writes=writes,
+            writes=self.flag(workspace.get("writes", True), "workspace.writes"),
             sandbox=self.sandbox(top.get("sandbox", "auto")),
             egress=self.egress(top["egress"]) if "egress" in top else None,
             agent=self.agent(top),
@@ -120,7 +121,21 @@ class _Reader:
                 name: self.sub_agent(one, f"agents.{name}")
                 for name, one in self.mapping(top.get("agents", {}), "agents").items()
             },
+            **self.sources(top),
         )
+
+    def sources(self, top: dict[str, Any]) -> dict[str, Any]:
+        """Other people's tools."""
+        if not top.keys() & {"mcpServers", "openapi", "webhooks"}:
+            return {}
+        from forge.app.source_entries import mcp_entry, openapi_entry, webhook_entry  # most projects have none
+
+        servers = self.named(top, "mcpServers", mcp_entry)
+        return {
+            "servers": {name: one for name, one in servers.items() if one is not None},
+            "openapi": self.named(top, "openapi", openapi_entry),
+            "webhooks": self.named(top, "webhooks", webhook_entry),
+        }
 
     def root(self, value: Any, place: str) -> RootEntry:
         said = self.mapping({"path": value} if isinstance(value, str) else value, place, ("access", "path"))
@@ -207,8 +222,8 @@ class _Reader:
         """The settings any tool has; the others are for the tool itself to judge."""
         if key == "timeout":
             return None if value is None else self.number(value, place, above=0)
-        if key == "confirm" and not isinstance(value, bool):
-            raise self.error(place, f"expected true or false, got {article(json_type(value))}")
+        if key == "confirm":
+            return self.flag(value, place)
         if key == "permissions":
             return [self.permission(one, f"{place}[{i}]") for i, one in enumerate(self.sequence(value, place))]
         if key == "rate":
@@ -227,56 +242,3 @@ class _Reader:
         if value not in list(Permission):
             raise self.error(place, f"there is no permission {value!r:.60}", str(value), Permission)
         return str(value)
-
-    def variable(self, value: Any, place: str) -> str:
-        name = self.text(value, place)
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            # the value is not repeated: someone may have written the secret itself
-            raise self.error(place, "expected the name of an environment variable, such as GITHUB_TOKEN")
-        return name
-
-    def mapping(self, value: Any, place: str, keys: Iterable[str] = (), later: Iterable[str] = ()) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.error(place or "the document", f"expected a mapping, got {article(json_type(value))}")
-        for key in value:
-            at = f"{place}.{key}" if place else f"{key}"
-            if not isinstance(key, str):
-                raise self.error(at, "expected a text as key")
-            if key in later:
-                raise _error(self.name, at, "not supported by this version yet", advice="Leave it out for now.")
-            if keys and key not in keys:
-                raise self.error(at, "unknown key", key, keys)
-        return value
-
-    def sequence(self, value: Any, place: str) -> list[Any]:
-        if not isinstance(value, list):
-            raise self.error(place, f"expected a list, got {article(json_type(value))}")
-        return value
-
-    def text(self, value: Any, place: str) -> str:
-        if not isinstance(value, str) or not value.strip() or "\0" in value:
-            got = "an empty text" if isinstance(value, str) else article(json_type(value))
-            raise self.error(place, f"expected a text, got {got}")
-        return value
-
-    def number(self, value: Any, place: str, above: float) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not above < value < float("inf"):
-            raise self.error(place, f"expected a number above {above:g}, got {value!r:.60}")
-        return value
-
-    def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
-        return _error(self.name, place, problem, written, known)
-
-
-def _error(
-    name: str, place: str, problem: str, written: str = "", known: Iterable[str] = (), advice: str = ""
-) -> ToolError:
-    """What is wrong, where, and what was probably meant."""
-    names = [str(one) for one in known]
-    hint = near(written, names, 1) if written else []
-    known_ones = f"Known are {', '.join(sorted(names))}." if names else "Mend the file."
-    return ToolError(
-        f"{name}: {place}: {problem}",
-        ErrorKind.CONFIG,
-        advice or (f"Did you mean {hint[0]!r}?" if hint else known_ones),
-    )

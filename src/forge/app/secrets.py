@@ -24,6 +24,10 @@ def project_secrets(configuration: Configuration, environment: Mapping[str, str]
     for key in KEYS:
         if len(value := environment.get(key, "")) >= SHORTEST:
             secrets.add(value)
+    sections = (configuration.servers, configuration.openapi, configuration.webhooks)
+    for value in (one for section in sections for entry in section.values() for one in entry.secrets):
+        if len(value) >= SHORTEST:
+            secrets.add(value)
     for index, name in enumerate(configuration.secrets):
         value = environment.get(name, "")
         if 0 < len(value) < SHORTEST:

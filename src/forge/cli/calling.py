@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable
-from contextlib import AbstractContextManager
+from collections.abc import Coroutine
+from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -13,10 +13,11 @@ from uuid import uuid4
 import click
 
 from forge.app.assemble import Assembly, Wishes, assemble
+from forge.app.sources import Sources
 from forge.cli.answer_lines import MAX_LINE, answer_lines
 from forge.cli.approve import ask_on_terminal
 from forge.cli.audited import audited
-from forge.cli.names import tool_named
+from forge.cli.names import note, tool_named
 from forge.cli.options import Options
 from forge.cli.pipes import read_all, read_some, write_all, write_soon
 from forge.cli.refusal import refusals
@@ -26,16 +27,20 @@ from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.gate import Approver, approve_all, nobody
 
+NEED_ALL = frozenset({"tool_search"})  # it looks at the tools of every source
+
 
 def call_once(options: Options, wishes: dict[str, Any], name: str, arguments: str | None) -> int:
     """`forge tool call NAME [JSON | -]`."""
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     made = _assembled(options, wishes, ask_on_terminal if at_terminal else nobody)
-    tool_named(name, made.registry)
+    if not made.sources.all:
+        tool_named(name, made.registry)  # before anything is logged
     text, problem = _arguments(arguments)
     call = ToolCall(name, text)
 
     async def work() -> int:
+        tool_named(name, made.registry)
         scope = replace(made.scope, message_id=uuid4().hex[:12])
         result = problem or await made.executor.execute(call, scope)
         if options.json or not sys.stdout.isatty():
@@ -45,7 +50,8 @@ def call_once(options: Options, wishes: dict[str, Any], name: str, arguments: st
         return 0 if result.success else 1
 
     with _audited(made, wishes):
-        return asyncio.run(_to_the_end(made, work()))
+        is_there = name in made.registry.names and name not in NEED_ALL
+        return asyncio.run(_to_the_end(made, work(), None if is_there else made.sources.of(name)))
 
 
 def call_lines(options: Options, wishes: dict[str, Any]) -> int:
@@ -57,15 +63,23 @@ def call_lines(options: Options, wishes: dict[str, Any]) -> int:
         return 0
 
     with _audited(made, wishes):
-        return asyncio.run(_to_the_end(made, work()))
+        return asyncio.run(_to_the_end(made, work(), made.sources))
 
 
-async def _to_the_end(made: Assembly, work: Awaitable[int]) -> int:
+async def _to_the_end(made: Assembly, work: Coroutine[Any, Any, int], sources: Sources | None) -> int:
     """What goes on in the background would end with the process, and so would what the log has not seen yet."""
-    code = await work
-    await made.executor.background.settled()
-    await made.executor.activity.drain()
-    return code
+    async with AsyncExitStack() as stack:
+        try:
+            if sources is not None:
+                with refusals():
+                    await stack.enter_async_context(sources.opened(made.registry, note))
+        except BaseException:
+            work.close()
+            raise
+        code = await work
+        await made.executor.background.settled()
+        await made.executor.activity.drain()
+        return code
 
 
 def _assembled(options: Options, wishes: dict[str, Any], approve: Approver) -> Assembly:

@@ -6,6 +6,8 @@ import click
 
 from forge.app.choose import choose_tools
 from forge.app.config import load_configuration
+from forge.app.sources import Sources, mounted_tools
+from forge.app.workspace import workspace_root
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.core.arguments import near
@@ -13,10 +15,20 @@ from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
 
 
-def project_tools(options: Options) -> ToolRegistry:
-    """The tools of this project, in which no schema is built yet."""
+def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
+    """The tools of this project, of every source, in which no schema is built yet; or those among which one may be."""
     with refusals():
-        return choose_tools(load_configuration(options.config), dev=options.dev)
+        configuration = load_configuration(options.config)
+        sources = Sources(configuration, workspace_root(options.workspace, configuration.root), watch=False)
+        registry = choose_tools(configuration, dev=options.dev, more=sources.one_off(), later=bool(sources.all))
+        if name is not None and name in registry.names:
+            return registry
+        return mounted_tools(registry, sources if name is None else sources.of(name), note)
+
+
+def note(text: str) -> None:
+    """For the person, beside what a program reads."""
+    click.echo(f"forge: {text}", err=True)
 
 
 def tool_named(name: str, registry: ToolRegistry) -> Tool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.names import complete_name, tool_named
+from forge.cli.names import complete_name, project_tools, tool_named
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 
@@ -42,14 +42,13 @@ def command(options: Options, name: str, arguments: str | None) -> None:
 
 
 def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[str, Any]]:
-    from forge.app.choose import choose_tools  # the rules and the schema, which completing a name does without
-    from forge.app.config import load_configuration
+    from forge.app.config import load_configuration  # the rules and the schema, which completing a name does without
     from forge.app.policy import project_policy
     from forge.app.workspace import project_scope
     from forge.permissions.explain import explained
 
     configuration = load_configuration(options.config)
-    tool = tool_named(name, choose_tools(configuration, dev=options.dev))
+    tool = tool_named(name, project_tools(options, name))
     scope = project_scope(options.workspace, configuration, options.session)
     policy = project_policy(configuration, options.policy)
     parsed = tool.parse(arguments) if arguments is not None else {}

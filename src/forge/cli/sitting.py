@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from forge.cli.approve import ask_on_terminal
 from forge.cli.audited import audited
 from forge.cli.ending import Ending
 from forge.cli.loop_thread import LoopThread
+from forge.cli.names import note
 from forge.cli.ndjson import Ndjson, OnlyTheAnswer
 from forge.cli.options import Options
 from forge.cli.paper import Paper
@@ -186,11 +187,12 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
         policy=options.policy,
         session=asked.session or new_name(),
         dev=options.dev,
+        watch=True,
     )
     with refusals():
         agent = assistant(wishes, asked.model, turns=asked.max_turns, approve=approve)
         store = _store(agent.scope, asked)
-    with closing(store) if store is not None else nullcontext(), LoopThread() as loop:
+    with closing(store) if store is not None else nullcontext(), LoopThread() as loop, _sources(loop, agent):
         view = _view(options, asked, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel)
         activity = agent.made.executor.activity
@@ -199,6 +201,30 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
         made.store = store
         with closing(screen), audited(activity, agent.scope.workspace, asked.audit, wanted=not asked.no_audit):
             yield made
+
+
+@contextmanager
+def _sources(loop: LoopThread, agent: Assistant) -> Iterator[None]:
+    """The project's other tools, for as long as it lasts. A person who leaves at once does not wait for their end."""
+    opened = agent.made.opened(note)
+    with refusals():
+        loop.do(_entered(opened))
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        loop.do(_left(opened))
+        raise
+    loop.do(_left(opened))
+
+
+async def _entered(manager: AbstractAsyncContextManager[None]) -> None:
+    await manager.__aenter__()
+
+
+async def _left(manager: AbstractAsyncContextManager[None]) -> None:
+    await manager.__aexit__(None, None, None)
 
 
 def _store(scope: Scope, asked: Asked) -> SessionStore | None:

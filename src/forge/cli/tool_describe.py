@@ -22,7 +22,7 @@ def command(options: Options, name: str) -> None:
 
     With --json: what `forge tool list` has, and parameters, optional_permissions, example (the arguments of a call).
     """
-    spec = tool_named(name, project_tools(options)).spec
+    spec = tool_named(name, project_tools(options, name)).spec
     if options.json:
         more = {
             "parameters": spec.parameters,

@@ -49,6 +49,11 @@ def facts(spec: ToolSpec) -> dict[str, Any]:
     }
 
 
+def origin(spec: ToolSpec) -> str:
+    """`builtin`, `dev`, or where others' tools come from: `mcp:git`, `script:tools/weather.py`."""
+    return spec.origin if ":" in spec.origin else str(spec.category)
+
+
 def needs(spec: ToolSpec) -> str:
     """`read, network?`: the ones with a question mark are asked for when a call turns out to need them."""
     optional = [f"{one}?" for one in sorted(spec.optional_permissions - spec.permissions)]
@@ -66,8 +71,8 @@ def _wanted(spec: ToolSpec, category: str | None, permission: str | None) -> boo
 
 def _table(specs: list[ToolSpec]) -> list[str]:
     """Aligned columns; on a terminal the descriptions end at its edge."""
-    rows = [("NAME", "CATEGORY", "NEEDS", "DESCRIPTION")]
-    rows += [(spec.name, str(spec.category), needs(spec), spec.description.partition("\n")[0]) for spec in specs]
+    rows = [("NAME", "ORIGIN", "NEEDS", "DESCRIPTION")]
+    rows += [(spec.name, origin(spec), needs(spec), spec.description.partition("\n")[0]) for spec in specs]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3])) for row in rows]
     if not sys.stdout.isatty():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -132,6 +132,11 @@ class ToolRegistry(Mapping[str, Tool]):
     def summaries(self) -> list[str]:
         """One line a tool, for people and prompts."""
         return [f"- `{spec.name}` - {_summary(spec)}" for spec in self.specs()]
+
+    @property
+    def names(self) -> Collection[str]:
+        """Every name a tool can be called by, aliases included."""
+        return self._names.keys()
 
     @property
     def count(self) -> int:

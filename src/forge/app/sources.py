@@ -1,0 +1,212 @@
+"""Other people's tools in a project: its MCP servers, OpenAPI documents, webhooks and scripts, opened and mounted."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from forge.app.choose import check_names, configured
+from forge.app.config import Configuration, load_configuration
+from forge.app.egress import project_egress
+from forge.app.workspace import workspace_root
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.mounting import mounted
+from forge.core.registry import ToolRegistry, ToolSource
+from forge.core.tool import Tool
+
+if TYPE_CHECKING:  # loaded where a project has them
+    from forge.sources.mcp import McpServer
+    from forge.sources.openapi import OpenApi
+
+log = logging.getLogger(__name__)
+
+SCRIPTS = "tools"  # the folder of a project's own
+PINS = "pins.json"
+_SCRIPT_ENDINGS = (".py", ".ts", ".js")
+
+
+class Asked(Protocol):
+    """What a person says of the project: the flags."""
+
+    @property
+    def workspace(self) -> str | None: ...
+    @property
+    def config(self) -> str | None: ...
+
+
+class Sources:
+    """What a project mounts, and the tools that stand for it without being mounted. Nothing is opened yet."""
+
+    def __init__(self, configuration: Configuration, workspace: Path, *, watch: bool = True) -> None:
+        self.configuration = configuration
+        self.is_part = False
+        self.servers = _servers(configuration, workspace)
+        self.documents = _documents(configuration)
+        self.scripts = _scripts(configuration, workspace) if watch or has_scripts(workspace) else {}
+
+    def of(self, name: str) -> Sources:
+        """Only those that a tool of this name would come from; all of them, where it could be from none."""
+        prefix, found, _ = name.partition("__")
+        chosen = copy.copy(self)
+        chosen.servers = {key: one for key, one in self.servers.items() if found and one.prefix == prefix}
+        chosen.documents = {key: one for key, one in self.documents.items() if found and one.prefix == prefix}
+        chosen.scripts = {} if found else self.scripts
+        chosen.is_part = True
+        return chosen if chosen.all else self
+
+    @property
+    def all(self) -> dict[str, ToolSource]:
+        return {**self.servers, **self.documents, **self.scripts}
+
+    def one_off(self) -> list[Tool]:
+        """`mcp_call`, `openapi_call`, and the webhooks, which need nothing kept open."""
+        try:  # TEMPORARY
+            from forge.sources.mcp.call import McpCall
+            from forge.sources.openapi.call import OpenapiCall
+        except ImportError:
+            return []
+
+        return [McpCall(self.servers), OpenapiCall(self.documents), *_webhooks(self.configuration)]
+
+    @asynccontextmanager
+    async def opened(self, registry: ToolRegistry, report: Callable[[str], None] = log.warning) -> AsyncIterator[None]:
+        """Mounted while the block runs, side by side; what cannot be opened is reported and left out."""
+        import asyncio  # listing tools does without
+
+        sources, configuration = self.all, self.configuration
+        async with AsyncExitStack() as stack:
+            entering = [
+                _entered(stack, mounted(registry, source, lambda tool: configured(tool, configuration)))
+                for source in sources.values()
+            ]
+            found = await asyncio.gather(*entering, return_exceptions=True)
+            failed = {label: one for label, one in zip(sources, found, strict=True) if isinstance(one, BaseException)}
+            for label, error in failed.items():
+                if not isinstance(error, ToolError | DefinitionError):
+                    raise error
+                advice = f" {error.suggestion}" if isinstance(error, ToolError) and error.suggestion else ""
+                report(f"{label} is left out: {error}.{advice}")
+            if not failed and not self.is_part:
+                check_names(configuration, registry)
+            yield
+
+
+def project_servers(asked: Asked) -> dict[str, McpServer]:
+    """The MCP servers that a project configures, by name. Raises `ToolError`."""
+    configuration = load_configuration(asked.config)
+    return _servers(configuration, workspace_root(asked.workspace, configuration.root))
+
+
+def mounted_tools(registry: ToolRegistry, sources: Sources, report: Callable[[str], None]) -> ToolRegistry:
+    """The registry with what the sources offer now; for looking at, since they are closed again."""
+
+    async def look() -> ToolRegistry:
+        async with sources.opened(registry, report):
+            return registry.select(lambda spec: True)
+
+    if not sources.all:
+        return registry
+    import asyncio  # listing the built-in tools does without
+
+    return asyncio.run(look())
+
+
+async def _entered(stack: AsyncExitStack, manager: Any) -> None:
+    await stack.enter_async_context(manager)
+
+
+def _servers(configuration: Configuration, workspace: Path) -> dict[str, McpServer]:
+    if not configuration.servers:
+        return {}
+    from forge.sources.mcp import mcp
+    from forge.workspace.state import state_directory
+
+    pins = state_directory(workspace) / PINS
+    return {
+        name: mcp(
+            entry.url or entry.command,
+            name=name,
+            prefix=entry.prefix or None,
+            headers=entry.headers,
+            environment=entry.environment,
+            directory=entry.directory or workspace,
+            include=entry.include,
+            exclude=entry.exclude,
+            rename=entry.rename,
+            timeout=entry.timeout,
+            hidden=entry.hidden,
+            pins=pins,
+        )
+        for name, entry in configuration.servers.items()
+    }
+
+
+def _documents(configuration: Configuration) -> dict[str, OpenApi]:
+    if not configuration.openapi:
+        return {}
+    from forge.sources.openapi import openapi
+
+    return {
+        name: openapi(
+            entry.spec,
+            name=name,
+            server=entry.server,
+            auth=entry.auth or None,
+            headers=entry.headers,
+            include=entry.include,
+            exclude=entry.exclude,
+            tags=entry.tags,
+            timeout=entry.timeout,
+            hidden=entry.hidden,
+            egress=project_egress(configuration),
+        )
+        for name, entry in configuration.openapi.items()
+    }
+
+
+def _webhooks(configuration: Configuration) -> list[Tool]:
+    if not configuration.webhooks:
+        return []
+    from forge.sources.webhook import webhook
+
+    made = []
+    for name, entry in configuration.webhooks.items():
+        more: dict[str, Any] = {} if entry.timeout is None else {"timeout": entry.timeout}
+        try:
+            made.append(
+                webhook(
+                    name,
+                    entry.url,
+                    entry.description,
+                    parameters=entry.parameters,
+                    headers=entry.headers,
+                    method=entry.method,
+                    **more,
+                )
+            )
+        except DefinitionError as error:
+            raise ToolError(f"{configuration.name}: {entry.place}: {error}", ErrorKind.CONFIG, "Mend it.") from None
+    return made
+
+
+def _scripts(configuration: Configuration, workspace: Path) -> Mapping[str, ToolSource]:
+    try:  # TEMPORARY
+        from forge.sources.scripts import scripts
+    except ImportError:
+        return {}
+
+    return {"scripts": scripts(SCRIPTS, root=workspace, sandbox=configuration.sandbox)}
+
+
+def has_scripts(workspace: Path) -> bool:
+    """Whether it is worth looking: a folder `tools`, or files in the root that could be tools."""
+    try:
+        with os.scandir(workspace) as entries:
+            return any(entry.name == SCRIPTS or entry.name.endswith(_SCRIPT_ENDINGS) for entry in entries)
+    except OSError:
+        return False
