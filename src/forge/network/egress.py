@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, NoReturn, get_args
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.travelling import travels
 from forge.network.address import METADATA_NAMES, Address, Network, is_metadata, why_not_public
-from forge.network.url import Url, read_host
+from forge.network.url import Url, read_host, read_url
 
 Mode = Literal["open", "allowlist", "deny-all"]
 
@@ -72,6 +72,15 @@ class Egress:
     def current(cls) -> Egress:
         """What holds for the call that is running."""
         return _current.get()
+
+    @classmethod
+    def only(cls, url: str) -> Egress:
+        """The origin of a URL that a person configured, and nothing else; private or not, since they named it."""
+        there = read_url(url)
+        host = f"[{there.host}]" if ":" in there.host else there.host
+        ports = {there.port, 443} if (there.scheme, there.port) == ("http", 80) else {there.port}  # the same, secured
+        places = tuple(f"{host}:{port}" for port in sorted(ports))
+        return cls("allowlist", domains=places, private=places)
 
     def including(self, *hosts: str) -> Egress:
         """The same with a tool's own hosts in its allowlist; the other modes know no exceptions."""

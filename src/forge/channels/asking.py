@@ -1,0 +1,55 @@
+"""How channels ask a service: only the configured origin, again where it says "too much", its URL never shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.network.client import fetch
+from forge.network.egress import Egress
+from forge.network.limits import Limits
+from forge.network.response import Response
+
+TRIES = 3
+LONGEST_WAIT = 60.0  # seconds that a service may ask for
+_LIMITS = Limits(total=30.0, size=256 * 1024)
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+async def post(
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    wait_of: Callable[[Response], float],
+    sleep: Sleep = asyncio.sleep,
+) -> Response:
+    """The answer. 429 and 503 are tried again when `wait_of` says, within a minute; redirects are not followed."""
+    tries = 0
+    while True:
+        tries += 1
+        answer = await fetch(
+            "POST", url, headers=headers, body=body, egress=Egress.only(url), limits=_LIMITS, follow="none"
+        )
+        wait = wait_of(answer)
+        if answer.status not in (429, 503) or tries == TRIES or wait > LONGEST_WAIT:
+            return answer
+        await sleep(max(wait, 0.1))
+
+
+def seconds_of(text: str) -> float:
+    """`Retry-After` in seconds; a second where it says something else."""
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 10 else 1.0
+
+
+def not_delivered(service: str, status: int, said: str, advice: str) -> ToolError:
+    kind = (
+        ErrorKind.RATE_LIMITED
+        if status == 429
+        else ErrorKind.CONFIG
+        if status in (400, 401, 403, 404, 410)
+        else ErrorKind.SYSTEM
+    )
+    words = " ".join(said.split())[:200]
+    return ToolError(f"{service} did not take the message: {status} {words}".rstrip(), kind, advice)

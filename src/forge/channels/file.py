@@ -1,0 +1,84 @@
+"""Delivers to a file that a person reads: one entry after another, attachments beside it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain import sendable
+from forge.core.result import Attachment
+
+_UNSAFE = re.compile(r"[^\w.-]+")
+
+
+class File:
+    """Appends Markdown. An entry is written whole or, where the disk is full, not at all."""
+
+    def __init__(self, path: Path | str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.path = Path(path)
+        self._clock = clock
+
+    async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
+        from forge.core.threads import in_thread  # it imports asyncio
+
+        await in_thread(lambda: self._append(text, attachments, to))
+
+    def _append(self, text: str, attachments: Sequence[Attachment], to: str) -> None:
+        now = self._clock()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            links = [f"- [{path.name}]({path.parent.name}/{path.name})" for path in self._saved(attachments, now)]
+            heading = f"## {now.isoformat(timespec='seconds')}" + (f" to {' '.join(to.split())}" if to else "")
+            entry = "\n".join([heading, "", sendable(text).strip(), *(["", *links] if links else []), "", ""])
+            _append(self.path, entry.encode())
+        except OSError as error:
+            raise ToolError(
+                f"writing to {self.path}: {error.strerror or error}", ErrorKind.SYSTEM, "Ask the person to look at it."
+            ) from None
+
+    def _saved(self, attachments: Sequence[Attachment], now: datetime) -> list[Path]:
+        if not attachments:
+            return []
+        folder = self.path.with_name(f"{self.path.name}.files")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return [_save(folder, one, f"{now:%Y%m%d-%H%M%S}") for one in attachments]
+
+
+def _append(path: Path, content: bytes) -> None:
+    """Under a lock, so that two processes do not mix their lines; what a full disk cut off is taken away again."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        before = os.fstat(descriptor).st_size
+        try:
+            written = 0
+            while written < len(content):
+                written += os.write(descriptor, content[written:])
+        except OSError:
+            os.ftruncate(descriptor, before)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _save(folder: Path, attachment: Attachment, stamp: str) -> Path:
+    """Under a name of its own; names are what a tool or a model chose."""
+    name = _UNSAFE.sub("-", Path(attachment.name or "file").name).lstrip(".-")[:100] or "file"
+    for number in range(1, 10_000):
+        path = folder / (f"{stamp}-{name}" if number == 1 else f"{stamp}-{number}-{name}")
+        try:
+            with open(path, "xb") as file:
+                try:
+                    file.write(attachment.data)
+                except OSError:
+                    path.unlink(missing_ok=True)
+                    raise
+            return path
+        except FileExistsError:
+            continue
+    raise OSError(None, f"{folder} has too many files of one second")

@@ -1,0 +1,87 @@
+"""Delivers to Telegram chats, through the HTTP API of bots."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from secrets import token_hex
+from typing import Any
+
+from forge.channels.asking import Sleep, not_delivered, post, seconds_of
+from forge.channels.channel import pieces
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain import sendable
+from forge.core.result import Attachment
+from forge.network.response import Response
+
+API = "https://api.telegram.org"
+LONGEST = 4_096  # UTF-16 units of a message
+LARGEST = 50_000_000  # bytes of a file
+
+
+class Telegram:
+    """A bot's token and the chat it writes to, unless `to` names another. The token is in URLs, so errors show none."""
+
+    def __init__(self, token: str, chat: str = "", *, api: str = API, sleep: Sleep = asyncio.sleep) -> None:
+        if not token or not token.isascii() or any(char in token for char in "/?#\\ \r\n"):
+            raise ToolError("this is no token of a Telegram bot", ErrorKind.CONFIG, "Copy it from @BotFather as it is.")
+        self._base = f"{api.rstrip('/')}/bot{token}"
+        self._token = token
+        self._chat = chat
+        self._sleep = sleep
+
+    async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
+        chat = to or self._chat
+        if not chat:
+            raise ToolError("no chat is named", ErrorKind.CONFIG, "Set chat_id in the channel's entry, or name one.")
+        for file in attachments:
+            if len(file.data) > LARGEST:
+                raise ToolError(
+                    f"{file.name or 'the file'} has {len(file.data):,} bytes, and Telegram takes {LARGEST:,}",
+                    ErrorKind.USER,
+                    "Send less.",
+                )
+        for piece in pieces(sendable(text), LONGEST):
+            body = json.dumps({"chat_id": chat, "text": piece}).encode()
+            await self._ask("sendMessage", body, "application/json")
+        for file in attachments:
+            body, kind = _form({"chat_id": chat}, file)
+            await self._ask("sendDocument", body, kind)
+
+    async def _ask(self, method: str, body: bytes, content_type: str) -> None:
+        answer = await post(f"{self._base}/{method}", body, {"Content-Type": content_type}, _wait, self._sleep)
+        told = _told(answer)
+        if answer.status != 200 or told.get("ok") is not True:
+            said = str(told.get("description") or answer.reason).replace(self._token, "…")
+            raise not_delivered("Telegram", answer.status, said, "Check the bot's token, and that the chat let it in.")
+
+
+def _told(answer: Response) -> dict[str, Any]:
+    try:
+        told = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _wait(answer: Response) -> float:
+    parameters = _told(answer).get("parameters")
+    after = parameters.get("retry_after") if isinstance(parameters, dict) else None
+    return float(after) if isinstance(after, int) and not isinstance(after, bool) else seconds_of("")
+
+
+def _form(fields: dict[str, str], file: Attachment) -> tuple[bytes, str]:
+    """`multipart/form-data`. Names are cleaned: a quote or a line break in one would end its header."""
+    boundary = f"forge-{token_hex(16)}"
+    name = "".join(char if char.isprintable() and char not in '"\\/' else "-" for char in file.name or "file")
+    kind = (
+        file.media_type if file.media_type.isascii() and file.media_type.isprintable() else "application/octet-stream"
+    )
+    parts = [
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+        for key, value in fields.items()
+    ]
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="document"; filename="{name}"\r\n'
+    parts += [head.encode(), f"Content-Type: {kind}\r\n\r\n".encode(), file.data, f"\r\n--{boundary}--\r\n".encode()]
+    return b"".join(parts), f"multipart/form-data; boundary={boundary}"

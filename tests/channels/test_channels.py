@@ -1,0 +1,201 @@
+"""Channels: what is sent arrives, whole, at the right place; what fails says so without showing a secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forge.channels.channel import Channels, pieces
+from forge.channels.file import File
+from forge.channels.telegram import Telegram
+from forge.channels.terminal import Terminal
+from forge.channels.webhook import Webhook
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import Attachment
+from tests.network.serving import Reply, serving
+
+REPORT = Attachment("text/csv", b"a,b\n1,2\n", "report.csv")
+
+
+class Slept(list):
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+async def test_the_terminal_shows_text_and_names_files():
+    paper = io.StringIO()
+    await Terminal(paper).send("Done. \x1b[31mred\x1b[0m", [REPORT], to="ops")
+    shown = paper.getvalue()
+    assert "[ops] Done." in shown
+    assert "\x1b" not in shown
+    assert "report.csv" in shown
+
+
+async def test_a_file_gets_one_entry_after_another_and_keeps_attachments_beside_it(tmp_path):
+    path = tmp_path / "out" / "log.md"
+    file = File(path, clock=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    await file.send("First.\n## not a heading of ours", [REPORT, Attachment("text/plain", b"x", "../../evil\n.txt")])
+    await file.send("Second.", to="the team")
+    text = path.read_text()
+    assert text.startswith("## 2026-01-02T03:04:05+00:00\n\nFirst.")
+    assert "## 2026-01-02T03:04:05+00:00 to the team\n\nSecond." in text
+    saved = sorted(p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*") if p.is_file())
+    assert saved == ["log.md", "log.md.files/20260102-030405-evil-.txt", "log.md.files/20260102-030405-report.csv"]
+    assert (tmp_path / "out/log.md.files/20260102-030405-report.csv").read_bytes() == REPORT.data
+
+
+async def test_a_link_in_the_files_place_is_not_followed(tmp_path):
+    (tmp_path / "elsewhere").write_text("kept")
+    (tmp_path / "log.md").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ToolError, match="writing to"):
+        await File(tmp_path / "log.md").send("x")
+    assert (tmp_path / "elsewhere").read_text() == "kept"
+
+
+def test_on_a_full_disk_nothing_half_is_left(tmp_path):
+    path = tmp_path / "log.md"
+    code = f"""
+import asyncio, resource, signal
+from forge.channels.file import File
+from forge.core.errors import ToolError
+file = File({str(path)!r})
+asyncio.run(file.send("First."))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
+try:
+    asyncio.run(file.send("x" * 1000))
+except ToolError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "writing to" in done.stdout
+    assert "First." in path.read_text()
+    assert "x" not in path.read_text().replace("First.", "").partition("\n")[2]
+
+
+async def test_a_webhook_gets_what_slack_takes():
+    async with serving(lambda asked: Reply([b"ok"])) as server:
+        await Webhook(f"{server.url}/services/T0/B0/secret").send("Done: <!channel> & more", [REPORT], to="#ops")
+    sent = json.loads(server.asked[0].body)
+    assert sent == {"text": "Done: &lt;!channel&gt; &amp; more\n[report.csv: 8 bytes, not attached]", "channel": "#ops"}
+    assert server.asked[0].headers["content-type"] == "application/json"
+
+
+async def test_a_webhook_that_refuses_is_named_by_its_host_alone():
+    async with serving(lambda asked: Reply([b"no_service"], status=404)) as server:
+        with pytest.raises(ToolError) as caught:
+            await Webhook(f"{server.url}/services/T0/B0/secret").send("Done.")
+    assert caught.value.kind is ErrorKind.CONFIG
+    assert "404 no_service" in caught.value.message
+    assert "secret" not in f"{caught.value} {caught.value.suggestion}"
+
+
+async def test_too_much_is_tried_again_after_the_time_it_asks_for():
+    replies = [Reply(status=429, headers=[("Retry-After", "7")]), Reply([b"ok"])]
+    slept = Slept()
+    async with serving(lambda asked: replies.pop(0)) as server:
+        await Webhook(server.url, sleep=slept).send("Done.")
+    assert slept == [7.0]
+    assert len(server.asked) == 2
+
+
+async def test_a_service_that_asks_for_an_hour_is_not_waited_for():
+    slept = Slept()
+    async with serving(lambda asked: Reply(status=429, headers=[("Retry-After", "3600")])) as server:
+        with pytest.raises(ToolError) as caught:
+            await Webhook(server.url, sleep=slept).send("Done.")
+    assert caught.value.kind is ErrorKind.RATE_LIMITED
+    assert slept == []
+
+
+async def test_a_redirect_is_not_followed():
+    async with serving(lambda asked: Reply(status=307, headers=[("Location", "/elsewhere")])) as server:
+        with pytest.raises(ToolError, match="307"):
+            await Webhook(server.url).send("Done.")
+    assert server.paths == ["/"]
+
+
+def telegram_reply(asked) -> Reply:
+    return Reply([b'{"ok": true, "result": {}}'], headers=[("Content-Type", "application/json")])
+
+
+async def test_telegram_gets_texts_in_pieces_and_files_as_documents():
+    async with serving(telegram_reply) as server:
+        await Telegram("123:abc", "42", api=server.url).send("a" * 5_000, [REPORT])
+    assert server.paths == ["/bot123:abc/sendMessage", "/bot123:abc/sendMessage", "/bot123:abc/sendDocument"]
+    texts = [json.loads(asked.body) for asked in server.asked[:2]]
+    assert [text["chat_id"] for text in texts] == ["42", "42"]
+    assert "".join(text["text"] for text in texts) == "a" * 5_000
+    assert b'filename="report.csv"' in server.asked[2].body
+    assert REPORT.data in server.asked[2].body
+
+
+async def test_a_files_name_cannot_forge_a_part_of_the_form():
+    async with serving(telegram_reply) as server:
+        nasty = Attachment("text/plain\r\nX: y", b"x", 'a"\r\n\r\nb')
+        await Telegram("123:abc", api=server.url).send("", [nasty], to="7")
+    head = server.asked[0].body.split(b'name="document"')[1].split(b"\r\n\r\n")[0]
+    assert head == b'; filename="a-----b"\r\nContent-Type: application/octet-stream'
+
+
+async def test_telegram_waits_as_it_is_told_and_says_what_was_wrong_without_the_token():
+    replies = [
+        Reply([b'{"ok": false, "error_code": 429, "parameters": {"retry_after": 3}}'], status=429),
+        Reply([b'{"ok": false, "description": "Unauthorized bot123:abc"}'], status=401),
+    ]
+    slept = Slept()
+    async with serving(lambda asked: replies.pop(0)) as server:
+        with pytest.raises(ToolError) as caught:
+            await Telegram("123:abc", "42", api=server.url, sleep=slept).send("Done.")
+    assert slept == [3.0]
+    assert caught.value.kind is ErrorKind.CONFIG
+    assert "Unauthorized" in caught.value.message
+    assert "123:abc" not in f"{caught.value} {caught.value.suggestion}"
+
+
+@pytest.mark.parametrize("reply", [Reply([b"{"]), Reply([b"[]"]), Reply([b'{"ok": false}']), Reply([b"[" * 100_000])])
+async def test_an_answer_that_says_no_yes_is_a_no(reply):
+    async with serving(lambda asked: reply) as server:
+        with pytest.raises(ToolError, match="did not take the message"):
+            await Telegram("123:abc", "42", api=server.url).send("Done.")
+
+
+async def test_no_chat_and_no_token_are_said():
+    with pytest.raises(ToolError, match="no chat is named"):
+        await Telegram("123:abc").send("Done.")
+    with pytest.raises(ToolError, match="no token"):
+        Telegram("a/../b")
+
+
+async def test_channels_are_found_by_name():
+    paper = io.StringIO()
+    channels = Channels({"screen": Terminal(paper)})
+    await channels.deliver("Done.", "screen")
+    assert paper.getvalue() == "Done.\n"
+    with pytest.raises(ToolError) as caught:
+        await channels.deliver("Done.", "scren")
+    assert "Did you mean 'screen'?" in caught.value.suggestion
+    with pytest.raises(ToolError) as caught:
+        await Channels({}).deliver("Done.", "x")
+    assert "The project has none." in caught.value.suggestion
+
+
+@given(st.text(), st.integers(2, 40))
+def test_pieces_are_short_enough_and_lose_only_white_space(text, longest):
+    parts = pieces(text, longest)
+    assert all(len(part.encode("utf-16-le", "surrogatepass")) // 2 <= longest for part in parts)
+    assert "".join("".join(parts).split()) == "".join(text.split())
+
+
+def test_pieces_are_cut_at_paragraphs_and_words():
+    assert pieces("one two three\n\nfour five", 14) == ["one two three", "four five"]
+    assert pieces("one two three", 8) == ["one two", "three"]
+    assert pieces("short", 100) == ["short"]
+    assert pieces(" \n", 100) == []
