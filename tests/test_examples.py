@@ -14,6 +14,9 @@ EXPECTED = {
     "quickstart.py": ["ok  6", "ok  web is live in eu", "not on a Friday", "denied", 'did you mean "text"'],
     "streaming.py": ["output: 2", "progress: 1 to go", "2 1 0", "Indexing has started.", "completed: indexed 42 files"],
     "own_step.py": ["Hello, Ada! measured"],
+    "with_langchain.py": ["tool: HELLO", "denied by the rule", "Said, not written."],
+    "with_openai_agents.py": ["42", "denied by the rule"],
+    "with_pydantic_ai.py": ["called deploy", "Good morning, a!", "denied by the rule"],
     "tour.py": [
         "316912650057057350374175801344",
         "mended: Count → count",

@@ -61,6 +61,10 @@ _HOME = {
     "forge.providers.openai": ("OpenAI",),
     "forge.providers.scripted": ("Scripted", "scripted"),
     "forge.providers.text_calls": ("text_calls",),
+    "forge.sources.mcp": ("mcp",),
+    "forge.sources.openapi": ("openapi",),
+    "forge.sources.scripts": ("scripts",),
+    "forge.sources.webhook": ("webhook",),
     "forge.tools": ("register_all", "tool_group"),
     "forge.workspace.tracking": ("SessionState",),
 }
@@ -319,6 +323,18 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.providers.text_calls import (
         text_calls as text_calls,
+    )
+    from forge.sources.mcp import (
+        mcp as mcp,
+    )
+    from forge.sources.openapi import (
+        openapi as openapi,
+    )
+    from forge.sources.scripts import (
+        scripts as scripts,
+    )
+    from forge.sources.webhook import (
+        webhook as webhook,
     )
     from forge.tools import (
         register_all as register_all,

@@ -22,8 +22,10 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
     modules={
         "completion": "forge.cli.completion",
         "doctor": "forge.cli.doctor",
+        "mcp": "forge.cli.mcp",
         "policy": "forge.cli.policy",
         "run": "forge.cli.run",
+        "serve": "forge.cli.serve",
         "session": "forge.cli.session",
         "tool": "forge.cli.tool",
         "undo": "forge.cli.undo",

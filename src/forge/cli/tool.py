@@ -14,7 +14,8 @@ from forge.cli.group import LazyGroup
         "call": "forge.cli.tool_call",
         "describe": "forge.cli.tool_describe",
         "list": "forge.cli.tool_list",
+        "new": "forge.cli.tool_new",
     },
 )
 def command() -> None:
-    """List tools, look at one, call one."""
+    """List tools, look at one, call one, write one."""

@@ -57,6 +57,7 @@ async def run(
     merge: bool = False,
     capture: Capture = DEFAULT,
     on_output: Callable[[str], None] | None = None,
+    on_errors: Callable[[str], None] | None = None,
     limits: Resources | None = None,
     leave: str | None = None,
     confinement: Confinement | None = None,
@@ -64,6 +65,7 @@ async def run(
 ) -> Finished:
     """Returns when the program exits, whoever still holds its pipes. Cancelled, it kills the whole tree first.
 
+    `on_output` is told what it writes while it runs, `on_errors` only what it writes to its standard error.
     `leave` names an owner: what the program leaves running goes on until `end_left(owner)` or the end of this process;
     without one it is killed when the program has ended. With a `confinement` it runs inside the `sandbox` that is
     wanted and can be had. Raises `ToolError` for what cannot be started. A cancellation leaves with what the program
@@ -74,7 +76,8 @@ async def run(
     async with slots:
         began = asyncio.get_running_loop().time()
         program = await _started(command, cwd, env, bool(stdin), merge, limits, leave is not None)
-        watch = _Watch(program, began, stdin, capture, on_output)
+        shown = {"output": on_output, "errors": on_errors or on_output}
+        watch = _Watch(program, began, stdin, capture, shown)
         said: list[str] = []
         try:
             try:
@@ -132,12 +135,17 @@ class _Watch:
     """A program, seen from the event loop: what it writes, what it reads, and that it ends."""
 
     def __init__(
-        self, program: Program, began: float, stdin: bytes, capture: Capture, on_output: Callable[[str], None] | None
+        self,
+        program: Program,
+        began: float,
+        stdin: bytes,
+        capture: Capture,
+        shown: Mapping[str, Callable[[str], None] | None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.program = program
         self.kept = {"output": Kept(capture), "errors": Kept(capture)}
-        self.shown = {name: Shown(on_output) for name in self.kept} if on_output is not None else {}
+        self.shown = {name: Shown(show) for name, show in shown.items() if show is not None}
         self.message: tuple[Any, ...] = ()
         self.done: asyncio.Future[None] = self.loop.create_future()
         self.timed_out = False
@@ -170,7 +178,7 @@ class _Watch:
     def finished(self, owner: str | None, sandbox: str, name: str, cwd: Path) -> Finished:
         match self.message:
             case ("failed", number, stage, _):
-                raise _not_started(number, stage, name, cwd)
+                raise not_started(number, stage, name, cwd)
             case ("ended", status, left, nanny, _):
                 pass
             case _ if self.timed_out:
@@ -228,7 +236,7 @@ class _Watch:
 
     def _take(self, name: str, piece: memoryview) -> None:
         self.kept[name].add(piece)
-        if self.shown:
+        if name in self.shown:
             self.shown[name].add(piece)
             if self._showing is None:
                 wait = max(0.0, self._show_at - self.loop.time())
@@ -299,7 +307,7 @@ def signal_behind(exit_code: int | None, sandbox: str) -> str:
     return signal_name((exit_code or 0) - 128) if sandbox == "bubblewrap" else ""
 
 
-def _not_started(number: int, stage: str, name: str, cwd: Path) -> ToolError:
+def not_started(number: int, stage: str, name: str, cwd: Path) -> ToolError:
     words = os.strerror(number) if number else "unknown"
     if stage == "directory":
         return ToolError(f'the directory "{cwd}" cannot be used: {words}', ErrorKind.NOT_FOUND, "Name one that exists.")

@@ -1,0 +1,194 @@
+"""How `forge serve` serves: assembled like a call, until the client is gone or a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import os
+import re
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from forge.app.assemble import Assembly, Wishes, assemble
+from forge.app.version import version
+from forge.cli.audited import audited
+from forge.cli.options import Options
+from forge.cli.refusal import Refusal, refusals
+from forge.core.registry import CONVERSATION
+from forge.exports.mcp_server import ElicitingApprover, serve_http, serve_stdio
+from forge.permissions.answers import approve_all
+
+SHORTEST_TOKEN = 16  # characters
+PATIENCE = 0.5  # seconds for listeners to see the last events
+LOGS = ("mcp", "uvicorn", "anyio")  # of the packages that do the work
+
+
+def serve(options: Options, wishes: dict[str, Any]) -> int:
+    with refusals():
+        made = assemble(
+            Wishes(
+                workspace=options.workspace,
+                config=options.config,
+                policy=options.policy,
+                session=options.session,
+                dev=options.dev,
+            ),
+            approve_all if options.yes else ElicitingApprover(),
+        )
+        _listen_to_packages(debug=options.debug)
+        with audited(made.executor.activity, made.scope.workspace, wishes["audit"], wanted=not wishes["no_audit"]):
+            asyncio.run(_until_told(_over_http(made, wishes) if wishes["http"] else _over_stdio(made, wishes)))
+    return 0
+
+
+def print_config(options: Options, wishes: dict[str, Any]) -> int:
+    """The entry that other clients read, under the name of the workspace."""
+    workspace = Path(options.workspace or ".").resolve()
+    name = re.sub(r"[^a-zA-Z0-9_-]+", "-", workspace.name).strip("-") or "forge"
+    entry = _http_entry(wishes) if wishes["http"] else _stdio_entry(options, wishes, workspace)
+    click.echo(json.dumps({"mcpServers": {name: entry}}, indent=2, ensure_ascii=False))
+    return 0
+
+
+async def _over_stdio(made: Assembly, wishes: dict[str, Any]) -> None:
+    async with _opened(made):
+        await serve_stdio(made.executor, made.scope, version=version(), everything=wishes["everything"])
+
+
+async def _over_http(made: Assembly, wishes: dict[str, Any]) -> None:
+    host = wishes["host"]
+    token = _token(wishes["token_env"], host)
+    made.executor.secrets.add(token)
+    with _listening(host, wishes["port"]) as listening:
+        url = _url(host, listening.getsockname()[1])
+
+        def ready() -> None:
+            count = sum(name not in CONVERSATION for name in made.registry)
+            click.echo(f"forge: serving {count} tool{'s' if count != 1 else ''} at {url}", err=True)
+            if wishes["token_env"] is None:
+                click.echo(f"forge: clients send the header Authorization: Bearer {token}", err=True)
+            if not _is_loopback(host):
+                click.echo("forge: anybody who reaches this address can try tokens, and there is no TLS", err=True)
+
+        async with _opened(made):
+            await serve_http(
+                made.executor,
+                made.scope,
+                listening=listening,
+                token=token,
+                hosts=(host, *wishes["allow_host"]),
+                version=version(),
+                everything=wishes["everything"],
+                ready=ready,
+            )
+
+
+async def _until_told(work: Coroutine[Any, Any, None]) -> None:
+    """To its end, or until SIGTERM; what it has to clean up it cleans up."""
+    task = asyncio.ensure_future(work)
+    told = False
+
+    def end() -> None:
+        nonlocal told
+        told = True
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not told:
+            raise
+
+
+@asynccontextmanager
+async def _opened(made: Assembly) -> AsyncIterator[None]:
+    """With the project's sources, and until every listener has seen how it ended."""
+    try:
+        async with made.opened(lambda problem: click.echo(f"forge: {problem}", err=True)):
+            yield
+    finally:
+        await made.executor.activity.drain(PATIENCE)
+
+
+def _token(variable: str | None, host: str) -> str:
+    if variable is None:
+        if not _is_loopback(host):
+            raise Refusal(f"--host {host} can be reached by others: name the variable with the token with --token-env")
+        return secrets.token_urlsafe(32)
+    token = os.environ.get(variable, "")
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise Refusal(f"--token-env {variable}: it must hold a token of {SHORTEST_TOKEN} plain characters or more")
+    return token
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family)
+    except (OSError, OverflowError, UnicodeError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+        raise Refusal(f"cannot listen on {host} port {port}: {problem}; choose another --port or --host") from None
+    with listening:
+        yield listening
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen_to_packages(*, debug: bool) -> None:
+    """What they log holds what clients sent: of interest to whoever looks for an error, and to nobody else."""
+    for name in LOGS:
+        log = logging.getLogger(name)
+        log.propagate = False
+        log.handlers = logging.getLogger("forge").handlers if debug else [logging.NullHandler()]
+
+
+def _stdio_entry(options: Options, wishes: dict[str, Any], workspace: Path) -> dict[str, Any]:
+    command, *first = _ourselves()
+    files = {"--config": options.config, "--policy": options.policy, "--audit": wishes["audit"]}
+    flags = {
+        "--yes": options.yes,
+        "--dev": options.dev,
+        "--all": wishes["everything"],
+        "--no-audit": wishes["no_audit"],
+    }
+    arguments = [*first, "serve", "--workspace", str(workspace)]
+    arguments += [text for flag, path in files.items() if path for text in (flag, str(Path(path).resolve()))]
+    return {"command": command, "args": [*arguments, *(flag for flag, given in flags.items() if given)]}
+
+
+def _http_entry(wishes: dict[str, Any]) -> dict[str, Any]:
+    token = f"${{{wishes['token_env'] or 'FORGE_TOKEN'}}}"
+    return {
+        "type": "http",
+        "url": _url(wishes["host"], wishes["port"]),
+        "headers": {"Authorization": f"Bearer {token}"},
+    }
+
+
+def _ourselves() -> list[str]:
+    """How this very program is started from anywhere."""
+    started = Path(sys.argv[0])
+    if started.name == "forge" and started.is_file():
+        return [str(started.absolute())]
+    return [sys.executable, "-m", "forge"]

@@ -1,0 +1,164 @@
+"""`forge tool new`: a script to begin with, and a test that passes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import Refusal, refusals
+from forge.core.spec import is_name
+
+_HEADER = """\
+Tool: {name}
+Description: Say in a sentence what it does, and when to use it.
+
+Input:
+  text (str): What to repeat.
+  times (int) = 1: How often.
+
+Output:
+  result (str): The text, that often."""
+
+_PYTHON = '''\
+"""
+{header}
+"""
+
+import json
+import sys
+
+
+def execute(text: str, times: int) -> dict[str, str]:
+    return {{"result": " ".join([text] * times)}}
+
+
+if __name__ == "__main__":
+    # The arguments are JSON on stdin; what is printed is the result; stderr is shown while it runs.
+    print(json.dumps(execute(**json.load(sys.stdin))))
+'''
+
+_TYPESCRIPT = """\
+/**
+{header}
+ */
+
+import {{ readFileSync }} from "node:fs";
+
+type Input = {{ text: string; times: number }};
+
+export function execute({{ text, times }}: Input): {{ result: string }} {{
+  return {{ result: Array(times).fill(text).join(" ") }};
+}}
+
+// The arguments are JSON on stdin; what is printed is the result; stderr is shown while it runs.
+console.log(JSON.stringify(execute(JSON.parse(readFileSync(0, "utf8")))));
+"""
+
+_TEST = '''\
+"""{path}, called as an agent calls it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from forge import Scope, ToolCall, ToolResult, rules
+from forge.pipeline import standard_executor
+from forge.sources.scripts import scripts
+
+PROJECT = Path(__file__).parents[1]
+
+
+def call(**arguments: object) -> ToolResult:
+    executor = standard_executor(scripts("tools", root=PROJECT).load(), policy=rules("allow execute"))
+    result = asyncio.run(executor.execute(ToolCall("{name}", arguments), Scope(workspace=PROJECT)))
+    if result.failure is not None and result.failure.kind == "config_error":
+        pytest.skip(result.for_llm)  # nothing here can run it
+    return result
+
+
+def test_it_repeats_the_text() -> None:
+    result = call(text="hello", times=2)
+    assert result.success, result.for_llm
+    assert result.data["result"] == {{"result": "hello hello"}}
+
+
+def test_it_says_what_is_missing() -> None:
+    assert "text" in call().for_llm
+'''
+
+
+@click.command("new")
+@click.argument("name")
+@click.option(
+    "--lang", type=click.Choice(["py", "ts"]), default="py", show_default=True, help="The language of the script."
+)
+@with_options
+def command(options: Options, name: str, lang: str) -> int:
+    """Write a tool of your own: a script in tools/, with a header that says what it takes, and a test for it.
+
+    \b
+    Exit codes: 0 it is written     2 the name cannot be used, or a file is there already
+    """
+    from forge.app.config import load_configuration  # showing the help does without
+    from forge.app.workspace import project_scope
+
+    with refusals():
+        root = project_scope(options.workspace, load_configuration(options.config), options.session).workspace
+        _check(name, root)
+        files = _files(name, lang)
+        _write(root, files)
+    script, test = files
+    call = f"""forge tool call {name} '{{"text": "hello"}}'"""
+    if options.json:
+        click.echo(json.dumps({"script": script, "test": test, "call": call}))
+        return 0
+    click.echo(f"Wrote {script} and {test}.")
+    click.echo(f"Now write what it does, and say so in its header. Try it:\n  {call}\n  pytest {test}")
+    return 0
+
+
+def _check(name: str, root: Path) -> None:
+    if not is_name(name) or "__" in name:
+        raise Refusal(f"{name[:80]!r} cannot be the name of a tool: a letter, then letters, digits, - or single _.")
+    from forge.core.registry import ToolRegistry
+    from forge.sources.scripts import scripts
+    from forge.tools import built_ins
+
+    for tool in built_ins(ToolRegistry()):
+        if name in (tool.spec.name, *tool.spec.aliases):
+            raise Refusal(f"{name!r} is a built-in tool ({tool.spec.name}). Choose another name.")
+    for script in scripts(root=root).load():
+        if script.spec.name == name:
+            raise Refusal(f"{script.script.path} is a tool of that name already. Choose another name.")
+
+
+def _files(name: str, lang: str) -> dict[str, str]:
+    """What to write, by path: first the script, then its test."""
+    header = _HEADER.format(name=name)
+    if lang == "py":
+        script, content = f"tools/{name}.py", _PYTHON.format(header=header)
+    else:
+        starred = "\n".join(f" * {line}".rstrip() for line in header.splitlines())
+        script, content = f"tools/tool_{name}.ts", _TYPESCRIPT.format(header=starred)
+    return {script: content, f"tests/test_{name.replace('-', '_')}.py": _TEST.format(path=script, name=name)}
+
+
+def _write(root: Path, files: dict[str, str]) -> None:
+    """Both or none, where nothing was; a link that leads out of the project is refused."""
+    from forge.workspace.paths import PathValidator
+
+    places = {path: PathValidator(root).resolve_for_writing(path).path for path in files}
+    for path, place in places.items():
+        if place.exists() or (root / path).is_symlink():
+            raise Refusal(f"{path} is there already, and is not overwritten. Choose another name.")
+    for path, place in places.items():
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("x", encoding="utf-8") as file:
+                file.write(files[path])
+        except OSError as error:
+            raise Refusal(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,31 @@
+"""Tools as the plain definitions that model APIs take, for programs that run their own loop."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from forge.exports._calls import Tools, registry_of
+
+
+def to_openai(tools: Tools, *, strict: bool = False, session_id: str = "local") -> list[dict[str, Any]]:
+    """For `tools=` of OpenAI's chat completions and whatever speaks like them.
+
+    `strict`: with OpenAI's strict mode where a schema fits its rules.
+    """
+    return _definitions(tools, "openai-strict" if strict else "openai", session_id)
+
+
+def to_anthropic(tools: Tools, *, session_id: str = "local") -> list[dict[str, Any]]:
+    """For `tools=` of Anthropic's messages."""
+    return _definitions(tools, "anthropic", session_id)
+
+
+def to_gemini(tools: Tools, *, session_id: str = "local") -> list[dict[str, Any]]:
+    """For `function_declarations` of Gemini's tools."""
+    return _definitions(tools, "gemini", session_id)
+
+
+def _definitions(tools: Tools, dialect: str, session_id: str) -> list[dict[str, Any]]:
+    """Copies: what a caller adds to its definitions is not added to ours."""
+    return deepcopy(registry_of(tools).definitions(dialect, session_id))

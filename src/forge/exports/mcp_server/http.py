@@ -1,0 +1,169 @@
+"""The protocol over HTTP: for those who have the token, and ask for us by a name that is ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+from collections.abc import AsyncIterator, Callable, Collection, Generator
+from contextlib import asynccontextmanager, contextmanager
+from socket import socket
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Send
+    from starlette.types import Scope as Request
+
+    from forge.exports.mcp_server.offer import Offer
+
+PATH = "/mcp"
+MAX_BODY = 8 * 1024 * 1024  # bytes of a request
+MOST_SESSIONS = 100  # connections of clients that shake hands
+IDLE = 30 * 60.0  # seconds after which one that nobody uses is closed
+MOST_CONNECTIONS = 1_000
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a person may have chosen to listen on
+GRACE = 1  # seconds for open requests to end
+PATIENCE = 2.5  # seconds for everything to end
+
+
+def app(offer: Offer, token: str, hosts: Collection[str] = ()) -> ASGIApp:
+    """The guarded application. It opens the offer, and closes it, with its lifespan."""
+    if not token:
+        raise ValueError("an MCP server over HTTP needs a token")
+    unguarded = offer.server().streamable_http_app(
+        streamable_http_path=PATH,
+        max_request_body_size=MAX_BODY,
+        session_idle_timeout=IDLE,
+        max_sessions=MOST_SESSIONS,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # Guard does it
+    )
+    inner = unguarded.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(application: Any) -> AsyncIterator[Any]:
+        async with inner(application) as state, offer.open():
+            yield state
+
+    unguarded.router.lifespan_context = lifespan
+    return Guard(unguarded, token, hosts)
+
+
+async def serve(offer: Offer, listening: socket, token: str, hosts: Collection[str], ready: Callable[[], None]) -> None:
+    """Until this is cancelled; then everything ends within a few seconds."""
+    server = _Server(
+        uvicorn.Config(
+            app(offer, token, hosts),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=GRACE,
+        )
+    )
+    server.ready = ready
+    serving = asyncio.create_task(server.serve([listening]))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        server.should_exit = True
+        await asyncio.wait({serving}, timeout=PATIENCE)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+class Guard:
+    """Refuses, before a byte of the body is read, whoever is not meant to be here."""
+
+    def __init__(self, inside: ASGIApp, token: str, hosts: Collection[str] = ()) -> None:
+        self.inside = inside
+        self.token = token.encode()
+        self.hosts = frozenset(host.lower() for host in hosts)
+        self.any_address = not self.hosts.isdisjoint(EVERYWHERE)  # no name that leads to one can be somebody else's
+
+    async def __call__(self, scope: Request, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.inside(scope, receive, send)
+        elif scope["type"] == "http":
+            refusal = self._refusal(scope)
+            if refusal is None:
+                await self.inside(scope, receive, send)
+            else:
+                await _refuse(send, *refusal)
+
+    def _refusal(self, scope: Request) -> tuple[int, str] | None:
+        """Whose name it asks for comes first: a page that was led here must not learn that we exist."""
+        found: dict[bytes, list[bytes]] = {}
+        for name, value in scope["headers"]:
+            found.setdefault(name.lower(), []).append(value)
+        host = found.get(b"host", [])
+        asked = _host_of(host[0].decode("latin-1")) if len(host) == 1 else ""
+        if not (self._is_ours(asked) or (self.any_address and _address(asked) is not None)):
+            return 421, "This server does not answer to that Host."
+        if any(not self._is_ours(_origin_of(one.decode("latin-1"))) for one in found.get(b"origin", [])):
+            return 403, "Pages of that Origin may not use this server."
+        given = found.get(b"authorization", [])
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self.token):
+            return 401, "Send the header `Authorization: Bearer TOKEN` with this server's token."
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        return host == "localhost" or host in self.hosts or _is_loopback(host)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs it."""
+
+    ready: Callable[[], None] = staticmethod(lambda: None)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.ready()
+
+
+def _host_of(header: str) -> str:
+    """The name or address in `name:port` or `[address]:port`."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _origin_of(header: str) -> str:
+    try:
+        parts = urlsplit(header)
+        return (parts.hostname or "").lower() if parts.scheme in ("http", "https") else ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+async def _refuse(send: Send, status: int, words: str) -> None:
+    body = words.encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    headers += [(b"www-authenticate", b"Bearer")] if status == 401 else []
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,104 @@
+"""Our tools and results in the protocol's words."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from forge.core.plain import plain, sendable
+from forge.core.result import Attachment, ToolResult
+from forge.core.spec import Permission, ToolSpec
+
+MAX_STRUCTURED = 1024 * 1024  # bytes of `data` as JSON; a larger one is left out
+MAX_ATTACHED = 32 * 1024 * 1024  # bytes of all attachments of a result
+
+_CHANGES = {Permission.WRITE, Permission.EXECUTE}
+
+
+def definition(spec: ToolSpec) -> dict[str, Any]:
+    """What `tools/list` says of a tool. Raises whatever building its schema raises."""
+    permissions = sorted(str(one) for one in spec.permissions | spec.optional_permissions)
+    return {
+        "name": spec.name,
+        "title": spec.name.replace("__", ": ").replace("_", " ").capitalize(),
+        "description": sendable(spec.description),
+        "inputSchema": {"type": "object", "properties": {}, **plain(spec.parameters)},
+        "annotations": hints(spec),
+        "_meta": {"forge/permissions": permissions, "forge/category": str(spec.category), "forge/origin": spec.origin},
+    }
+
+
+def hints(spec: ToolSpec) -> dict[str, bool]:
+    """Hints, all derived from the permissions and never kinder than these."""
+    permissions = spec.permissions | spec.optional_permissions
+    reads = permissions <= {Permission.READ} and not spec.confirm
+    changes = (
+        bool(permissions & _CHANGES) or spec.confirm or (Permission.NETWORK in permissions and not spec.idempotent)
+    )
+    return {
+        "readOnlyHint": reads,
+        "destructiveHint": changes,
+        "idempotentHint": spec.idempotent,
+        "openWorldHint": Permission.NETWORK in permissions,
+    }
+
+
+def result(outcome: ToolResult, call_id: str) -> dict[str, Any]:
+    """What `tools/call` answers: the model's text, what is attached, and the data as structured content."""
+    content: list[dict[str, Any]] = []
+    if outcome.for_llm:
+        content.append({"type": "text", "text": sendable(outcome.for_llm)})
+    content += _attached(outcome.attachments, call_id)
+    wire: dict[str, Any] = {"content": content, "isError": outcome.is_error, "resultType": "complete"}
+    if outcome.failure is not None:
+        wire["_meta"] = {"forge/error_type": str(outcome.failure.kind)}
+    if outcome.data:
+        _add_structured(wire, outcome.data)
+    return wire
+
+
+def _add_structured(wire: dict[str, Any], data: Mapping[str, Any]) -> None:
+    structured = plain(data)
+    size = len(json.dumps(structured, ensure_ascii=False)) if _may_be_large(data) else 0
+    if size > MAX_STRUCTURED:
+        wire.setdefault("_meta", {})["forge/structured_left_out"] = size
+    elif isinstance(structured, dict):
+        wire["structuredContent"] = structured
+
+
+def _may_be_large(data: Mapping[str, Any]) -> bool:
+    """Few and short values need not be written out to be counted."""
+    return len(data) > 20 or not all(
+        value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) < 10_000)
+        for value in data.values()
+    )
+
+
+def _attached(attachments: tuple[Attachment, ...], call_id: str) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    left = MAX_ATTACHED
+    for number, one in enumerate(attachments, 1):
+        left -= len(one.data)
+        if left < 0:
+            note = f"[attachment {number}, {one.name} {one.media_type}: {len(one.data)} bytes are too many to be sent]"
+            blocks.append({"type": "text", "text": sendable(note)})
+        else:
+            blocks.append(
+                _block(one, f"forge://results/{quote(call_id)}/{number}/{quote(sendable(one.name), safe='')}")
+            )
+    return blocks
+
+
+def _block(one: Attachment, uri: str) -> dict[str, Any]:
+    media = sendable(one.media_type)
+    kind = media.partition("/")[0].lower()
+    if kind in ("image", "audio"):
+        return {"type": kind, "data": b64encode(one.data).decode(), "mimeType": media}
+    try:
+        held = {"text": one.data.decode()} if kind == "text" else {"blob": b64encode(one.data).decode()}
+    except UnicodeDecodeError:
+        held = {"blob": b64encode(one.data).decode()}
+    return {"type": "resource", "resource": {"uri": uri.rstrip("/"), "mimeType": media, **held}}

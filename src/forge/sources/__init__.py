@@ -1,0 +1,1 @@
+"""Where tools come from: MCP servers, OpenAPI documents, webhooks, scripts and other frameworks."""

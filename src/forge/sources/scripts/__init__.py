@@ -1,0 +1,9 @@
+"""A project's own tools: files with a header that says what they take, run as programs."""
+
+from __future__ import annotations
+
+from forge.sources.scripts.folder import ScriptFolder, scripts
+from forge.sources.scripts.loading import Problem
+from forge.sources.scripts.tool import ScriptSettings, ScriptTool
+
+__all__ = ["Problem", "ScriptFolder", "ScriptSettings", "ScriptTool", "scripts"]

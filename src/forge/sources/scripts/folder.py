@@ -1,0 +1,203 @@
+"""The scripts of a project as a source of tools, read again when their files change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.tool import Tool
+from forge.sources.scripts.finding import MOST, Candidate, candidates
+from forge.sources.scripts.loading import Problem, Script, load
+from forge.sources.scripts.tool import MAX_OUTPUT, TIMEOUT, ScriptSettings, ScriptTool
+from forge.workspace.paths import PathValidator
+
+if TYPE_CHECKING:  # listing tools does without
+    import asyncio
+
+EVERY = 1.0  # seconds between two looks at the files
+
+log = logging.getLogger(__name__)
+
+_TOO_MANY = f"there are more than {MOST:,} files in one place that may be scripts, and only the first are read"
+
+_Changed = Callable[[Sequence[Tool]], None]
+
+
+class ScriptFolder:
+    """`async with` gives the tools; `load` does where nothing is to be watched. `problems` says what is no tool."""
+
+    def __init__(
+        self,
+        folder: str,
+        root: Path,
+        settings: ScriptSettings,
+        *,
+        watch: bool = True,
+        every: float = EVERY,
+        in_root: bool = True,
+        taken: Collection[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.root = root
+        self.settings = settings
+        self.problems: list[Problem] = []
+        self._watch = watch
+        self._every = every
+        self._in_root = in_root
+        self._taken = frozenset(taken)
+        self._seen: list[Candidate] = []
+        self._read: dict[Candidate, Script | Problem | None] = {}
+        self._tools: dict[str, ScriptTool] = {}  # by path
+        self._first: dict[str, str] = {}  # the digest each path had when it was first read
+        self._lock = threading.Lock()
+        self._changed: _Changed | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wanted: asyncio.Event | None = None  # somebody found a file changed
+
+    def load(self) -> list[ScriptTool]:
+        """The tools there are now. Of files that did not change, the same as before; only others are read."""
+        with self._lock:
+            paths = PathValidator(self.root)
+            self._seen = _candidates(paths, self.folder, in_root=self._in_root)
+            kept = [one for place in (False, True) for one in [c for c in self._seen if c.in_root is place][:MOST]]
+            self._read = {one: self._read[one] if one in self._read else load(one, paths) for one in kept}
+            self._choose()
+            return list(self._tools.values())
+
+    async def __aenter__(self) -> Sequence[Tool]:
+        import asyncio
+
+        from forge.core.threads import in_thread
+
+        self._loop, self._wanted = asyncio.get_running_loop(), asyncio.Event()
+        tools: list[ScriptTool] = await in_thread(self.load)
+        return tools
+
+    async def __aexit__(self, *exception: object) -> None:
+        import asyncio
+
+        self._changed = self._loop = None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    def follow(self, changed: _Changed) -> None:
+        """From now on `changed` is told all tools whenever one came, went or is another."""
+        self._changed = changed
+        if self._task is None and self._loop is not None and self._wanted is not None:
+            self._task = self._loop.create_task(self._look_after(self._wanted))
+
+    def reload(self) -> None:
+        """Look at once, from any thread: a file turned out to be another."""
+        loop, wanted = self._loop, self._wanted
+        if loop is not None and wanted is not None:
+            loop.call_soon_threadsafe(wanted.set)
+
+    async def _look_after(self, wanted: asyncio.Event) -> None:
+        import asyncio
+
+        from forge.core.threads import in_thread
+
+        while True:
+            try:
+                async with asyncio.timeout(self._every if self._watch else None):
+                    await wanted.wait()
+            except TimeoutError:
+                pass
+            wanted.clear()
+            before = list(self._tools.values())
+            try:
+                if not await in_thread(self._is_other):
+                    continue
+                now: list[ScriptTool] = await in_thread(self.load)
+            except (ToolError, OSError) as error:  # the folder is being replaced, say: the next look will tell
+                log.warning("scripts in %s cannot be looked at: %s", self.folder, error)
+                continue
+            if now != before and self._changed is not None:
+                self._changed(now)
+
+    def _is_other(self) -> bool:
+        return _candidates(PathValidator(self.root), self.folder, in_root=self._in_root) != self._seen
+
+    def _choose(self) -> None:
+        """The tools of what was read, each name once, and the problems."""
+        before, self._tools = self._tools, {}
+        names: dict[str, str] = {}
+        problems = [Problem(self.folder, _TOO_MANY)] if len(self._read) < len(self._seen) else []
+        for read in self._read.values():
+            if isinstance(read, Problem):
+                problems.append(read)
+            elif isinstance(read, Script):
+                if why := self._why_not(read, names):
+                    problems.append(Problem(read.path, why))
+                else:
+                    names[read.name] = read.path
+                    self._tools[read.path] = self._tool(read, before.get(read.path))
+        for problem in problems:
+            if problem not in self.problems:
+                log.warning("%s is left out: %s", problem.path, problem.why)
+        self.problems = problems
+
+    def _why_not(self, script: Script, names: dict[str, str]) -> str:
+        if script.name in self._taken:
+            return f"the name {script.name!r} belongs to another tool; choose another"
+        if script.name in names:
+            return f"the name {script.name!r} belongs to {names[script.name]} already; choose another"
+        return ""
+
+    def _tool(self, script: Script, before: ScriptTool | None) -> ScriptTool:
+        if before is not None and before.script == script:
+            return before
+        first = self._first.setdefault(script.path, script.digest)
+        return ScriptTool(script, self.settings, is_changed=script.digest != first, reload=self.reload)
+
+
+def _candidates(paths: PathValidator, folder: str, *, in_root: bool) -> list[Candidate]:
+    try:
+        return candidates(paths, folder, in_root=in_root)
+    except ToolError as error:
+        raise ToolError(
+            f"scripts: {error.message}", ErrorKind.CONFIG, "Name a folder of the project, such as tools."
+        ) from None
+
+
+def scripts(
+    folder: str | Path = "tools",
+    *,
+    root: str | Path | None = None,
+    watch: bool = True,
+    in_root: bool = True,
+    taken: Collection[str] = (),
+    timeout: float | None = TIMEOUT,
+    python: str = "",
+    env_passthrough: Sequence[str] = (),
+    network: bool = False,
+    sandbox: str | bool = "auto",
+    max_output_bytes: int = MAX_OUTPUT,
+) -> ScriptFolder:
+    """The scripts in a folder of a project, and those in its root that have the header, as tools.
+
+    `root`: the project, by default the current directory, or what is above an absolute `folder`. `taken`: names that a
+    script may not have, such as those of the built-in tools. `watch`: look every second whether files changed. The
+    rest holds for every script, see `ScriptSettings`.
+    """
+    settings = ScriptSettings(
+        timeout=timeout,
+        python=python,
+        env_passthrough=tuple(env_passthrough),
+        network=network,
+        sandbox=sandbox,
+        max_output_bytes=max_output_bytes,
+    )
+    if root is None and os.path.isabs(folder):
+        above, name = os.path.split(os.path.normpath(folder))
+        return ScriptFolder(name, Path(above), settings, watch=watch, in_root=False, taken=taken)
+    project = Path.cwd() if root is None else Path(root)
+    return ScriptFolder(str(folder), project, settings, watch=watch, in_root=in_root, taken=taken)

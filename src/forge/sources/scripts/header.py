@@ -1,0 +1,266 @@
+"""The header of a script: what its first docstring or comment says of the tool, read without running anything.
+
+Tool: weather
+Description: Tells the weather of a city.
+
+Input:
+  city (str): Where.
+  days (int) = 3: How many days.
+  units ("metric" | "imperial", optional): Of the answer.
+
+Output:
+  days (list): One entry a day.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from forge.sources.scripts.type_names import schema_of
+from forge.sources.untrusted import clean, one_line
+
+LONGEST = 64 * 1024  # characters at the beginning of a file that are looked at
+MOST_PARAMETERS = 64
+LONGEST_TEXT = 500  # characters said of one parameter
+
+_DOCSTRING = re.compile(
+    r"(?:[ \t]*(?:#[^\n]*)?\n)*+[ \t]*[rRuU]?(\"\"\"|'''|\"(?!\")|'(?!'))((?:\\.|(?!\1)[^\\])*+)\1", re.DOTALL
+)
+_SECTION = re.compile(r"(Tool|Description|Inputs?|Outputs?|Returns):(?:\s+(.*)|\s*)$")
+_SECTIONS = {"Inputs": "Input", "Outputs": "Output", "Returns": "Output"}
+_ENTRY = re.compile(r"(?:[-*]\s+)?([A-Za-z_][A-Za-z0-9_-]{0,63})\s*\(")
+_BARE = re.compile(r"\s*(?:'([^']*)'|([^:]*?))\s*(?=:|$)")
+_MARKS = ("//", "#", "--", ";", "%")
+_PASSED_OVER = ('"use strict"', "'use strict'", "<?php")
+_PYTHON = {"True": True, "False": False, "None": None}
+_HOW = 'write it as "name (type): text", "name (type, optional): text" or "name (type) = default: text"'
+
+
+class HeaderError(ValueError):
+    """The message says what is wrong, and in which line."""
+
+
+class Line(NamedTuple):
+    number: int  # in the file, from 1
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a model and a validator need to know of a script."""
+
+    name: str  # "" where only the file says it
+    description: str
+    parameters: Mapping[str, Any]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def header_lines(content: str, *, python: bool) -> list[Line]:
+    """The first docstring of a Python file, or else the comments at the beginning, without their marks; [] if none."""
+    beginning = content[:LONGEST].removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if python and (found := _DOCSTRING.match(beginning)):
+        first = beginning.count("\n", 0, found.start(2)) + 1
+        lines = [Line(first + index, text) for index, text in enumerate(found[2].split("\n"))]
+        return [Line(first, lines[0].text.strip()), *_dedented(lines[1:])]
+    return _comments(beginning.split("\n"))
+
+
+def begins_with_tool(lines: list[Line]) -> bool:
+    first = next((line.text for line in lines if line.text.strip()), "")
+    return first.startswith("Tool:")
+
+
+def read_header(lines: list[Line]) -> Header | None:
+    """The header in these lines; None if there is none. Raises `HeaderError`."""
+    sections = _sections(lines)
+    if not sections:
+        return None
+    name = _name(sections.get("Tool"))
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    defaults: dict[str, Any] = {}
+    for line in _entries(sections.get("Input", [])):
+        parameter = _parameter(line)
+        if parameter.name in properties:
+            raise HeaderError(f"line {line.number}: {parameter.name} is there twice")
+        properties[parameter.name] = parameter.schema
+        if parameter.required:
+            required.append(parameter.name)
+        if "default" in parameter.schema:
+            defaults[parameter.name] = parameter.schema["default"]
+    if len(properties) > MOST_PARAMETERS:
+        raise HeaderError(f"it has {len(properties)} parameters, and {MOST_PARAMETERS} are the most")
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    return Header(name, _description(sections), schema, defaults)
+
+
+def _sections(lines: list[Line]) -> dict[str, list[Line]]:
+    """The lines below each heading; what stands before the first one is no part of the header."""
+    found: dict[str, list[Line]] = {}
+    current: list[Line] | None = None
+    for line in lines:
+        heading = _SECTION.match(line.text)
+        if heading is None:
+            if current is not None:
+                current.append(line)
+            continue
+        name = _SECTIONS.get(heading[1], heading[1])
+        if name in found:
+            raise HeaderError(f"line {line.number}: there is a second {name}: section")
+        current = found[name] = [Line(line.number, heading[2])] if heading[2] else []
+    return found if "Tool" in found or "Description" in found else {}
+
+
+def _name(lines: list[Line] | None) -> str:
+    if lines is None:
+        return ""
+    if not lines or not lines[0].text.strip():
+        raise HeaderError("Tool: names no tool")
+    return lines[0].text.strip()
+
+
+def _description(sections: Mapping[str, list[Line]]) -> str:
+    said = clean("\n".join(line.text.strip() for line in sections.get("Description", [])))
+    if not said:
+        raise HeaderError("it has no description: write a line Description: …, which the model reads")
+    output = clean("\n".join(line.text.strip() for line in sections.get("Output", [])))
+    return clean(f"{said}\n\nOutput:\n{output}") if output else said
+
+
+def _entries(lines: list[Line]) -> list[Line]:
+    """One line a parameter; what is indented deeper than the first goes on with the one before."""
+    found: list[Line] = []
+    indent = 0
+    for line in lines:
+        text = line.text.strip()
+        if not text or (not found and text.lower().rstrip(".") in ("none", "nothing", "-")):
+            continue
+        deep = len(line.text) - len(line.text.lstrip())
+        if found and deep > indent:
+            found[-1] = Line(found[-1].number, f"{found[-1].text} {text}")
+        elif deep == 0 and not _ENTRY.match(text):
+            break  # words after the header
+        else:
+            indent = indent if found else deep
+            found.append(Line(line.number, text))
+    return found
+
+
+class _Parameter(NamedTuple):
+    name: str
+    schema: dict[str, Any]
+    required: bool
+
+
+def _parameter(line: Line) -> _Parameter:
+    entry = _ENTRY.match(line.text)
+    if entry is None:
+        raise HeaderError(f"line {line.number}: {one_line(line.text, 60)!r} is no parameter; {_HOW}")
+    name = entry[1]
+    kind, rest = _in_parentheses(line, entry.end())
+    kind, words = _flags(kind)
+    try:
+        schema = schema_of(kind)
+    except (ValueError, RecursionError) as error:
+        raise HeaderError(f"line {line.number}: {name}: the type {one_line(kind, 60)!r}: {error}") from None
+    rest = rest.lstrip()
+    has_default = rest.startswith("=")
+    if has_default:
+        schema["default"], rest = _default(line, name, schema, rest[1:])
+    if not rest.startswith(":"):
+        raise HeaderError(f"line {line.number}: {name}: there is no : before its text; {_HOW}")
+    if text := clean(rest[1:], LONGEST_TEXT):
+        schema["description"] = text
+    return _Parameter(name, schema, not has_default and "optional" not in words)
+
+
+def _in_parentheses(line: Line, start: int) -> tuple[str, str]:
+    """What is in them, and what follows; the first one is open already."""
+    depth, quote = 1, ""
+    for place in range(start, len(line.text)):
+        letter = line.text[place]
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "()":
+            depth += 1 if letter == "(" else -1
+            if not depth:
+                return line.text[start:place], line.text[place + 1 :]
+    raise HeaderError(f"line {line.number}: a ) is missing; {_HOW}")
+
+
+def _flags(kind: str) -> tuple[str, set[str]]:
+    """The type, and the words after it."""
+    words: set[str] = set()
+    while (parts := kind.rpartition(","))[2].strip().lower() in ("optional", "required") and parts[1]:
+        words.add(parts[2].strip().lower())
+        kind = parts[0]
+    return kind, words
+
+
+def _default(line: Line, name: str, schema: Mapping[str, Any], text: str) -> tuple[Any, str]:
+    """As JSON, as Python spells it, or as bare words up to the colon; and what follows."""
+    value, rest = _written(text)
+    if not rest.startswith(":"):
+        bare = _BARE.match(text)
+        word = bare[1] if bare and bare[1] is not None else bare[2] if bare else ""
+        value, rest = _PYTHON.get(word, word), text[bare.end() :] if bare else ""
+    import jsonschema_rs  # heavy: only for headers with defaults
+
+    if (isinstance(value, float) and not math.isfinite(value)) or not jsonschema_rs.is_valid(dict(schema), value):
+        shown = one_line(json.dumps(value), 60)
+        raise HeaderError(f"line {line.number}: {name}: its default {shown} is not of its type")
+    return value, rest
+
+
+def _written(text: str) -> tuple[Any, str]:
+    stripped = text.lstrip()
+    try:
+        value, end = json.JSONDecoder().raw_decode(stripped)
+    except (ValueError, RecursionError):
+        return None, ""
+    return value, stripped[end:].lstrip()
+
+
+def _comments(lines: list[str]) -> list[Line]:
+    """The comments before the first line of code, each kind without its marks and its margin."""
+    found: list[Line] = []
+    marked: list[Line] = []  # lines with a mark each, that follow one another
+    block: list[Line] | None = None  # from /* to */
+    for number, raw in enumerate(lines, 1):
+        text = raw.strip()
+        if block is not None or text.startswith("/*"):
+            inside, ended, after = (raw if block is not None else text[2:].lstrip("*")).partition("*/")
+            block = [*(block or ()), Line(number, _without_star(inside))]
+            if ended:
+                found += [*_dedented(marked), Line(block[0].number, block[0].text.strip()), *_dedented(block[1:])]
+                marked, block = [], None
+            if after.strip():
+                break
+        elif mark := next((mark for mark in _MARKS if text.startswith(mark)), ""):
+            if number > 1 or not text.startswith("#!"):
+                marked.append(Line(number, text[len(mark) :]))
+        elif text and not text.startswith(_PASSED_OVER):
+            break
+        else:
+            marked.append(Line(number, ""))
+    return [*found, *_dedented(marked)]
+
+
+def _without_star(text: str) -> str:
+    stripped = text.lstrip()
+    return stripped[1:] if stripped.startswith("*") else text
+
+
+def _dedented(lines: list[Line]) -> list[Line]:
+    spread = [Line(line.number, line.text.expandtabs(4).rstrip()) for line in lines]
+    margin = min((len(line.text) - len(line.text.lstrip()) for line in spread if line.text), default=0)
+    return [Line(line.number, line.text[margin:]) for line in spread]

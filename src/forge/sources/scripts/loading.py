@@ -1,0 +1,84 @@
+"""Reads a script: its content as it is now, and its header. Nothing is run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from forge.core.errors import ToolError
+from forge.core.spec import is_name
+from forge.sources.scripts.finding import LANGUAGES, Candidate
+from forge.sources.scripts.header import Header, HeaderError, begins_with_tool, header_lines, read_header
+from forge.workspace.digest import digest_of
+from forge.workspace.open import explained, open_file
+from forge.workspace.paths import PathValidator, Place
+
+MOST_BYTES = 4 * 1024 * 1024  # of a script: it is read before every call
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A file that looks like a script and is no tool, and why."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A file with a header, as it was when it was read."""
+
+    path: str  # below the root, for people
+    place: Place
+    digest: str
+    name: str
+    header: Header
+
+    @property
+    def suffix(self) -> str:
+        """The language; "" for what runs by itself."""
+        suffix = os.path.splitext(self.place.name)[1]
+        return suffix if suffix in LANGUAGES else ""
+
+
+def load(candidate: Candidate, paths: PathValidator) -> Script | Problem | None:
+    """The script; or what is wrong with it; or None for a file that never was meant to be one."""
+    try:
+        place = paths.resolve(candidate.path)
+        content = read_script(place)
+        return _read(candidate, place, content)
+    except (ToolError, HeaderError) as error:
+        return None if candidate.in_root and not isinstance(error, HeaderError) else Problem(candidate.path, str(error))
+
+
+def read_script(place: Place) -> bytes:
+    """Its content. Raises `ToolError` where it cannot be read or is too large."""
+    with open(open_file(place), "rb") as file, explained(place.shown):
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ToolError(f"it has more than {MOST_BYTES // 1024 // 1024} MiB, which is the most a script may have")
+    return content
+
+
+def _read(candidate: Candidate, place: Place, content: bytes) -> Script | Problem | None:
+    suffix = os.path.splitext(candidate.path)[1]
+    runs_by_itself = suffix not in LANGUAGES
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        quiet = candidate.in_root or (runs_by_itself and not candidate.is_meant)  # a compiled program, say
+        return None if quiet else Problem(candidate.path, f"it is not UTF-8: byte {error.start} cannot be read")
+    lines = header_lines(text, python=suffix == ".py")
+    if candidate.in_root and not begins_with_tool(lines):
+        return None
+    header = read_header(lines)
+    if header is None:
+        why = "it has no header: its first docstring or comment must have the lines Tool: and Description:"
+        return Problem(candidate.path, why) if candidate.is_meant else None
+    if runs_by_itself and not text.startswith("#!"):
+        return Problem(candidate.path, "it has a header, but no first line such as #!/bin/sh that says what runs it")
+    name = header.name or candidate.name
+    if not is_name(name) or "__" in name:
+        how = "a letter, then up to 63 letters, digits, - or single _"
+        return Problem(candidate.path, f"{name[:80]!r} cannot be the name of a tool: {how}")
+    return Script(candidate.path, place, digest_of(content), name, header)

@@ -1,0 +1,179 @@
+"""`forge schedule`: tasks by the clock, from the command line."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from forge.cli import forge as whole_command
+from forge.schedules.runner import Runner
+from forge.schedules.schedule import Outcome
+from forge.schedules.store import ScheduleStore
+
+
+@pytest.fixture
+def ran():
+    """The tasks that were run."""
+    return []
+
+
+@pytest.fixture
+def cli(here, workspace, ran, monkeypatch):
+    """The command over a store of the workspace, with work that only notes what it is given."""
+
+    async def run(schedule):
+        ran.append(schedule.task)
+        if schedule.task == "fail":
+            return Outcome(success=False, error="it \x1b[31mfailed")
+        return Outcome(text=f"did {schedule.task}", session="s")
+
+    module: Any = types.ModuleType("forge.app.schedules")
+    module.project_schedules = lambda options: ScheduleStore.of(workspace)
+    module.runner = lambda options: Runner(ScheduleStore.of(workspace), run)
+    monkeypatch.setitem(sys.modules, "forge.app.schedules", module)
+    monkeypatch.setitem(whole_command.modules, "schedule", "forge.cli.schedule")
+    return here
+
+
+def test_a_schedule_is_added_listed_and_removed(cli):
+    added = cli(
+        "schedule", "add", "30 9 * * MON-FRI", "Count the stars", "--id", "stars", "--timezone", "Europe/Berlin"
+    )
+    assert (added.code, added.out) == (0, "")
+    assert added.err.startswith("stars: At 09:30 on Monday through Friday (Europe/Berlin); next at ")
+    [line] = cli("schedule", "list").out.splitlines()[1:]
+    assert line.startswith("stars  30 9 * * MON-FRI (Europe/Berlin)  ")
+    assert line.endswith("  person  Count the stars")
+    assert cli("schedule", "remove", "stars").err == "stars is removed.\n"
+    empty = cli("schedule", "list")
+    assert (empty.code, empty.out, empty.err) == (0, "", "Nothing is scheduled.\n")
+
+
+def test_programs_read_json(cli):
+    made = cli(
+        "schedule",
+        "add",
+        "@daily",
+        "Count",
+        "--id",
+        "stars",
+        "--one-shot",
+        "--channel",
+        "me",
+        "--target",
+        "7",
+        "--json",
+    )
+    assert {
+        key: made.json[key] for key in ("id", "cron", "task", "enabled", "source", "one_shot", "channel_target")
+    } == {
+        "id": "stars",
+        "cron": "@daily",
+        "task": "Count",
+        "enabled": True,
+        "source": "person",
+        "one_shot": True,
+        "channel_target": "7",
+    }
+    assert cli("schedule", "list", "--json").json == {"schedules": [made.json]}
+    assert cli("schedule", "history", "--json").json == {"history": []}
+    assert cli("schedule", "remove", "stars", "--json").json == {"removed": "stars"}
+    assert cli("schedule", "list", "--json").json == {"schedules": []}
+
+
+def test_an_existing_one_is_replaced_and_stays_switched_off(cli):
+    cli("schedule", "add", "@daily", "Count", "--id", "stars", "--disabled")
+    assert "switched off" in cli("schedule", "add", "@hourly", "Count", "--id", "stars").err
+    assert cli("schedule", "list", "--enabled", "--json").json == {"schedules": []}
+    assert cli("schedule", "add", "@hourly", "Count", "--id", "stars", "--enabled", "--json").json["next_fire"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["add", "61 * * * *", "Count"], 'minute "61"'),
+        (["add", "@daily", " "], "blank"),
+        (["add", "@daily", "Count", "--id", "A B"], '"a-b"'),
+        (["add", "@daily", "Count", "--timezone", "Berlin"], "Europe/Berlin"),
+        (["remove", "nothing"], "no schedule"),
+        (["history", "nothing"], "no schedule"),
+        (["run", "nothing"], "no schedule"),
+        (["run", "nothing", "--once"], "not both"),
+    ],
+)
+def test_what_cannot_be_is_exit_code_2(cli, arguments, said):
+    ended = cli("schedule", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_one_is_run_now(cli, ran):
+    cli("schedule", "add", "@yearly", "Count", "--id", "stars")
+    ended = cli("schedule", "run", "stars")
+    assert (ended.code, ended.out, ran) == (0, "did Count\n", ["Count"])
+    assert "stars  completed in " in ended.err
+    assert [one["status"] for one in cli("schedule", "history", "stars", "--json").json["history"]] == ["completed"]
+    assert "  stars  completed  " in cli("schedule", "history").out
+
+
+def test_a_run_that_fails_is_exit_code_1_and_shown_without_harm(cli):
+    cli("schedule", "add", "@yearly", "fail", "--id", "bad")
+    ended = cli("schedule", "run", "bad")
+    assert ended.code == 1
+    assert "it ⟨U+001B⟩[31mfailed" in ended.err
+    assert "\x1b" not in cli("schedule", "history").out
+    lines = cli("schedule", "run", "bad", "--json").lines
+    assert [line["status"] for line in lines] == ["running", "failed"]
+
+
+def test_what_is_due_is_run_once(cli, workspace, ran):
+    cli("schedule", "add", "@yearly", "Later", "--id", "later")
+    cli("schedule", "add", "@yearly", "Count", "--id", "stars")
+    with ScheduleStore.of(workspace) as store, store._store.writing() as connection:
+        connection.execute("UPDATE schedules SET next_fire = 1 WHERE id = 'stars'")
+    ended = cli("schedule", "run", "--once", "--json")
+    assert (ended.code, ran) == (0, ["Count"])
+    assert [line["status"] for line in ended.lines] == ["running", "completed"]
+    assert cli("schedule", "run", "--once").code == 0
+    assert ran == ["Count"]
+
+
+def test_a_service_is_stopped_by_a_signal_and_ends_well(cli, workspace, ran, monkeypatch):
+    cli("schedule", "add", "@yearly", "Count", "--id", "stars")
+    with ScheduleStore.of(workspace) as store, store._store.writing() as connection:
+        connection.execute("UPDATE schedules SET next_fire = 1")
+    make = sys.modules["forge.app.schedules"].runner
+
+    def stopping(options):
+        made = make(options)
+        work = made._run
+
+        async def run(schedule):
+            outcome = await work(schedule)
+            signal.raise_signal(signal.SIGTERM)
+            return outcome
+
+        made._run = run
+        return made
+
+    monkeypatch.setattr(sys.modules["forge.app.schedules"], "runner", stopping)
+    ended = cli("schedule", "run")
+    assert (ended.code, ran) == (0, ["Count"])
+    assert "1 schedule is enabled" in ended.err
+
+
+def test_a_task_cannot_pass_for_a_line_of_the_list(cli):
+    cli("schedule", "add", "@daily", "Count\nforged  * * * * *\r\x1b[2J", "--id", "stars")
+    assert len(cli("schedule", "list").out.splitlines()) == 2
+
+
+def test_what_the_configuration_declares_comes_back_and_says_so(cli, workspace):
+    with ScheduleStore.of(workspace) as store:
+        store.declare([{"id": "nightly", "cron": "0 3 * * *", "task": "Count"}])
+    assert cli("schedule", "list").out.splitlines()[1].endswith("  forge.yaml  Count")
+    assert cli("schedule", "add", "@daily", "Mine", "--id", "nightly").code == 2
+    assert "comes back" in cli("schedule", "remove", "nightly").err

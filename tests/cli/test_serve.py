@@ -1,0 +1,299 @@
+"""`forge serve` as a client starts it: a real process, the official client, the protocol by hand, the inspector."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitResult
+
+from forge.cli.serve import command
+from tests.cli.conftest import SOURCES, environment
+
+SERVE = "import sys; from forge.cli.serve import command; sys.exit(command(sys.argv[1:], standalone_mode=False))"
+ERAS = ("legacy", "auto")
+
+
+def serve(*arguments: str) -> list[str]:
+    return [sys.executable, "-c", SERVE, *arguments]
+
+
+@contextlib.contextmanager
+def talking(*arguments: str, program: str = SERVE):
+    """The server with pipes, which is ended at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        _ended(process)
+
+
+def send(process, *messages) -> None:
+    for message in messages:
+        line = message if isinstance(message, bytes) else json.dumps(message).encode()
+        process.stdin.write(line + b"\n")
+    process.stdin.flush()
+
+
+def received(process):
+    return json.loads(process.stdout.readline())
+
+
+def request(number, method, **params):
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+def call(number, name, **arguments):
+    return request(number, "tools/call", name=name, arguments=arguments)
+
+
+def hello(process, version="2025-11-25"):
+    client = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "hand", "version": "0"}}
+    send(process, request(0, "initialize", **client), {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    return received(process)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_official_client_over_stdio(era, tmp_path):
+    asked: list = []
+    heard: list = []
+
+    async def once(ctx, params):
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"decision": "once"})
+
+    async def hear(progress, total, message):
+        heard.append(message)
+
+    server = StdioServerParameters(
+        command=sys.executable, args=serve("--workspace", str(tmp_path))[1:], env={"PYTHONPATH": SOURCES}
+    )
+    async with Client(server, mode=era, elicitation_callback=once) as client:
+        names = {one.name for one in (await client.list_tools()).tools}
+        assert {"file_read", "bash", "math_calculate"} <= names
+        assert not names & {"converse", "ask_question", "task_completion"}
+        answer = await client.call_tool("math_calculate", {"expression": "6 * 7"})
+        assert answer.structured_content == {"result": 42}
+        script = "echo begun; echo done > made.txt"
+        answer = await client.call_tool("bash", {"command": script}, progress_callback=hear)
+        assert not answer.is_error, answer
+        assert (tmp_path / "made.txt").read_text() == "done\n"
+        assert script in asked[0]
+        assert "begun" in heard
+        many = await asyncio.gather(*(client.call_tool("uuid_generate", {}) for _ in range(200)))
+        assert len({str(answer.content) for answer in many}) == 200
+    log = (tmp_path / ".forge" / "audit.ndjson").read_text()
+    assert '"permission_answered"' in log
+    assert '"session": "mcp-' in log
+
+
+def test_hand_written_messages_of_every_kind_are_answered_and_the_server_goes_on(tmp_path):
+    with talking("--workspace", str(tmp_path), "--no-audit") as process:
+        send(process, b"not json", b"[]", b"{" * 50_000, b'{"jsonrpc": "1.0"}', b"", b"\xff\xfe")
+        assert [received(process)["error"]["code"] for _ in range(5)] == [-32700] * 5
+        send(process, request(1, "tools/list"))
+        assert received(process)["error"]["code"] == -32602  # no handshake yet
+        assert hello(process, "1999-01-01")["result"]["protocolVersion"] == "2025-11-25"
+        for left, number in enumerate((10**30, "x" * 100_000, -1)):
+            send(process, call(number, "math_calculate", expression=f"{left} - {left} + 2"))
+            answer = received(process)
+            assert answer["id"] == number
+            assert answer["result"]["content"] == [{"type": "text", "text": "2"}]
+        send(process, request(2, "tools/call"), request(3, "no/such"), call(4, "no_such"))
+        codes = {answer["id"]: answer["error"]["code"] for answer in (received(process) for _ in range(3))}
+        assert codes == {2: -32602, 3: -32601, 4: -32602}
+        send(process, call(5, "math_calculate", wrong=1))
+        assert received(process)["result"]["isError"]
+        send(process, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "never"}})
+        send(process, {"jsonrpc": "2.0", "id": 9, "result": {}})
+        send(process, b'{"a": "' + b"x" * (9 * 1024 * 1024) + b'"}')
+        assert "is not read" in received(process)["error"]["message"]
+        send(process, call(6, "math_calculate", expression="2+2"))
+        assert received(process)["id"] == 6
+        process.stdin.close()
+        assert process.wait(3) == 0
+        assert process.stdout.read() == b""
+        assert process.stderr.read() == b""
+
+
+def test_the_end_of_the_input_ends_calls_and_programs_within_seconds(tmp_path):
+    with talking("--workspace", str(tmp_path), "--yes", "--no-audit") as process:
+        hello(process)
+        send(process, call(1, "bash", command="sleep 6001.7 & echo begun > job; sleep 6001.7"))
+        _wait_for(tmp_path / "job")
+        began = time.monotonic()
+        process.stdin.close()
+        assert process.wait(5) == 0
+        assert time.monotonic() - began < 3
+        assert _is_gone("6001.7")
+
+
+def test_sigterm_ends_it_within_seconds_whatever_runs(tmp_path):
+    with talking("--workspace", str(tmp_path), "--yes", "--no-audit") as process:
+        hello(process)
+        send(process, call(1, "bash", command="trap '' TERM; echo begun > job; while :; do sleep 6002.7; done"))
+        _wait_for(tmp_path / "job")
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 0
+        assert time.monotonic() - began < 3
+        assert _is_gone("6002.7")
+
+
+def test_a_client_that_reads_nothing_does_not_keep_it_from_ending(tmp_path):
+    with talking("--workspace", str(tmp_path), "--no-audit") as process:
+        hello(process)
+        for number in range(100):
+            send(process, request(number, "tools/list"))  # megabytes of answers
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 0, process.stderr.read()
+
+
+def test_nothing_but_the_protocol_is_on_the_standard_output(tmp_path):
+    """What a tool prints, and what a program it starts writes, goes elsewhere."""
+    printing = (
+        "import os, sys\nfrom forge.core.tool import tool\nimport forge.app.assemble as app\n"
+        "@tool\ndef loud() -> str:\n    'Print.'\n    print('noise'); os.write(1, b'raw noise'); return 'quiet'\n"
+        "chosen = app.choose_tools\n"
+        "def with_loud(*given, **more):\n    made = chosen(*given, **more); made.add(loud); return made\n"
+        f"app.choose_tools = with_loud\n{SERVE}"
+    )
+    with talking("--workspace", str(tmp_path), "--no-audit", program=printing) as process:
+        hello(process)
+        send(process, call(1, "loud"))
+        assert received(process)["result"]["content"][0]["text"] == "quiet"
+        process.stdin.close()
+        assert process.wait(5) == 0
+        assert process.stdout.read() == b""
+        assert b"raw noise" in process.stderr.read()
+
+
+def test_an_input_that_is_no_pipe_works_too(tmp_path):
+    ended = subprocess.run(
+        serve("--workspace", str(tmp_path), "--no-audit"),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=20,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+async def test_the_official_client_over_http_with_the_token_that_was_printed(tmp_path):
+    with talking("--workspace", str(tmp_path), "--http", "--port", "0", "--no-audit") as process:
+        banner = process.stderr.readline().decode()
+        url = banner.split(" at ")[1].strip()
+        assert url.startswith("http://127.0.0.1:")
+        token = process.stderr.readline().decode().split("Bearer ")[1].strip()
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            answer = await client.call_tool("math_calculate", {"expression": "6 * 7"})
+            assert answer.structured_content == {"result": 42}
+            assert (await http.post(url, headers={"Authorization": "Bearer x"}, content=b"{}")).status_code == 401
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 5) == 0
+            assert time.monotonic() - began < 3
+        assert process.stdout.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--http", "--host", "0.0.0.0"), "--token-env"),
+        (("--http", "--token-env", "NO_SUCH_TOKEN"), "token of 16"),
+        (("--http", "--token-env", "SHORT_TOKEN"), "token of 16"),
+        (("--http", "--host", "192.0.2.1", "--token-env", "GOOD_TOKEN"), "cannot listen on 192.0.2.1"),
+        (("--config", "no-such.yaml"), "no-such.yaml"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHORT_TOKEN", "short")
+    monkeypatch.setenv("GOOD_TOKEN", "long-enough-to-be-one")
+    with pytest.raises(click.ClickException, match=words) as refusal:
+        command([*arguments, "--no-audit"], standalone_mode=False)
+    assert refusal.value.exit_code == 2
+
+
+def test_the_configuration_for_other_clients_starts_this_server(tmp_path, capsys):
+    command(["--workspace", str(tmp_path), "--no-audit", "--print-config"], standalone_mode=False)
+    (entry,) = json.loads(capsys.readouterr().out)["mcpServers"].values()
+    assert entry["args"][-4:] == ["serve", "--workspace", str(tmp_path), "--no-audit"]
+    assert Path(entry["command"]).is_absolute()
+
+
+def test_the_configuration_over_http_names_a_variable_and_no_token(capsys):
+    command(["--http", "--print-config"], standalone_mode=False)
+    (entry,) = json.loads(capsys.readouterr().out)["mcpServers"].values()
+    assert entry == {
+        "type": "http",
+        "url": "http://127.0.0.1:8484/mcp",
+        "headers": {"Authorization": "Bearer ${FORGE_TOKEN}"},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("mcp-inspector") is None,
+    reason="npm install -g @modelcontextprotocol/inspector: it is not on the PATH",
+)
+def test_the_official_inspector(tmp_path):
+    inspector = [str(shutil.which("mcp-inspector")), "--cli", *serve("--workspace", str(tmp_path), "--no-audit")]
+    environment_ = {**os.environ, "PYTHONPATH": SOURCES}
+    question = ["--method", "tools/call", "--tool-name", "math_calculate", "--tool-arg", "expression=6*7"]
+    found = subprocess.run([*inspector, *question], env=environment_, capture_output=True, timeout=50, check=True)
+    assert json.loads(found.stdout)["structuredContent"] == {"result": 42}
+
+
+def _ended(process) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        with contextlib.suppress(OSError):
+            pipe.close()
+
+
+def _wait_for(path: Path) -> None:
+    end = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < end, "the program did not start"
+        time.sleep(0.01)
+
+
+def _is_gone(argument: str) -> bool:
+    """No process is called with this argument any more: inside a sandbox it has another number than here."""
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        if not any(f"sleep\0{argument}" in _command_line(one) for one in Path("/proc").glob("[0-9]*")):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _command_line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,91 @@
+"""`forge tool new`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from forge.cli import tool
+from forge.sources.scripts import scripts
+from tests.cli.conftest import environment
+
+
+@pytest.fixture
+def new(here, monkeypatch):
+    monkeypatch.setattr(tool.command, "modules", {**tool.command.modules, "new": "forge.cli.tool_new"})
+    return lambda *arguments: here("tool", "new", *arguments)
+
+
+@pytest.mark.parametrize(("lang", "script"), [("py", "tools/weather-now.py"), ("ts", "tools/tool_weather-now.ts")])
+def test_it_writes_a_tool_and_a_test_that_passes(new, workspace, lang, script):
+    ended = new("weather-now", "--lang", lang)
+    assert ended.code == 0, ended.err
+    assert f"Wrote {script} and tests/test_weather_now.py." in ended.out
+    assert "forge tool call weather-now" in ended.out
+    folder = scripts(root=workspace)
+    (made,) = folder.load()
+    assert (made.spec.name, made.spec.origin, folder.problems) == ("weather-now", f"script:{script}", [])
+    assert list(made.spec.parameters["properties"]) == ["text", "times"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=workspace,
+        env=environment(PYTEST_ADDOPTS=None),
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "2 passed" in run.stdout or (lang == "ts" and "1 passed, 1 skipped" in run.stdout)
+
+
+def test_json_says_what_was_written(new):
+    ended = new("weather", "--json")
+    assert ended.json["script"] == "tools/weather.py"
+    assert ended.json["test"] == "tests/test_weather.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("bash", "is a built-in tool (bash)"),
+        ("read", "is a built-in tool (file_read)"),
+        ("task_completion", "built-in"),
+        ("../evil", "cannot be the name"),
+        ("a__b", "cannot be the name"),
+        ("1st", "cannot be the name"),
+        ("x" * 65, "cannot be the name"),
+    ],
+)
+def test_names_that_cannot_be_used_are_refused(new, workspace, name, why):
+    ended = new(name)
+    assert ended.code == 2
+    assert why in ended.err
+    assert list(workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["tools/weather.py", "tests/test_weather.py"])
+def test_nothing_is_overwritten(new, workspace, path):
+    (workspace / path).parent.mkdir()
+    (workspace / path).write_text("mine")
+    ended = new("weather")
+    assert ended.code == 2
+    assert f"{path} is there already" in ended.err
+    assert [file.name for file in workspace.rglob("*.py")] == [path.rpartition("/")[2]]
+    assert (workspace / path).read_text() == "mine"
+    assert new("climate").code == 0
+
+
+def test_a_name_that_another_script_has_is_refused(new, workspace):
+    assert new("weather").code == 0
+    ended = new("weather", "--lang", "ts")
+    assert ended.code == 2
+    assert "tools/weather.py is a tool of that name already" in ended.err
+
+
+def test_a_folder_that_leads_out_of_the_project_is_refused(new, workspace, tmp_path_factory):
+    (workspace / "tools").symlink_to(tmp_path_factory.mktemp("elsewhere"))
+    ended = new("weather")
+    assert ended.code == 2
+    assert "outside" in ended.err
