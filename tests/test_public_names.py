@@ -17,8 +17,8 @@ PUBLIC = """
     ProviderError Rate Root Ruling RunFinished RunResult RunStarted Scope Scripted Secrets SessionState SessionStore
     Step TextDelta Tool ToolCall ToolCompleted ToolContext ToolError ToolExecutor ToolFailed ToolFinished ToolOutput
     ToolProgress ToolRegistry ToolResult ToolSource ToolSpec ToolStarted TurnFinished Usage approve_all audit_log
-    dry_run fallback layered load_rules mcp nobody openapi provider_for record register_all replay rules run_loop scripted
-    scripts standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls webhook
+    dry_run fallback layered load_rules mcp nobody openapi provider_for record register_all replay rules run_loop
+    scripted scripts standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls webhook
 """.split()
 
 

@@ -62,7 +62,7 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     secrets = project_secrets(configuration)
     scope = project_scope(wishes.workspace, configuration, wishes.session)
     sources = Sources(configuration, scope.workspace, watch=wishes.watch)
-    registry = choose_tools(configuration, dev=wishes.dev, more=sources.one_off(), later=True)
+    registry = choose_tools(configuration, dev=wishes.dev, sources=sources)
     recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
     state, egress = SessionState(scope.workspace), project_egress(configuration)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Protocol
 
 from forge.app.config import Configuration, ToolEntry
 from forge.core.errors import ErrorKind, ToolError
@@ -19,23 +19,32 @@ FAMILIES = frozenset({"bash"})  # useless without the tools that look after its 
 TRAITS = ("timeout", "rate", "confirm", "permissions")  # what can be set for any tool, wherever it comes from
 
 
-def choose_tools(
-    configuration: Configuration, *, dev: bool = False, more: Iterable[Tool] = (), later: bool = False
-) -> ToolRegistry:
+class OtherTools(Protocol):
+    """What a project has beside the built-in tools."""
+
+    @property
+    def all(self) -> Mapping[str, Any]: ...  # what is mounted later
+    def one_off(self) -> list[Tool]: ...
+    def webhooks(self) -> list[Tool]: ...
+
+
+def choose_tools(configuration: Configuration, *, dev: bool = False, sources: OtherTools | None = None) -> ToolRegistry:
     """Every built-in tool but the development ones; or exactly those configured, and the conversation tools.
 
-    `more` are tools beside the built-in ones. `later`: names that nothing has yet may come with a source.
+    With `sources`, the project's own beside them; names that nothing has yet may come when those are mounted.
     """
     registry = ToolRegistry()
     known = [tool for tool in built_ins(registry) if dev or tool.spec.category is not Category.DEV]
+    others, webhooks = (sources.one_off(), sources.webhooks()) if sources is not None else ([], [])
+    registry.add(*(configured(tool, configuration) for tool in webhooks))
     if configuration.tools is None:
-        registry.add(*(_configured(tool, [], registry, configuration) for tool in known), *more)
+        registry.add(*(_configured(tool, [], registry, configuration) for tool in known), *others)
         return registry
-    others = [tool for tool in more if _entries(tool.spec, configuration)]
+    others = [tool for tool in others if _entries(tool.spec, configuration)]
     registry.add(*(configured(tool, configuration) for tool in others))
     for entry in configuration.tools:
-        if entry.group or not later:
-            _check(entry, [*known, *others], configuration)
+        if entry.group or sources is None or not sources.all:
+            _check(entry, [*known, *others, *webhooks], configuration)
     for tool in known:
         own = _entries(tool.spec, configuration)
         if own or tool.spec.name in CONVERSATION:

@@ -54,7 +54,7 @@ class Sources:
         prefix, found, _ = name.partition("__")
         chosen = copy.copy(self)
         chosen.servers = {key: one for key, one in self.servers.items() if found and one.prefix == prefix}
-        chosen.documents = {key: one for key, one in self.documents.items() if found and one.prefix == prefix}
+        chosen.documents = {key: one for key, one in self.documents.items() if found and key == prefix}
         chosen.scripts = {} if found else self.scripts
         chosen.is_part = True
         return chosen if chosen.all else self
@@ -64,14 +64,15 @@ class Sources:
         return {**self.servers, **self.documents, **self.scripts}
 
     def one_off(self) -> list[Tool]:
-        """`mcp_call`, `openapi_call`, and the webhooks, which need nothing kept open."""
-        try:  # TEMPORARY
-            from forge.sources.mcp.call import McpCall
-            from forge.sources.openapi.call import OpenapiCall
-        except ImportError:
-            return []
+        """The tools that reach servers and documents without mounting them."""
+        from forge.sources.mcp.call import McpCall
+        from forge.sources.openapi.call import OpenapiCall
 
-        return [McpCall(self.servers), OpenapiCall(self.documents), *_webhooks(self.configuration)]
+        return [McpCall(self.servers), OpenapiCall(self.documents)]
+
+    def webhooks(self) -> list[Tool]:
+        """They need nothing kept open."""
+        return _webhooks(self.configuration)
 
     @asynccontextmanager
     async def opened(self, registry: ToolRegistry, report: Callable[[str], None] = log.warning) -> AsyncIterator[None]:
@@ -174,7 +175,7 @@ def _webhooks(configuration: Configuration) -> list[Tool]:
         return []
     from forge.sources.webhook import webhook
 
-    made = []
+    made: list[Tool] = []
     for name, entry in configuration.webhooks.items():
         more: dict[str, Any] = {} if entry.timeout is None else {"timeout": entry.timeout}
         try:
@@ -195,10 +196,7 @@ def _webhooks(configuration: Configuration) -> list[Tool]:
 
 
 def _scripts(configuration: Configuration, workspace: Path) -> Mapping[str, ToolSource]:
-    try:  # TEMPORARY
-        from forge.sources.scripts import scripts
-    except ImportError:
-        return {}
+    from forge.sources.scripts import scripts
 
     return {"scripts": scripts(SCRIPTS, root=workspace, sandbox=configuration.sandbox)}
 

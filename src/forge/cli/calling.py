@@ -51,7 +51,8 @@ def call_once(options: Options, wishes: dict[str, Any], name: str, arguments: st
 
     with _audited(made, wishes):
         is_there = name in made.registry.names and name not in NEED_ALL
-        return asyncio.run(_to_the_end(made, work(), None if is_there else made.sources.of(name)))
+        sources = None if is_there else made.sources.of(name)
+        return asyncio.run(_to_the_end(made, work(), sources))
 
 
 def call_lines(options: Options, wishes: dict[str, Any]) -> int:

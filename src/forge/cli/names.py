@@ -20,7 +20,7 @@ def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
     with refusals():
         configuration = load_configuration(options.config)
         sources = Sources(configuration, workspace_root(options.workspace, configuration.root), watch=False)
-        registry = choose_tools(configuration, dev=options.dev, more=sources.one_off(), later=bool(sources.all))
+        registry = choose_tools(configuration, dev=options.dev, sources=sources)
         if name is not None and name in registry.names:
             return registry
         return mounted_tools(registry, sources if name is None else sources.of(name), note)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -165,9 +166,15 @@ class ToolContext:
 
     async def require(self, permission: Permission | PermissionName, target: str = "") -> None:
         """Ask for something the arguments did not reveal. Raises `ToolError` if refused."""
+        with self.asking():
+            await self.gate.require(self, Permission(permission), target)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """While a person is asked, the tool's time stands still."""
         started = self._asking = time.monotonic()
         try:
-            await self.gate.require(self, Permission(permission), target)
+            yield
         finally:
             self._asking = 0.0
             self._excused += time.monotonic() - started

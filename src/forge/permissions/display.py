@@ -58,7 +58,10 @@ def request_text(request: PermissionRequest) -> str:
     if request.ruling is not None:
         lines.append(f"Asked because: {_one_line(request.ruling.reason)}")
     if request.preview:
-        lines += ["It would change:", *_indented(request.preview, LONGEST_PREVIEW)]
+        lines += [
+            "What changed:" if request.personal else "It would change:",
+            *_indented(request.preview, LONGEST_PREVIEW),
+        ]
     lines += _arguments(request)
     lines += [] if request.editable else ["It runs already: its arguments can no longer be changed."]
     if remembered := [part.remember for part in parts[:MOST] if part.remember]:
@@ -90,7 +93,7 @@ def _arguments(request: PermissionRequest) -> list[str]:
     lines = ["With these arguments:"]
     for name, value in list(request.arguments.items())[:MOST]:
         written = _written(value)
-        if request.preview and len(written) > IN_PREVIEW:
+        if request.preview and not request.personal and len(written) > IN_PREVIEW:
             written = f"⟨{len(written):,} characters, whose effect is shown above⟩"
             lines.append(f"  {_one_line(name)}: {written}")
             continue

@@ -117,6 +117,12 @@ class PolicyGate:
         async with self._lock(ctx):
             return (await self._ask(ctx, request)).kind != "no"
 
+    async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
+        """A question of a tool's own, while it runs, to whoever is asked about its calls. It is not the tool's time."""
+        with ctx.asking():
+            async with self._lock(ctx):
+                return await self._ask(ctx, request)
+
     def forget(self, session_id: str = "") -> None:
         """What "always" covered in a session, or in all of them, asks again."""
         self._remembered.forget(session_id)
@@ -188,11 +194,12 @@ class PolicyGate:
 
     def _ruling(self, ctx: ToolContext, permission: Permission | None, target: str, *, declared: bool) -> Ruling:
         ruling = ruling_of(self._policy, ctx, permission, target)
-        if declared and ruling.decision is Decision.ALLOW:
-            if ctx.tool.needs_person:
-                return Ruling(Decision.ASK, "it changed since a person last allowed it")
-            if ctx.spec.confirm:
-                return Ruling(Decision.ASK, "the tool wants every call confirmed")
+        if not declared or ruling.decision is Decision.DENY:
+            return ruling
+        if ctx.tool.needs_person:
+            return Ruling(Decision.ASK, "it changed since a person last allowed it")
+        if ctx.spec.confirm and ruling.decision is Decision.ALLOW:
+            return Ruling(Decision.ASK, "the tool wants every call confirmed")
         return ruling
 
     def _is_settled(self, ctx: ToolContext, grant: Grant, wish: Wish) -> bool:

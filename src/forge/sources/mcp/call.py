@@ -1,0 +1,134 @@
+"""Calls one tool of an MCP server once: of a configured one by its name, or of any by its URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from forge.core.arguments import near
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+from forge.sources.mcp.names import is_url
+from forge.sources.untrusted import one_line
+
+if TYPE_CHECKING:  # listing tools needs nothing of a server
+    from forge.sources.mcp.server import McpServer
+    from forge.sources.mcp.tools import McpTool
+
+MOST_NAMES = 20  # tools that are named where one is not found
+
+
+class McpCall(
+    Tool,
+    name="mcp_call",
+    category=Category.ADAPTER,
+    permissions={"execute", "network"},
+    argument_aliases={"tool": "tool_name", "name": "tool_name", "args": "arguments", "url": "server"},
+    timeout=180.0,
+):
+    """Call one tool of an MCP server: a configured one by its name, any other by its URL."""
+
+    def __init__(self, servers: Mapping[str, McpServer] | None = None) -> None:
+        self.servers = dict(servers or {})
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+        """A URL is asked for here. What a configured tool needs is asked for once it is known which one it is: every
+        rule about that tool holds, whichever way it is called. Starting its server first is a question of its own."""
+        server = str(arguments.get("server", ""))
+        known = self._configured(server)
+        if known is None:
+            return [(Permission.NETWORK, server)]
+        return [(None, "")] if known.is_open else known.wants()
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        server: Annotated[str, "The name of a configured server, or a complete http or https URL."],
+        tool_name: Annotated[str, "The tool, as the server names it."],
+        arguments: Annotated[dict[str, Any] | None, "What the tool takes."] = None,
+    ) -> ToolResult:
+        known = self._configured(server)
+        if known is None:
+            from forge.network.egress import Egress  # only for servers that nobody configured
+            from forge.sources.mcp.server import McpServer
+
+            known = McpServer(server, egress=Egress.current())
+            async with known:
+                tool, parsed = _found(known, tool_name, arguments)
+                await _confirmed(tool, ctx)
+                return _told(await tool.invoke(parsed, ctx), known, tool)
+        async with known:
+            tool, parsed = _found(known, tool_name, arguments)
+            parsed = await _authorized(tool, parsed, ctx)
+            return _told(await tool.invoke(parsed, ctx), known, tool)
+
+    def _configured(self, server: str) -> McpServer | None:
+        """None: it is a URL of which nothing is configured. Raises `ToolError` for what is neither."""
+        if server in self.servers:
+            return self.servers[server]
+        if is_url(server):
+            from forge.network.url import read_url
+
+            place = str(read_url(server))
+            same = (one for one in self.servers.values() if one.url and str(read_url(one.url)) == place)
+            return next(same, None)
+        there = f"Configured are {', '.join(self.servers)}." if self.servers else "No server is configured."
+        raise ToolError(
+            f"there is no MCP server {one_line(server, 60)!r}", ErrorKind.NOT_FOUND, f"{there} Or give its URL."
+        )
+
+
+def _found(server: McpServer, name: str, arguments: Mapping[str, Any] | None) -> tuple[McpTool, dict[str, Any]]:
+    """The tool and its arguments, checked against what the server says of it. Raises `ToolError`."""
+    tools = {tool.remote: tool for tool in server.tools}
+    local = {tool.spec.name: tool for tool in server.tools}
+    tool = tools.get(name) or local.get(name)
+    if tool is not None:
+        return tool, tool.parse(arguments or {})
+    close = near(name, tools)
+    some = ", ".join(one_line(one, 60) for one in (close or list(tools)[:MOST_NAMES]))
+    hint = f"Did you mean {some}?" if close else f"It has {some}." if some else "It has none."
+    raise ToolError(f"the server {server.name} has no tool {one_line(name, 60)!r}", ErrorKind.NOT_FOUND, hint)
+
+
+async def _authorized(tool: McpTool, parsed: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
+    """The gate's yes to the tool itself, as if it had been called by its own name; the arguments that may run."""
+    from forge.permissions.gate import Grant
+
+    inner = ToolContext(ToolCall(tool.spec.name, parsed, ctx.call.id), tool, parsed, ctx.scope, ctx.activity, ctx.owner)
+    if not isinstance(ctx.gate, Grant):
+        for permission, target in tool.wants(parsed, ctx.scope) or ():
+            if permission is not None:
+                await ctx.require(permission, target)
+        return parsed
+    outer = ctx.gate
+    with ctx.asking():
+        granted = await outer.gate.authorize(inner)
+    if isinstance(granted.gate, Grant):  # what was said with the yes is for the call that the model made
+        outer.review |= granted.gate.review
+        outer.feedback += granted.gate.feedback
+        if granted.gate.edited is not None:
+            outer.edited = {**ctx.arguments, "arguments": granted.gate.edited}
+    return dict(granted.arguments)
+
+
+async def _confirmed(tool: McpTool, ctx: ToolContext) -> None:
+    """A tool that says of itself that it destroys is asked about, like one that is mounted."""
+    if not tool.spec.confirm:
+        return
+    from forge.permissions.gate import Grant
+
+    if isinstance(ctx.gate, Grant):
+        with ctx.asking():
+            question = f"{one_line(tool.remote, 100)} says of itself that it may destroy something. Call it?"
+            if await ctx.gate.gate.confirm(ctx, question):
+                return
+    raise ToolError("the person does not want it to be called", ErrorKind.PERMISSION, "Ask them what to do instead.")
+
+
+def _told(result: ToolResult, server: McpServer, tool: McpTool) -> ToolResult:
+    return result.with_data(server=server.name, tool=tool.remote)

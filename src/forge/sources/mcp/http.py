@@ -1,0 +1,243 @@
+"""A server behind a URL: every request is judged, bounded, and goes to the configured origin alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpcore2
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.network.egress import Egress
+from forge.network.headers import USER_AGENT, checked
+from forge.network.pools import Pool, proxy_for, shared_pool
+from forge.network.url import Url, read_url
+from forge.sources.mcp.bounds import MIB, MOST_MESSAGE
+from forge.sources.mcp.target import Target
+from forge.sources.mcp.wire import Wire
+from forge.sources.untrusted import one_line
+
+OURS = -32_099  # the code of a JSON-RPC error that stands for one in `Wire.failures`
+
+_CONNECT = 10.0  # seconds until a connection stands
+_SENDING = 30.0
+_GOODBYE = 1.0  # seconds to tell the server that its session is over
+_MOMENT = 0.05  # seconds
+_SAID = 64 * 1024  # bytes of an error's body that are looked at
+_SESSION = "mcp-session-id"
+
+
+class Expired(ToolError):
+    """The server knows the session no more and did nothing: a new one will do."""
+
+
+@asynccontextmanager
+async def over_http(target: Target, wire: Wire) -> AsyncIterator[Any]:
+    """The streams of a session; `ToolError` for a URL or headers that cannot be."""
+    url = read_url(target.url)
+    headers = dict(checked(target.headers))
+    egress = target.egress if target.egress is not None else _origin_alone(url)
+    client = httpx2.AsyncClient(
+        transport=_Judged(url, egress, wire, frozenset(headers)),
+        headers={"user-agent": USER_AGENT, "accept-encoding": "identity", **headers},
+        # how long an answer may take is the caller's to say, and an open stream may be silent for hours
+        timeout=httpx2.Timeout(_SENDING, connect=_CONNECT, read=None),
+        trust_env=False,
+        follow_redirects=False,
+    )
+    async with (
+        client,
+        streamable_http_client(str(url), http_client=client, max_sse_event_size=MOST_MESSAGE) as streams,
+    ):
+        yield streams
+
+
+def _origin_alone(url: Url) -> Egress:
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    ports = {url.port, 443} if (url.scheme, url.port) == ("http", 80) else {url.port}  # the same one, secured
+    places = tuple(f"{host}:{port}" for port in sorted(ports))
+    return Egress("allowlist", domains=places, private=places)
+
+
+class _Judged(httpx2.AsyncBaseTransport):
+    """The client's only way out. What fails comes back as an answer, since an exception would end the whole session."""
+
+    def __init__(self, url: Url, egress: Egress, wire: Wire, sent: frozenset[str]) -> None:
+        self._origin = url.origin
+        self._egress = egress
+        self._wire = wire
+        self._sent = sent  # names of the headers that were configured
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            async with asyncio.timeout(_GOODBYE if request.method == "DELETE" else None):
+                return await self._ask(request)
+        except ToolError as error:
+            return self._failed(request, error)
+        except TimeoutError:
+            return self._failed(request, ToolError("it did not say goodbye", ErrorKind.TIMEOUT))
+        except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
+            return self._failed(request, self._broken(error))
+
+    async def _ask(self, request: httpx2.Request) -> httpx2.Response:
+        url = read_url(str(request.url))
+        self._egress.judge(url, proxied=bool(proxy_for(url, self._egress)))
+        pool = await shared_pool(url, self._egress)
+        connections = pool.__enter__()
+        try:
+            answer = await connections.handle_async_request(
+                httpcore2.Request(
+                    request.method,
+                    httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
+                    headers=request.headers.raw,
+                    content=request.stream,
+                    extensions=request.extensions,
+                )
+            )
+            body = _Body(answer, pool)
+        except BaseException:
+            pool.__exit__()
+            raise
+        try:
+            return await self._judged(request, answer, body)
+        except BaseException:
+            await body.aclose()
+            raise
+
+    async def _judged(self, request: httpx2.Request, answer: httpcore2.Response, body: _Body) -> httpx2.Response:
+        headers = httpx2.Headers(answer.headers)
+        if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+            raise ToolError(
+                f"{self._origin} sends packed answers, though they were asked for as they are",
+                ErrorKind.SYSTEM,
+                "The server has to be mended.",
+            )
+        if answer.status < 400:
+            if headers.get("content-type", "").lower().startswith("text/event-stream"):
+                body.most = None  # each of its events is bounded
+            return httpx2.Response(answer.status, headers=headers, stream=body, extensions=answer.extensions)
+        if answer.status == 404 and _SESSION in request.headers:
+            self._wire.expired = True
+            self._lose("its session expired")
+            raise Expired("the session with the server expired", ErrorKind.SYSTEM, "Try again.", passing=True)
+        said = await body.beginning(_SAID)
+        await body.aclose()
+        if answer.status not in (401, 403) and _is_error(said):
+            return httpx2.Response(answer.status, headers={"content-type": "application/json"}, content=said)
+        raise self._refused(answer.status, headers)
+
+    def _refused(self, status: int, headers: httpx2.Headers) -> ToolError:
+        if status in (401, 403):
+            return self._not_let_in(status)
+        reason = httpx2.codes.get_reason_phrase(status)
+        what = f"{self._origin} answered {status} {reason}".rstrip()
+        if status == 429:
+            wait = one_line(headers.get("retry-after", ""), 30)
+            later = f"Try again in {wait} s." if wait.isdigit() else "Try again later."
+            return ToolError(what, ErrorKind.RATE_LIMITED, later)
+        if status in (404, 405, 406, 410):
+            what = f"{what}: no MCP server speaks streamable HTTP at this address"
+            return ToolError(what, ErrorKind.CONFIG, "Check the path of its URL, often /mcp.")
+        return ToolError(what, ErrorKind.SYSTEM, "Try again later.")
+
+    def _not_let_in(self, status: int) -> ToolError:
+        if "authorization" in self._sent:
+            what = "it does not accept the Authorization header that is configured"
+            hint = "A person has to look at the token: it may be wrong, expired, or not enough."
+        elif self._sent:
+            what = f"the configured headers ({', '.join(sorted(self._sent))}) are not enough; Authorization is missing"
+            hint = "A person has to set it with headers_env: {Authorization: NAME_OF_A_VARIABLE}."
+        else:
+            what = "the header Authorization is missing"
+            hint = "A person has to set it with headers_env: {Authorization: NAME_OF_A_VARIABLE}."
+        return ToolError(f"{self._origin} answered {status}: {what}", ErrorKind.CONFIG, hint)
+
+    def _broken(self, error: Exception) -> ToolError:
+        said = one_line(str(error), 200)
+        asked = f"asking {self._origin}"
+        if isinstance(error, httpcore2.ConnectError) and ("SSL" in said or "certificate" in said.lower()):
+            hint = "Check the address; for a certificate of one's own, FORGE_TRUST_ENV=1 makes SSL_CERT_FILE count."
+            return ToolError(f"{asked}: no secure connection: {said}", ErrorKind.SECURITY, hint)
+        if isinstance(error, httpcore2.ConnectError):
+            self._lose(f"no connection to {self._origin}")
+            hint = "Check that the server runs."
+            return ToolError(f"{asked}: no connection", ErrorKind.SYSTEM, hint, passing=True)
+        if isinstance(error, httpcore2.ConnectTimeout):
+            what = f"{asked}: no connection within {_CONNECT:g} s"
+            return ToolError(what, ErrorKind.TIMEOUT, "Try again later.", passing=True)
+        if isinstance(error, httpcore2.TimeoutException):
+            return ToolError(f"{asked}: it did not take the request in time", ErrorKind.TIMEOUT, "Try again later.")
+        return ToolError(f"{asked}: the connection broke", ErrorKind.SYSTEM, "Try again in a moment.")
+
+    def _lose(self, reason: str) -> None:
+        """In a moment: the call that found out hears its own reason first."""
+        asyncio.get_running_loop().call_later(_MOMENT, self._wire.lose, reason)
+
+    def _failed(self, request: httpx2.Request, error: ToolError) -> httpx2.Response:
+        if request.method == "DELETE":
+            return httpx2.Response(204, request=request)  # whoever is gone needs no goodbye
+        number = self._wire.fail(error) if request.method == "POST" else 0
+        told = {"code": OURS, "message": error.message, "data": {"forge": number}}
+        return httpx2.Response(
+            599,
+            headers={"content-type": "application/json"},
+            content=json.dumps({"jsonrpc": "2.0", "id": None, "error": told}).encode(),
+            request=request,
+        )
+
+
+class _Body(httpx2.AsyncByteStream):
+    """What an answer brings, up to a bound; its pool is in use until it is closed."""
+
+    def __init__(self, answer: httpcore2.Response, pool: Pool) -> None:
+        self._answer = answer
+        self._pool: Pool | None = pool
+        self.most: int | None = MOST_MESSAGE
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = pieces = 0
+        try:
+            async for piece in self._answer.aiter_stream():
+                size += len(piece)
+                pieces += 1
+                if self.most is not None and size > self.most:
+                    raise httpx2.StreamError(f"the answer has more than {self.most // MIB} MiB")
+                if pieces % 64 == 0:  # a server that sends single bytes holds up nobody else
+                    await asyncio.sleep(0)
+                yield piece
+        except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError):
+            raise httpx2.StreamError("the connection broke in the middle of the answer") from None
+
+    async def beginning(self, most: int) -> bytes:
+        content = bytearray()
+        try:
+            async with asyncio.timeout(_GOODBYE):
+                async for piece in self:
+                    content += piece
+                    if len(content) > most:
+                        break
+        except (httpx2.StreamError, TimeoutError):
+            pass
+        return bytes(content[:most])
+
+    async def aclose(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                await self._answer.aclose()
+            finally:
+                pool.__exit__()
+
+
+def _is_error(content: bytes) -> bool:
+    """Whether it is a JSON-RPC error: then it says more than the status."""
+    try:
+        message = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and message.get("jsonrpc") == "2.0" and isinstance(message.get("error"), dict)

@@ -1,0 +1,207 @@
+"""What a server asks back while it serves a call: the person by a form or a link, or the model. Always with a yes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from forge.core.context import ToolContext
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.schema import check_schema, compiled
+from forge.core.spec import ToolSpec
+from forge.permissions.answers import Answer
+from forge.permissions.gate import Grant
+from forge.permissions.request import PermissionRequest
+from forge.sources.untrusted import clean, one_line
+
+if TYPE_CHECKING:
+    from forge.core.messages import Message
+    from forge.core.provider import Provider
+
+LONGEST = 2_000  # characters of a question
+MOST_FIELDS = 50
+LARGEST_FORM = 50_000  # characters of its schema
+ROUNDS = 3  # tries to fill in a form
+MOST_TOKENS = 4_096  # that a server may have of the model in one answer
+MOST_MESSAGES = 50
+LONGEST_PROMPT = 200_000  # characters
+LONGEST_SHOWN = 3_500  # of them, in the question whether to ask
+_TYPES = ("string", "number", "integer", "boolean", "array")
+
+log = logging.getLogger(__name__)
+
+
+async def fill_in(
+    server: str, ctx: ToolContext, message: str, schema: Mapping[str, Any]
+) -> Mapping[str, Any] | Literal[False] | None:
+    """A form, answered by a person alone: what they wrote; None: they declined; False: the question went away.
+
+    They answer with other arguments: those shown are the fields, with the defaults that the server gave.
+    """
+    fields = _fields(schema)
+    if fields is None:
+        log.warning("%s asks for something that is no simple form: declined", server)
+        return None
+    shown = {name: field.get("default") for name, field in fields.items()}
+    lines = [*_says(server, message), "It wants an answer with these fields; edit them, or say no:"]
+    question = "\n".join([*lines, *(_described(name, field, schema) for name, field in fields.items())])
+    problem = ""
+    for _ in range(ROUNDS):
+        answer = await _asked(ctx, f"{problem}{question}", shown)
+        if answer.kind == "no":
+            return False if answer.by in ("cancelled", "error") else None
+        content = {key: value for key, value in (answer.arguments or shown).items() if value is not None}
+        try:
+            if unknown := [key for key in content if key not in fields]:
+                raise ToolError(f"there is no field {one_line(unknown[0], 60)}")
+            return dict(_form(fields, schema)(content))
+        except ToolError as error:
+            shown = {**shown, **{key: value for key, value in content.items() if key in fields}}
+            problem = f"The answer does not fit: {clean(error.message, 500)}\n"
+    return None
+
+
+async def visit(server: str, ctx: ToolContext, message: str, url: str) -> Mapping[str, Any] | Literal[False] | None:
+    """A page the person is to open; it is shown and never opened here."""
+    lines = [*_says(server, message), "It wants you to open this page yourself; say yes once you are there:"]
+    answer = await _asked(ctx, "\n".join([*lines, f"  {one_line(url, LONGEST)}"]), {})
+    if answer.kind == "no":
+        return False if answer.by in ("cancelled", "error") else None
+    return {}
+
+
+async def ask_model(server: str, ctx: ToolContext, request: Mapping[str, Any], provider: Provider) -> dict[str, Any]:
+    """The model's answer to a server's own messages, after a yes. Raises `ToolError` if it is refused.
+
+    The model gets these messages and nothing else: no tools, nothing of the conversation.
+    """
+    from forge.core.messages import Message
+    from forge.core.provider import ModelRequest
+
+    messages = _messages(request)
+    tokens = request.get("maxTokens")
+    most = min(tokens, MOST_TOKENS) if isinstance(tokens, int) and tokens > 0 else MOST_TOKENS
+    shown = "\n".join(f"{message.role}: {message.text}" for message in messages)
+    question = [f"The server {server} wants to ask the model, for up to {most:,} tokens:", clean(shown, LONGEST_SHOWN)]
+    answer = await _asked(ctx, "\n".join(question), {}, personal=False)
+    if answer.kind == "no":
+        raise ToolError("the person does not want the model to be asked", ErrorKind.PERMISSION)
+    options: dict[str, Any] = {"max_tokens": most}
+    temperature = request.get("temperature")
+    if isinstance(temperature, int | float):
+        options["temperature"] = temperature
+    said: Message | None = None
+    async for piece in provider.stream(ModelRequest(messages=messages, options=options)):
+        if isinstance(piece, Message):
+            said = piece
+    if said is None:
+        raise ToolError("the model gave no answer", ErrorKind.SYSTEM, "Try again later.")
+    return {
+        "role": "assistant",
+        "content": {"type": "text", "text": said.text},
+        "model": str(getattr(provider, "model", "")) or type(provider).__name__,
+        "stopReason": "maxTokens" if said.finish == "length" else "endTurn",
+    }
+
+
+async def _asked(ctx: ToolContext, question: str, fields: Mapping[str, Any], *, personal: bool = True) -> Answer:
+    """Whoever is asked for this call's permissions is asked this too; nobody, if nothing guards it."""
+    if not isinstance(ctx.gate, Grant):
+        return Answer.no(by="nobody")
+    request = PermissionRequest(
+        ctx.spec,
+        ctx.call,
+        dict(fields),
+        None,
+        "",
+        ctx.scope,
+        question=question,
+        editable=bool(fields),
+        personal=personal,
+    )
+    return await ctx.gate.gate.ask(ctx, request)
+
+
+def _says(server: str, message: str) -> list[str]:
+    return [f"The server {server} asks:", *(f"  {line}" for line in clean(message, LONGEST).split("\n"))]
+
+
+def _fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]] | None:
+    """The fields of a form: flat, few, of simple types. None: it is something else."""
+    fields = schema.get("properties")
+    if schema.get("type") != "object" or not isinstance(fields, Mapping) or len(fields) > MOST_FIELDS:
+        return None
+    try:
+        check_schema("answer", schema)
+    except DefinitionError:
+        return None
+    if len(str(schema)) > LARGEST_FORM or "$ref" in str(schema):
+        return None
+    if not all(isinstance(field, Mapping) and field.get("type") in _TYPES for field in fields.values()):
+        return None
+    if any(field["type"] == "array" and not _is_choice(field.get("items")) for field in fields.values()):
+        return None
+    return {str(name): field for name, field in fields.items()}
+
+
+def _is_choice(items: Any) -> bool:
+    return isinstance(items, Mapping) and ("enum" in items or "anyOf" in items or "oneOf" in items)
+
+
+def _form(fields: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
+    """What checks an answer, in the words that arguments are checked in."""
+    required = [name for name in _required(schema) if name in fields]
+    plain = {"type": "object", "properties": dict(fields), "required": required}
+    return compiled(ToolSpec(name="answer", description="", parameters=plain))
+
+
+def _required(schema: Mapping[str, Any]) -> Sequence[Any]:
+    found = schema.get("required")
+    return found if isinstance(found, list) else ()
+
+
+def _described(name: str, field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    about = [str(field["type"])]
+    about += ["required"] if name in _required(schema) else []
+    if choices := _choices(field):
+        about.append(f"one of {one_line(', '.join(map(str, choices)), 300)}")
+    elif choices := _choices(field.get("items")):
+        about.append(f"any of {one_line(', '.join(map(str, choices)), 300)}")
+    texts = [one_line(field.get(key), 300) for key in ("title", "description")]
+    said = " - ".join(filter(None, texts))
+    return f"  {one_line(name, 60)} ({', '.join(about)}){f': {said}' if said else ''}"
+
+
+def _choices(schema: Any) -> list[Any]:
+    """What may be chosen, plain or with a title each."""
+    if not isinstance(schema, Mapping):
+        return []
+    plain = schema.get("enum")
+    titled = schema.get("oneOf") or schema.get("anyOf")
+    if isinstance(titled, list):
+        return [one["const"] for one in titled if isinstance(one, Mapping) and "const" in one]
+    return plain if isinstance(plain, list) else []
+
+
+def _messages(request: Mapping[str, Any]) -> list[Message]:
+    """Text only, in bounds. Raises `ToolError`."""
+    from forge.core.messages import Message
+
+    if request.get("tools"):
+        raise ToolError("a server may not give the model tools", ErrorKind.PERMISSION)
+    raw = request.get("messages")
+    if not isinstance(raw, list) or not 0 < len(raw) <= MOST_MESSAGES:
+        raise ToolError(f"it sends no messages, or more than {MOST_MESSAGES}", ErrorKind.VALIDATION)
+    system = request.get("systemPrompt")
+    found = [Message("system", clean(system, LONGEST_PROMPT))] if isinstance(system, str) and system else []
+    for one in (item if isinstance(item, Mapping) else {} for item in raw):
+        content = one.get("content")
+        blocks: list[Any] = content if isinstance(content, list) else [content]
+        if not all(isinstance(block, Mapping) and block.get("type") == "text" for block in blocks):
+            raise ToolError("its messages hold something other than text", ErrorKind.VALIDATION)
+        text = "\n".join(str(block.get("text", "")) for block in blocks)
+        found.append(Message("assistant" if one.get("role") == "assistant" else "user", clean(text, LONGEST_PROMPT)))
+    if sum(len(message.text) for message in found) > LONGEST_PROMPT:
+        raise ToolError(f"its messages are longer than {LONGEST_PROMPT:,} characters", ErrorKind.VALIDATION)
+    return found

@@ -1,0 +1,352 @@
+"""An MCP server as a source: opened, its tools chosen, named and compared with what was approved, its list followed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forge.core.context import ToolContext
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.secrets import MASK, SHORTEST, Secrets
+from forge.core.spec import Permission, PermissionName
+from forge.core.threads import in_thread
+from forge.core.tool import Tool
+from forge.sources.mcp.listening import Listening
+from forge.sources.mcp.names import is_url, safe_prefix, server_name, tool_names
+from forge.sources.mcp.tools import TIMEOUT, McpTool, Offer, Settings, check_definition, default_permissions
+from forge.sources.pins import Pins, digest, pins_of, state_of
+from forge.sources.untrusted import one_line
+
+if TYPE_CHECKING:
+    from forge.core.provider import Provider
+    from forge.network.egress import Egress
+    from forge.sources.mcp.connection import Connection
+
+MANY = 40  # tools of one server, above which they are found by `tool_search` and not shown to every turn
+PAUSE = 0.1  # seconds in which further changes of a list count as one
+LONGEST_NAME = 200  # characters of a tool's name at its server
+_TELLING = re.compile(r"auth|token|secret|passw|key|cookie|credential", re.IGNORECASE)
+_LONG_SEGMENT = re.compile(r"(?<=/)[\w.~%-]{20,}(?=/|$)")  # of a path: some services put their token there
+
+log = logging.getLogger(__name__)
+
+
+class McpServer:
+    """A source that follows its server's list. It may be opened several times over: there is one connection.
+
+    `tools` are those there are now, `left_out` says why others are not among them.
+    """
+
+    def __init__(
+        self,
+        where: str | Sequence[str],
+        *,
+        name: str = "",
+        prefix: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | str | None = None,
+        include: Collection[str] = (),
+        exclude: Collection[str] = (),
+        rename: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        permissions: Collection[PermissionName] | None = None,
+        pins: Pins | Path | str | None = None,
+        hidden: bool | None = None,
+        sampling: Provider | None = None,
+        egress: Egress | None = None,
+        connect_timeout: float = 30.0,
+    ) -> None:
+        self.command, self.url = _read(where)
+        self.name = safe_prefix(name) or server_name(where)
+        self.prefix = safe_prefix(prefix or "") or self.name
+        self.headers = dict(headers or {})
+        self.environment = dict(environment or {})
+        self.directory = Path(directory).absolute() if directory is not None else None
+        self.pins = pins_of(pins)
+        self.left_out: dict[str, str] = {}  # name -> why
+        self._include = _globs("include", include)
+        self._exclude = _globs("exclude", exclude)
+        self._rename = dict(rename or {})
+        self._hidden = hidden
+        self._sampling = sampling
+        self._egress = egress
+        self._connect_timeout = connect_timeout
+        self._settings = Settings(
+            f"mcp:{self.name}",
+            default_permissions(permissions, is_program=bool(self.command)),
+            _origin(self.url) if self.url else "",
+            TIMEOUT if timeout is None else timeout,
+        )
+        self._tools: dict[str, McpTool] = {}  # by their name at the server
+        self._listed: list[Any] = []  # what the server said last
+        self._followers: list[Callable[[Sequence[Tool]], None]] = []
+        self._connection: Connection | None = None
+        self._listening: Listening | None = None
+        self._users = 0
+        self._stale = False
+        self._refreshing: asyncio.Task[None] | None = None
+        self._locks: tuple[asyncio.AbstractEventLoop, asyncio.Lock, asyncio.Lock] | None = None
+
+    @property
+    def tools(self) -> list[McpTool]:
+        return list(self._tools.values())
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def target(self) -> str:
+        """Its command or URL, for people and for pins: without what may be secret."""
+        if self.command:
+            return Secrets(self.secrets).mask_all(shlex.join(self.command))
+        place = re.split(r"[?#]", self.url, maxsplit=1)[0]
+        return Secrets(self.secrets).mask_all(_LONG_SEGMENT.sub(MASK, place))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that nobody should see: of headers, and of variables whose name says so."""
+        told = [value for key, value in self.environment.items() if _TELLING.search(key)]
+        sent = [word for value in self.headers.values() for word in (value, value.rpartition(" ")[2])]
+        return tuple(dict.fromkeys(value for value in (*told, *sent) if len(value) >= SHORTEST))
+
+    @property
+    def instructions(self) -> str:
+        """What the server says about its use, while it is open."""
+        return self._connection.instructions if self._connection is not None else ""
+
+    def wants(self) -> list[tuple[Permission | None, str]]:
+        """What using it asks for, whichever of its tools it is."""
+        return self._settings.wants(self._settings.permissions)
+
+    async def __aenter__(self) -> Sequence[Tool]:
+        async with self._lock(0):
+            if not self._users:
+                await self._open()
+            self._users += 1
+        return self.tools
+
+    async def __aexit__(self, *_: object) -> None:
+        async with self._lock(0):
+            self._users -= 1
+            if not self._users:
+                await self._close()
+
+    def follow(self, changed: Callable[[Sequence[Tool]], None]) -> None:
+        """Call `changed` with all tools whenever they are others than before, until the server is closed."""
+        self._followers.append(changed)
+
+    def check_current(self, tool: McpTool) -> None:
+        """Raises `ToolError` for a tool whose definition is no longer what was approved, or that is gone."""
+        current = self._tools.get(tool.remote)
+        if current is None and self.is_open:
+            raise ToolError(f"the server {self.name} offers it no longer", ErrorKind.NOT_FOUND, "Use another tool.")
+        if current is not None and current.offer.sha256 != tool.offer.sha256:
+            raise ToolError(
+                f"the server {self.name} changed its definition a moment ago",
+                ErrorKind.PERMISSION,
+                "Call it again: a person has to look at the change first.",
+            )
+
+    async def approve(self, *tools: McpTool, by: str) -> None:
+        """What their server says of these tools now is what counts from here on."""
+        definitions = {tool.remote: tool.offer.definition for tool in tools}
+        target = self.target
+        try:
+            await in_thread(lambda: self.pins.record(self.name, target, definitions, by))
+        except ToolError as error:
+            log.warning("%s: the approval could not be kept: %s", self.name, error.message)
+            return
+        await self._take(self._listed)
+
+    async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
+        connection, listening = self._connection, self._listening
+        if connection is None or listening is None:
+            raise ToolError(
+                f"the server {self.name} is not open",
+                ErrorKind.SYSTEM,
+                "Its tools can be called inside `async with` only.",
+            )
+        await self._settle(connection)
+        self.check_current(tool)
+        with listening.running(ctx) as key:
+            answer: Mapping[str, Any] = await connection.call_tool(tool.remote, dict(arguments), key)
+            return answer
+
+    async def _open(self) -> None:
+        from forge.sources.mcp.connection import Connection, Target  # it brings the SDK, which takes a second
+
+        target = Target(
+            command=self.command,
+            environment=self.environment,
+            directory=self.directory,
+            url=self.url,
+            headers=self.headers,
+            egress=self._egress,
+        )
+        listening = Listening(self.name, Secrets(self.secrets), self._changed, self._sampling)
+        connection = Connection(self.name, target, listening, connect_timeout=self._connect_timeout)
+        await connection.open()
+        try:
+            listed = await connection.list_tools()
+            self._connection, self._listening = connection, listening
+            await self._take(listed)
+        except BaseException:
+            await self._close()
+            await connection.close()
+            raise
+
+    async def _close(self) -> None:
+        connection, refreshing = self._connection, self._refreshing
+        self._connection = self._listening = self._refreshing = None
+        self._stale = False
+        self._followers.clear()
+        self._tools = {}
+        if refreshing is not None:
+            refreshing.cancel()
+            await asyncio.wait([refreshing])
+        if connection is not None:
+            await connection.close()
+
+    def _changed(self) -> None:
+        """The server says that its list is another one: it is read again, once for all that say so meanwhile."""
+        self._stale = True
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    async def _settle(self, connection: Connection) -> None:
+        """A call waits until it is known what the server offers now: one that was restarted may be another one."""
+        if not connection.is_up:
+            self._changed()
+        if self._refreshing is not None and not self._refreshing.done():
+            await asyncio.wait([self._refreshing])
+
+    async def _refresh(self) -> None:
+        while self._stale and (connection := self._connection) is not None:
+            self._stale = False
+            await asyncio.sleep(PAUSE)
+            try:
+                await self._take(await connection.list_tools())
+            except ToolError as error:
+                level = logging.WARNING if connection.is_up else logging.INFO  # that it is down was said already
+                log.log(level, "the tools of %s could not be listed again: %s", self.name, error.message)
+
+    async def _take(self, listed: list[Any]) -> None:
+        """From definitions to tools; whoever follows is told, if they are others than before."""
+        async with self._lock(1):
+            before = self._tools
+            made, left_out = await in_thread(lambda: self._made(listed, before))
+            if self._connection is None:
+                return
+            for name, why in left_out.items():
+                if self.left_out.get(name) != why:
+                    log.warning("%s of %s is left out: %s", name, self.name, why)
+            self._listed, self._tools, self.left_out = listed, made, left_out
+        if list(made.values()) != list(before.values()):
+            for changed in list(self._followers):
+                changed(self.tools)
+
+    def _made(self, listed: list[Any], before: Mapping[str, McpTool]) -> tuple[dict[str, McpTool], dict[str, str]]:
+        """Runs in a thread: there may be thousands, and pins are read from a file."""
+        left_out: dict[str, str] = {}
+        chosen = self._chosen(listed, left_out)
+        digests = {remote: digest(definition) for remote, definition in chosen.items()}
+        target = self.target
+        if self.pins.trusts_first and self.name not in self.pins.servers():
+            self.pins.record(self.name, target, chosen, "whoever mounted it")
+        pins = self.pins.of(self.name)
+        hidden = len(chosen) > MANY if self._hidden is None else self._hidden
+        settings = self._settings._replace(hidden=hidden)
+        made: dict[str, McpTool] = {}
+        for remote, name in tool_names(self.prefix, chosen, self._rename).items():
+            pin = pins.get(remote)
+            state = state_of(pin, target, digests[remote])
+            offer = Offer(name, remote, chosen[remote], digests[remote], target, state, pin)
+            known = before.get(remote)
+            try:
+                made[remote] = known if known and known.is_same(offer, settings) else McpTool(offer, settings, self)
+            except DefinitionError as error:
+                left_out[_shown(remote)] = one_line(str(error), 300)
+        return made, left_out
+
+    def _chosen(self, listed: list[Any], left_out: dict[str, str]) -> dict[str, Mapping[str, Any]]:
+        """The definitions that can be used and are wanted, by the server's name for the tool."""
+        chosen: dict[str, Mapping[str, Any]] = {}
+        seen: set[str] = set()
+        for number, definition in enumerate(listed, 1):
+            remote = definition.get("name") if isinstance(definition, Mapping) else None
+            if not isinstance(remote, str) or not remote.strip() or len(remote) > LONGEST_NAME:
+                left_out[f"tool {number}"] = "it has no name, or one that is too long"
+                continue
+            seen.add(remote)
+            if not self._is_wanted(remote):
+                continue
+            if remote in chosen:
+                left_out[_shown(remote)] = "it is listed twice; the first one counts"
+                continue
+            try:
+                check_definition(definition)
+                chosen[remote] = definition
+            except ValueError as error:
+                left_out[_shown(remote)] = str(error)
+        for pattern in self._include:
+            if not any(fnmatchcase(remote, pattern) for remote in seen):
+                left_out[pattern] = "`include` names it, and the server has no such tool"
+        return chosen
+
+    def _is_wanted(self, remote: str) -> bool:
+        if self._include and not any(fnmatchcase(remote, pattern) for pattern in self._include):
+            return False
+        return not any(fnmatchcase(remote, pattern) for pattern in self._exclude)
+
+    def _lock(self, which: int) -> asyncio.Lock:
+        """0 for opening and closing, 1 for the list; of the loop that runs, since one server may be opened on several,
+        one after another."""
+        loop = asyncio.get_running_loop()
+        if self._locks is None or self._locks[0] is not loop:
+            if self._users:
+                raise RuntimeError(f"the server {self.name} is open on another event loop")
+            self._locks = (loop, asyncio.Lock(), asyncio.Lock())
+        return self._locks[1 + which]  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"<McpServer {self.name}: {len(self._tools)} tools{'' if self.is_open else ', closed'}>"
+
+
+def _read(where: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """A command or a URL. Raises `DefinitionError` or `ToolError`."""
+    if isinstance(where, str) and is_url(where):
+        from forge.network.url import read_url  # programs need nothing of the network
+
+        read_url(where.strip())
+        return (), where.strip()
+    try:
+        command = tuple(shlex.split(where)) if isinstance(where, str) else tuple(map(str, where))
+    except ValueError as error:
+        raise DefinitionError(f"mcp({where!r:.100}): {error}; write it as a list of words") from None
+    if not command or not command[0]:
+        raise DefinitionError(f"mcp({where!r:.100}): expected a command such as 'uvx mcp-server-git', or a URL")
+    return command, ""
+
+
+def _origin(url: str) -> str:
+    from forge.network.url import read_url
+
+    return read_url(url).origin
+
+
+def _globs(option: str, patterns: Collection[str]) -> tuple[str, ...]:
+    if isinstance(patterns, str):
+        raise DefinitionError(f"mcp({option}={patterns!r}): expected a list of names or patterns")
+    return tuple(patterns)
+
+
+def _shown(remote: str) -> str:
+    return one_line(remote, 80) or "a tool without a visible name"

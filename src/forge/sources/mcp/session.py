@@ -1,0 +1,307 @@
+"""One session with a server, by the official SDK. Importing this imports the SDK, which takes a second."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import mcp_types as types
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.sources.mcp.bounds import INSTRUCTIONS, LINE, MOST_ASKING, MOST_ROUNDS
+from forge.sources.mcp.calmed import Calmed
+from forge.sources.mcp.http import OURS, over_http
+from forge.sources.mcp.listener import Listener, asked_during, can
+from forge.sources.mcp.stdio import over_stdio
+from forge.sources.mcp.target import Target
+from forge.sources.mcp.wire import Wire, quietly
+from forge.sources.untrusted import clean, one_line
+
+_OFTEN = 1.0  # seconds between two times that a change of the list is told
+_ANY: Any = TypeAdapter(dict[str, Any])  # as it came; the SDK has checked it by then
+
+for _name in ("mcp", "client"):  # what the SDK logs holds text of servers: shown only where logging is set up
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+@asynccontextmanager
+async def connected(name: str, target: Target, listener: Listener, timeout: float) -> AsyncIterator[Session]:
+    """A session after its handshake. What goes wrong is a `ToolError`, possibly inside an exception group."""
+    wire = Wire(name, listener)
+    way = over_http(target, wire) if target.url else over_stdio(target, wire)
+    async with way as (incoming, outgoing):
+        session = Session(wire, JSONRPCDispatcher(Calmed(incoming, wire), outgoing))
+        async with session.client:
+            await session.greet(timeout)
+            try:
+                yield session
+            finally:
+                session.hush()
+
+
+class Session:
+    """What can be asked of a server. Requests run in the tasks of those who make them, as many as there are."""
+
+    def __init__(self, wire: Wire, dispatcher: JSONRPCDispatcher[Any]) -> None:
+        self.wire = wire
+        self.fallen = asyncio.Event()  # whoever asked it has heard that it is lost
+        self.calls: dict[object, None] = {}  # the keys of the open ones
+        self._dispatcher = dispatcher
+        self._asking = 0
+        self._told_at = float("-inf")
+        self._telling: asyncio.TimerHandle | None = None
+        listener = wire.listener
+        self.client = ClientSession(
+            dispatcher=dispatcher,
+            sampling_callback=self._sample if can(listener, "sample") else None,
+            elicitation_callback=self._elicit if can(listener, "elicit") else None,
+            logging_callback=self._log,
+            message_handler=self._hear,
+            client_info=types.Implementation(name="forge", version=_version()),
+            log_level="info",
+        )
+
+    async def greet(self, timeout: float) -> None:
+        """The handshake, the one that all servers know first."""
+        name = self.wire.name
+        try:
+            async with asyncio.timeout(timeout):
+                try:
+                    await self.client.initialize()
+                except MCPError as error:
+                    if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+                        raise
+                    await self.client.discover()
+        except TimeoutError:
+            ending = self.wire.ending(f"no answer to its greeting within {timeout:g} s")
+            raise ToolError(
+                f"the server {name} cannot be used: {ending}",
+                ErrorKind.TIMEOUT,
+                "Check that the command or the URL is that of an MCP server.",
+            ) from None
+        except MCPError as error:
+            raise await self._unusable(error) from None
+        except ValidationError:
+            raise _unfit(name, "its greeting is not what the protocol says") from None
+        except RuntimeError as error:
+            versions = ", ".join((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
+            raise _unfit(name, f"{one_line(str(error))}; spoken here: {versions}") from None
+
+    async def _unusable(self, error: MCPError) -> ToolError:
+        """Why the handshake failed, in the words of whoever knows most."""
+        wire = self.wire
+        if (ours := self._ours(error)) is not None:
+            return ours
+        if error.code == types.CONNECTION_CLOSED and await _is_lost(wire):
+            if (why := wire.unstartable) is not None:
+                hint = why.suggestion or "Check the command."
+                return ToolError(f"the server {wire.name} cannot be started: {why.message}", ErrorKind.CONFIG, hint)
+            hint = "Run its command by hand to see what it lacks."
+            return ToolError(
+                f"the server {wire.name} ended before it could be used ({wire.lost.result()})", ErrorKind.CONFIG, hint
+            )
+        return _unfit(wire.name, f"it refused the greeting: {one_line(error.message, LINE)}")
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Who it says it is: name, version and title, cleaned."""
+        said = self.client.server_info
+        if said is None:
+            return {}
+        fields = {"name": said.name, "version": said.version, "title": said.title}
+        return {key: one_line(value) for key, value in fields.items() if value}
+
+    @property
+    def instructions(self) -> str:
+        return clean(self.client.instructions or "", INSTRUCTIONS)
+
+    async def page(self, cursor: str | None) -> dict[str, Any]:
+        """One page of its tools, as it wrote it: one bad definition must not cost the others."""
+        params = {"cursor": cursor} if cursor is not None else {}
+        if self.client.initialize_result is None:  # what newer servers want with each request, the SDK adds
+            request = types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor))
+            answer: dict[str, Any] = await self.client.send_request(request, _ANY)
+            return answer
+        return await self._dispatcher.send_raw_request("tools/list", params)
+
+    async def call(self, name: str, arguments: Mapping[str, Any], key: object) -> dict[str, Any]:
+        """The result of a call as the protocol writes it. Cancelled, it tells the server."""
+        listener = self.wire.listener
+
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            if key in self.calls:
+                quietly(listener.progress, key, progress, total, one_line(message or "", LINE))
+
+        self.calls[key] = None
+        token = asked_during.set(key)  # over HTTP, what the server asks meanwhile comes with our context
+        try:
+            answers: dict[str, Any] = {}
+            for _ in range(MOST_ROUNDS):
+                params = types.CallToolRequestParams.model_validate(
+                    {"name": name, "arguments": dict(arguments), **answers}, by_name=False
+                )
+                request = types.CallToolRequest(params=params)
+                result: dict[str, Any] = await self.client.send_request(request, _ANY, progress_callback=progressed)
+                if result.get("resultType") != "input_required":
+                    return result
+                answers = await self._answered(result)
+        finally:
+            asked_during.reset(token)
+            self.calls.pop(key, None)
+        raise ToolError(
+            f"{self.wire.name} asked for more {MOST_ROUNDS} times and did not answer",
+            ErrorKind.SYSTEM,
+            "The server is at fault; do without it.",
+        )
+
+    async def failure(self, error: Exception) -> ToolError | None:
+        """The error behind one of the SDK's; None where the session was lost, of which its owner knows more."""
+        name = self.wire.name
+        if isinstance(error, MCPError):
+            if (ours := self._ours(error)) is not None:
+                return ours
+            if error.code == types.CONNECTION_CLOSED:
+                if await _is_lost(self.wire):
+                    return None
+                return ToolError(
+                    f"the server {name} broke off before it answered", ErrorKind.SYSTEM, "Try again in a moment."
+                )
+            said = clean(error.message, LINE) or "no reason was given"
+            kind = ErrorKind.VALIDATION if error.code == types.INVALID_PARAMS else ErrorKind.USER
+            if error.code in (types.INTERNAL_ERROR, types.PARSE_ERROR):
+                kind = ErrorKind.SYSTEM
+            hint = "Check the tool's name and its arguments." if kind is ErrorKind.VALIDATION else ""
+            return ToolError(f"the server {name} says: {said}", kind, hint)
+        if isinstance(error, ValidationError):
+            what = f"the answer of the server {name} is not what the protocol says"
+            return ToolError(what, ErrorKind.SYSTEM, "The server is at fault; do without it.")
+        raise error
+
+    async def _answered(self, result: dict[str, Any]) -> dict[str, Any]:
+        """What a newer server asks for in the middle of a call, as the next try has to bring it."""
+        asked = types.InputRequiredResult.model_validate(result, by_name=False)
+        answers: dict[str, Any] = {}
+        for key, request in (asked.input_requests or {}).items():
+            context = ClientRequestContext(session=self.client, request_id=key)
+            answer = await self.client.dispatch_input_request(context, request)
+            if isinstance(answer, types.ErrorData):
+                raise MCPError.from_error_data(answer)
+            answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+        if not answers:
+            await asyncio.sleep(0.2)  # it only wants to be asked again
+        return {"inputResponses": answers or None, "requestState": asked.request_state}
+
+    def _ours(self, error: MCPError) -> ToolError | None:
+        number = error.data.get("forge") if error.code == OURS and isinstance(error.data, dict) else None
+        return self.wire.failures.pop(number, None) if isinstance(number, int) else None
+
+    def _caller(self) -> object | None:
+        """The call that a question belongs to, where that can be told."""
+        inherited = asked_during.get()
+        if inherited in self.calls:
+            return inherited
+        return next(iter(self.calls)) if len(self.calls) == 1 else None
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        if self._asking >= MOST_ASKING:
+            return types.ErrorData(code=types.INVALID_REQUEST, message="too many questions at once")
+        is_url = isinstance(params, types.ElicitRequestURLParams)
+        schema = None if isinstance(params, types.ElicitRequestURLParams) else dict(params.requested_schema)
+        url = one_line(params.url, 2_000) if isinstance(params, types.ElicitRequestURLParams) else None
+        self._asking += 1
+        asked_during.set(self._caller())  # this task is its own
+        try:
+            answer = await self.wire.listener.elicit(clean(params.message), schema, url)
+        except ToolError:
+            answer = None
+        finally:
+            self._asking -= 1
+        if answer is None or answer is False:
+            return types.ElicitResult(action="decline" if answer is None else "cancel")
+        try:
+            return types.ElicitResult(action="accept", content=None if is_url else dict(answer))
+        except ValidationError:
+            return types.ElicitResult(action="decline")
+
+    async def _sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        if self._asking >= MOST_ASKING:
+            return types.ErrorData(code=types.INVALID_REQUEST, message="too many questions at once")
+        self._asking += 1
+        asked_during.set(self._caller())
+        try:
+            request = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+            answer = await self.wire.listener.sample(request)
+            return types.CreateMessageResult.model_validate(dict(answer), by_name=False)
+        except ToolError as error:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=error.message)
+        except ValidationError:
+            return types.ErrorData(code=types.INTERNAL_ERROR, message="the answer of the model cannot be sent")
+        finally:
+            self._asking -= 1
+
+    async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
+        data = params.data
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
+        asked_during.set(self._caller())
+        quietly(self.wire.listener.log, params.level, one_line(params.logger or "", 60), clean(text, LINE))
+
+    async def _hear(self, message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._tell_of_change()
+
+    def _tell_of_change(self) -> None:
+        """At once, and then once a second at most; the last time is never left out."""
+        if self._telling is not None:
+            return
+        loop = asyncio.get_running_loop()
+        wait = self._told_at + _OFTEN - loop.time()
+        if wait > 0:
+            self._telling = loop.call_later(wait, self._change_told)
+        else:
+            self._change_told()
+
+    def hush(self) -> None:
+        """Nothing more is told of it."""
+        if self._telling is not None:
+            self._telling.cancel()
+
+    def _change_told(self) -> None:
+        self._telling = None
+        self._told_at = asyncio.get_running_loop().time()
+        if not self.wire.lost.done():
+            quietly(self.wire.listener.tools_changed)
+
+
+async def _is_lost(wire: Wire) -> bool:
+    """Given a moment: that a stream closed may be known before the reason."""
+    await asyncio.wait([wire.lost], timeout=0.1)
+    return wire.lost.done()
+
+
+def _unfit(name: str, why: str) -> ToolError:
+    return ToolError(
+        f"the server {name} cannot be used: {why}",
+        ErrorKind.CONFIG,
+        "Check that the command or the URL is that of an MCP server, and its version.",
+    )
+
+
+def _version() -> str:
+    try:
+        return version("forge-tools")
+    except PackageNotFoundError:
+        return "0"

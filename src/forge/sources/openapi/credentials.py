@@ -1,0 +1,167 @@
+"""Credentials from the configuration: read where they are kept, placed where the document wants them."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+from urllib.parse import quote
+
+from forge.core.arguments import near
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.secrets import SHORTEST
+from forge.sources.openapi.document import Broken, Document
+
+Location = Literal["header", "query", "cookie"]
+Auth = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+_KEYS = ("bearer", "bearer_env", "api_key", "api_key_env", "basic", "basic_env", "name", "in")
+_HOW = "Write one of bearer_env, api_key_env (with name and in) or basic_env: {user_env, password_env}."
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    kind: Literal["bearer", "basic", "api_key"]
+    value: str = field(repr=False)
+    name: str = ""
+    location: Location | Literal[""] = ""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    problem: str = ""  # why there is no value
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What goes along with every request to the one server they are meant for."""
+
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    query: tuple[str, ...] = field(default=(), repr=False)  # `name=value`
+    cookies: tuple[str, ...] = field(default=(), repr=False)
+    hidden: frozenset[tuple[str, str]] = frozenset()  # the places they take, names in lower case
+    problem: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.headers or self.query or self.cookies or self.problem)
+
+
+NONE = Placed()
+
+
+def read_auth(auth: Auth | None, environment: Mapping[str, str] = os.environ) -> list[Credential]:
+    """What the configuration says; a variable that is not set is told when a call would need it."""
+    if auth is None:
+        return []
+    return [_read(one, environment) for one in ([auth] if isinstance(auth, Mapping) else auth)]
+
+
+def _read(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credential:
+    for key in auth:
+        if key not in _KEYS:
+            hint = near(str(key), _KEYS, 1)
+            raise DefinitionError(f"auth: unknown key {key!r}" + (f"; did you mean {hint[0]!r}?" if hint else ""))
+    kinds = [kind for kind in ("bearer", "api_key", "basic") if kind in auth or f"{kind}_env" in auth]
+    if len(kinds) != 1:
+        raise DefinitionError(f"auth: one way to authenticate is needed. {_HOW}")
+    kind = cast(Literal["bearer", "basic", "api_key"], kinds[0])
+    if kind == "basic":
+        return _basic(auth, environment)
+    value, problem = _value(auth, kind, environment)
+    location = auth.get("in", "")
+    if location not in ("", "header", "query", "cookie"):
+        raise DefinitionError(f"auth: in is header, query or cookie, not {location!r}")
+    return Credential(kind, value, str(auth.get("name", "")), location, _spellings(value), problem)
+
+
+def _value(auth: Mapping[str, Any], kind: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    if kind in auth:
+        return str(auth[kind]), ""
+    return _of_environment(str(auth[f"{kind}_env"]), environment)
+
+
+def _of_environment(name: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    value = environment.get(name, "").strip()
+    return value, "" if value else f"the environment variable {name} is not set"
+
+
+def _basic(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credential:
+    given = auth.get("basic", auth.get("basic_env"))
+    problem = ""
+    if "basic" in auth and isinstance(given, str):
+        user, _, password = given.partition(":")
+    elif "basic" in auth and isinstance(given, Sequence) and len(given) == 2:
+        user, password = str(given[0]), str(given[1])
+    elif "basic" in auth and isinstance(given, Mapping) and {"user", "password"} <= given.keys():
+        user, password = str(given["user"]), str(given["password"])
+    elif isinstance(given, str):
+        whole, problem = _of_environment(given, environment)
+        user, _, password = whole.partition(":")
+    elif isinstance(given, Mapping) and {"user_env", "password_env"} <= given.keys():
+        user, problem = _of_environment(str(given["user_env"]), environment)
+        password, missing = _of_environment(str(given["password_env"]), environment)
+        problem = problem or missing
+    else:
+        raise DefinitionError(f"auth: basic is not understood. {_HOW}")
+    encoded = b64encode(f"{user}:{password}".encode()).decode()
+    return Credential("basic", encoded, secrets=(*_spellings(password), *_spellings(encoded)), problem=problem)
+
+
+def placed(credentials: Sequence[Credential], document: Document) -> Placed:
+    """Where the person did not say it, the document's security schemes decide. Raises `ToolError`."""
+    headers: list[tuple[str, str]] = []
+    query: list[str] = []
+    cookies: list[str] = []
+    hidden: set[tuple[str, str]] = set()
+    for one in credentials:
+        if one.kind != "api_key":
+            scheme = "Bearer" if one.kind == "bearer" else "Basic"
+            headers.append(("Authorization", f"{scheme} {one.value}"))
+            hidden.add(("header", "authorization"))
+            continue
+        name, location = _place(one, document)
+        hidden.add((location, name.lower()))
+        if location == "cookie":
+            hidden.add(("header", "cookie"))  # all cookies in one
+        if location == "header":
+            headers.append((name, one.value))
+        else:
+            (query if location == "query" else cookies).append(f"{quote(name, safe='')}={quote(one.value, safe='')}")
+    problem = next((one.problem for one in credentials if one.problem), "")
+    return Placed(tuple(headers), tuple(query), tuple(cookies), frozenset(hidden), problem)
+
+
+def _place(credential: Credential, document: Document) -> tuple[str, str]:
+    schemes = _schemes(document)
+    if credential.name:
+        if credential.location:
+            return credential.name, credential.location
+        named = {place for key, place in schemes if credential.name in (key, place[0])}
+        return named.pop() if len(named) == 1 else (credential.name, "header")
+    fitting = {place for _, place in schemes if credential.location in ("", place[1])}
+    if len(fitting) == 1:
+        return fitting.pop()
+    raise ToolError(
+        f"the document names {len(fitting) or 'no'} places for an API key",
+        ErrorKind.CONFIG,
+        "Say which with name and in beside api_key_env.",
+    )
+
+
+def _schemes(document: Document) -> list[tuple[str, tuple[str, str]]]:
+    """The document's ways to send an API key: what it calls them, and name and location."""
+    found = []
+    for key, one in document.section("securitySchemes").items():
+        try:
+            scheme = document.resolved(one)
+        except Broken:
+            continue
+        name, location = scheme.get("name"), scheme.get("in")
+        if scheme.get("type") == "apiKey" and isinstance(name, str) and location in ("header", "query", "cookie"):
+            found.append((key, (name, str(location))))
+    return found
+
+
+def _spellings(value: str) -> tuple[str, ...]:
+    """What must never be seen: the value, and as it stands in a URL. Short ones could not be told from words."""
+    return tuple(dict.fromkeys(one for one in (value, quote(value, safe="")) if len(one) >= SHORTEST))

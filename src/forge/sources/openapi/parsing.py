@@ -1,0 +1,178 @@
+"""Text of an OpenAPI document as plain data: JSON or YAML, bounded whoever wrote it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from forge.core.errors import ErrorKind, ToolError
+
+LARGEST = 64 * 1024 * 1024  # bytes of JSON
+LARGEST_YAML = 16 * 1024 * 1024  # bytes: it takes a hundred times as long to read
+DEEPEST = 150  # levels
+MOST_MERGED = 100_000  # entries that `<<` copies: a few lines can ask for billions
+
+_TAG = "tag:yaml.org,2002:"
+_KEPT = frozenset({"map", "seq", "str", "int", "float", "bool", "null", "merge"})
+
+
+def parse(raw: bytes, name: str) -> Any:
+    """The document as dicts, lists and scalars. Raises `ToolError` of kind `config_error`."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise unreadable(name, f"byte {error.start:,} is not UTF-8", "Save it as UTF-8.") from None
+    if text.lstrip()[:1] == "{":
+        return _json(text, name)
+    if len(raw) > LARGEST_YAML:
+        size = f"{LARGEST_YAML // 1024 // 1024} MiB"
+        raise unreadable(name, f"it has more than {size} of YAML", "Save it as JSON, which is read much faster.")
+    return _yaml(text, name)
+
+
+def unreadable(name: str, why: str, suggestion: str = "Mend the document.") -> ToolError:
+    return ToolError(f"cannot read the OpenAPI document {name}: {why}", ErrorKind.CONFIG, suggestion)
+
+
+def _json(text: str, name: str) -> Any:
+    from pydantic_core import from_json  # heavy: only where a document is opened
+
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        problem = str(error)[:200]
+    try:
+        return _yaml(text, name) if len(text) <= LARGEST_YAML // 16 else _refuse(name, problem)
+    except ToolError:  # YAML may begin like that, too
+        _refuse(name, problem)
+
+
+def _refuse(name: str, problem: str) -> Any:
+    raise unreadable(name, f"not valid JSON: {problem}")
+
+
+def _yaml(text: str, name: str) -> Any:
+    import yaml  # heavy
+
+    try:
+        loader = _loader()(text)
+        try:
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
+        return _Builder(yaml).build(node, 0) if node is not None else None
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise unreadable(name, f"{line}not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise unreadable(name, f"not valid YAML: {str(error)[:200]}") from None
+    except RecursionError:
+        raise unreadable(name, "it is nested too deeply") from None
+
+
+@cache
+def _loader() -> Any:
+    """Scalars as YAML 1.2 and JSON have them: `no`, `2026-11-15` and `12:30` are texts."""
+    import re
+
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - the name is the library's
+        depth = 0
+
+        def descend_resolver(self, parent: Any, index: Any) -> None:
+            """Called on the way into every node, by code in C that would go down until the stack is used up."""
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"more than {DEEPEST} levels deep", parent.start_mark
+                )
+
+        def ascend_resolver(self) -> None:
+            self.depth -= 1
+
+    for tag, pattern, first in (
+        ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("int", r"[-+]?[0-9]{1,400}|0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}", "-+0123456789"),
+        ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?", "-+.0123456789"),
+        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+        ("merge", r"<<", "<"),
+    ):
+        Loader.add_implicit_resolver(_TAG + tag, re.compile(rf"(?:{pattern})\Z"), list(first))
+    return Loader
+
+
+class _Builder:
+    """Makes data of nodes. What an alias repeats is built once; one inside itself is refused."""
+
+    def __init__(self, yaml: Any) -> None:
+        self.yaml = yaml
+        self.built: dict[int, Any] = {}
+        self.open: set[int] = set()
+        self.merged = 0
+
+    def build(self, node: Any, depth: int) -> Any:
+        kind = node.tag.removeprefix(_TAG)
+        if kind not in _KEPT:
+            raise self._problem(node, f"the tag {node.tag[:60]!r} has no meaning in JSON")
+        if isinstance(node, self.yaml.ScalarNode):
+            return _scalar(kind, node.value)
+        key = id(node)
+        if key in self.built:
+            return self.built[key]
+        if key in self.open:
+            raise self._problem(node, "it contains itself")
+        if depth > DEEPEST:  # by aliases: each is a level in the text, and many in what it stands for
+            raise self._problem(node, f"more than {DEEPEST} levels deep")
+        self.open.add(key)
+        value: Any
+        if isinstance(node, self.yaml.SequenceNode):
+            value = [self.build(item, depth + 1) for item in node.value]
+        else:
+            value = self._mapping(node, depth)
+        self.open.discard(key)
+        self.built[key] = value
+        return value
+
+    def _mapping(self, node: Any, depth: int) -> dict[str, Any]:
+        value: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key, item in node.value:
+            if not isinstance(key, self.yaml.ScalarNode):
+                raise self._problem(key, "a key that is no text")
+            if key.tag == f"{_TAG}merge":
+                self._merge(merged, item, depth)
+            else:
+                value[key.value] = self.build(item, depth + 1)  # as it is written: 200, on, 1.0
+        return {**merged, **value} if merged else value
+
+    def _merge(self, into: dict[str, Any], node: Any, depth: int) -> None:
+        for one in node.value if isinstance(node, self.yaml.SequenceNode) else [node]:
+            found = self.build(one, depth + 1)
+            if not isinstance(found, dict):
+                raise self._problem(one, "`<<` takes mappings")
+            self.merged += len(found)
+            if self.merged > MOST_MERGED:
+                raise self._problem(one, f"`<<` copies more than {MOST_MERGED:,} entries")
+            for key, value in found.items():
+                into.setdefault(key, value)
+
+    def _problem(self, node: Any, what: str) -> Exception:
+        problem: Exception = self.yaml.constructor.ConstructorError(None, None, what, node.start_mark)
+        return problem
+
+
+def _scalar(kind: str, text: str) -> Any:
+    match kind:
+        case "null":
+            return None
+        case "bool":
+            return text[:1] in "tT"
+        case "int":
+            if text[:2] in ("0o", "0x"):
+                return int(text, 0)
+            return int(text)
+        case "float":
+            return float(text)
+    return text

@@ -1,0 +1,177 @@
+"""Mounts an OpenAPI document: one typed tool for each of its operations."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from forge.core.errors import DefinitionError
+from forge.core.secrets import SHORTEST, Secrets
+from forge.core.spec import Category, Permission, PermissionName
+from forge.core.threads import in_thread
+from forge.core.tool import Tool
+from forge.network.egress import Egress
+from forge.network.url import read_url
+from forge.sources.openapi.answers import Answers
+from forge.sources.openapi.credentials import Auth, placed, read_auth
+from forge.sources.openapi.document import Document
+from forge.sources.openapi.opening import is_url, open_document
+from forge.sources.openapi.operations import Filter, operations_of, prefix_of
+from forge.sources.openapi.servers import Servers, reaching
+from forge.sources.openapi.tools import Api, OperationTool
+
+SHOWN = 40  # operations; of more, all are hidden until they are searched for
+SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+_TELLING = re.compile(r"authori[sz]ation|key|token|secret|passw|cookie|credential", re.IGNORECASE)
+_GENERAL = frozenset({"openapi", "swagger", "api", "spec", "schema", "index", "description", "v1", "v2", "v3"})
+
+
+class OpenApi:
+    """A source: `async with openapi("petstore.yaml") as tools`. What was left out is told in `problems`."""
+
+    def __init__(
+        self,
+        spec: str | Path | Mapping[str, Any],
+        *,
+        name: str,
+        server: str,
+        auth: Auth | None,
+        filters: Filter,
+        headers: Mapping[str, str],
+        prefix: str | None,
+        timeout: float | None,
+        hidden: bool | None,
+        permissions: Collection[Permission | PermissionName] | None,
+        egress: Egress | None,
+    ) -> None:
+        self.spec = spec
+        self.name = name
+        self.problems: list[str] = []
+        self.tools: list[Tool] = []
+        self._server = server
+        self._credentials = read_auth(auth)
+        self._filters = filters
+        self._headers = tuple((str(key), str(value)) for key, value in headers.items())
+        self._prefix = prefix
+        self._timeout = timeout
+        self._hidden = hidden
+        self._permissions = frozenset({"network"} if permissions is None else permissions)
+        self._egress = egress
+        if server:
+            read_url(server)  # a mistake is told at once
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must be masked wherever it appears; they are known before the document is opened."""
+        telling = [value for name, value in self._headers if _TELLING.search(name)]
+        values = [*(one for credential in self._credentials for one in credential.secrets), *telling]
+        words = [word for value in values for word in (value, value.rpartition(" ")[2])]
+        return tuple(dict.fromkeys(word for word in words if len(word) >= SHORTEST))
+
+    async def __aenter__(self) -> Sequence[Tool]:
+        document = await open_document(self.spec, self._reaching_document())
+        self.tools = await in_thread(lambda: self.made(document))
+        return self.tools
+
+    async def __aexit__(self, *_: object) -> None:
+        self.tools = []
+
+    def made(self, document: Document, *, asked: bool = False) -> list[Tool]:
+        """The tools of a document that is there already. `asked`: each call asks the gate for its own URL."""
+        self.name = self.name or _named(self.spec, document)
+        self.problems = []
+        prefix = prefix_of(self._prefix or self.name)
+        found = operations_of(document, prefix, self.problems)
+        kept = [one for one in found if self._filters.keeps(one)]
+        for problem in self.problems[:20]:
+            log.warning("openapi %s: left out: %s", self.name, problem)
+        if found and not kept:
+            log.warning("openapi %s: none of its %d operations passes the filters", self.name, len(found))
+        servers = Servers(document, self._server, self._egress, asked=asked)
+        if kept and not asked:
+            servers.base()  # a mistake is told at once
+        placed_credentials = placed(self._credentials, document)
+        if placed_credentials.problem:
+            log.warning("openapi %s: %s", self.name, placed_credentials.problem)
+        api = Api(document, servers, placed_credentials, Answers(document, Secrets(self.secrets)), self._headers)
+        traits: dict[str, Any] = {
+            "category": Category.ADAPTER,
+            "permissions": self._permissions,
+            "timeout": SECONDS if self._timeout is None else self._timeout,
+            "hidden": len(kept) > SHOWN if self._hidden is None else self._hidden,
+            "origin": f"openapi:{self.name}",
+        }
+        return [OperationTool(api, one, **traits) for one in kept]
+
+    def _reaching_document(self) -> Egress:
+        """The person named where the document is, so that it may be fetched from there."""
+        egress = self._egress if self._egress is not None else Egress.current()
+        if isinstance(self.spec, str) and is_url(self.spec):
+            return reaching(egress, read_url(self.spec))
+        return egress
+
+    def __repr__(self) -> str:
+        return f"<OpenApi {self.name or 'not opened yet'}, {len(self.tools)} tools>"
+
+
+def openapi(
+    spec: str | Path | Mapping[str, Any],
+    *,
+    name: str = "",
+    server: str = "",
+    auth: Auth | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    prefix: str | None = None,
+    timeout: float | None = None,
+    hidden: bool | str | None = None,
+    permissions: Collection[Permission | PermissionName] | None = None,
+    egress: Egress | None = None,
+) -> OpenApi:
+    """The operations of an OpenAPI 3 document (a file, a URL or data) as tools named `name__operation`.
+
+    `server` says where requests go; without it the document's servers count: any of a file's, only its own origin of
+    one that was fetched. `auth` is `{"bearer_env": "TOKEN"}`, `{"api_key_env": "KEY", "name": "X-Key", "in": "header"}`
+    or `{"basic_env": {"user_env": "USER", "password_env": "PASSWORD"}}` (without `_env`: the value itself); it is sent
+    only to a server that a person named. `include` and `exclude` are patterns of operation ids, or as in `GET /pets/*`.
+    `hidden`: not shown to a model until `tool_search` finds them; by default where there are more than 40.
+    """
+    for what, given in (("include", include), ("exclude", exclude), ("tags", tags)):
+        if isinstance(given, str):
+            raise DefinitionError(f"openapi({what}={given!r}): write a list, as in {what}=[{given!r}]")
+    if hidden not in (None, True, False, "auto"):
+        raise DefinitionError(f"openapi(hidden={hidden!r}): it is True, False or 'auto'")
+    return OpenApi(
+        spec,
+        name=name,
+        server=server,
+        auth=auth,
+        filters=Filter(tuple(include), tuple(exclude), tuple(tags)),
+        headers=headers or {},
+        prefix=prefix,
+        timeout=timeout,
+        hidden=hidden if isinstance(hidden, bool) else None,
+        permissions=permissions,
+        egress=egress,
+    )
+
+
+def _named(spec: str | Path | Mapping[str, Any], document: Document) -> str:
+    """A short name: of the file, or else of the document, or else of the server."""
+    stem = ""
+    if not isinstance(spec, Mapping):
+        parts = urlsplit(str(spec)) if isinstance(spec, str) and is_url(spec) else None
+        words = Path(parts.path if parts else str(spec)).name.split(".")
+        stem = next((word for word in words[: max(1, len(words) - 1)] if word.lower() not in _GENERAL), "")
+        if parts and not stem and not document.title:
+            stem = parts.hostname or ""
+    return prefix_of(stem or document.title or "api")

@@ -1,0 +1,225 @@
+"""One operation as a tool: its schema is built when somebody looks at it, its request when it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.schema import compiled
+from forge.core.spec import JsonSchema, Permission, ToolSpec
+from forge.core.threads import in_thread
+from forge.core.tool import Tool
+from forge.network.client import fetch
+from forge.network.limits import Limits
+from forge.network.url import read_url
+from forge.sources.openapi.answers import LARGEST, Answers
+from forge.sources.openapi.bodies import LARGEST as LARGEST_BODY
+from forge.sources.openapi.bodies import File, content_of, files_in
+from forge.sources.openapi.credentials import NONE, Placed
+from forge.sources.openapi.document import Broken, Document
+from forge.sources.openapi.encoding import in_cookie, in_header, in_path, in_query, quoted
+from forge.sources.openapi.operations import Operation
+from forge.sources.openapi.plans import Body, Plan, argument_names, plan_of
+from forge.sources.openapi.servers import Servers
+from forge.sources.untrusted import one_line
+from forge.workspace.open import read_file
+
+LONGEST = 300.0  # seconds of a request whose tool has no time-out
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_TEMPLATE = re.compile(r"\{([^{}]{1,200})\}")
+_PATH = "/:@!$&'()*+,;=~%"  # what stands in a path as it is
+_DOTS = frozenset({".", ".."})
+_NOTHING: JsonSchema = {"type": "object", "properties": {}}
+_SHOWN = 2_000  # characters of a body in a preview
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Api:
+    """What the operations of a mounted document share."""
+
+    document: Document
+    servers: Servers
+    credentials: Placed
+    answers: Answers
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the person's own
+
+    @property
+    def hidden(self) -> frozenset[tuple[str, str]]:
+        """What a model neither sees nor sets."""
+        return self.credentials.hidden | {("header", name.lower()) for name, _ in self.headers}
+
+
+class OperationTool(Tool):
+    """`spec.parameters` and `spec.description` are built on first use, so that thousands cost nothing."""
+
+    def __init__(self, api: Api, operation: Operation, **traits: Any) -> None:
+        self.operation = operation
+        self._api = api
+        self.spec = ToolSpec(
+            name=operation.name,
+            description=operation.description,
+            parameters=self._parameters,
+            idempotent=operation.method in SAFE,
+            **traits,
+        )
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        _ = self._plan  # says what is wrong with it
+        parser = self.__dict__["parse"] = compiled(self.spec)
+        return parser(arguments)
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        """The URL that is asked, without credentials."""
+        return [self._url(arguments)]
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+        """A URL is a target of the network alone; whoever declared less is not asked about it."""
+        url = self._url(arguments)
+        asked = sorted(self.spec.permissions)
+        return [(one, url if one is Permission.NETWORK else "") for one in asked] or [(None, "")]
+
+    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        """The method, which a URL does not tell, and what is sent."""
+        if self.operation.method in SAFE:
+            return ""
+        lines = [f"{self.operation.method} {self._url(arguments)}"]
+        sent = content_of(self._plan.body, arguments) if self._plan.body is not None else None
+        if sent is not None:
+            text = sent[1][: _SHOWN * 4].decode(errors="replace")
+            lines += [sent[0], text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"]
+        return "\n".join(lines)
+
+    async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        plan, api = self._plan, self._api
+        address = self._url(arguments)
+        headers, cookies = self._headers(plan, arguments)
+        body = b""
+        if plan.body is not None and (sent := await _content(plan.body, arguments, ctx)) is not None:
+            media, body = sent
+            headers.append(("Content-Type", media))
+        url = read_url(address)
+        way = api.servers.way(url)
+        needs = api.credentials if self._is_private else NONE
+        if api.headers or not needs.is_empty:
+            _check_credentials(needs, url.origin, is_named=way.is_named)
+        headers += [*needs.headers, *api.headers]
+        cookies += needs.cookies
+        if needs.query:
+            address = f"{address}{'&' if '?' in address else '?'}{'&'.join(needs.query)}"
+        if cookies:
+            headers.append(("Cookie", "; ".join(cookies)))
+        seconds = self.spec.timeout or LONGEST
+        limits = Limits(connect=min(10.0, seconds), read=seconds, total=seconds, size=LARGEST)
+        # a redirect elsewhere is an answer: what was meant for one server is not sent to another
+        answer = await fetch(
+            self.operation.method,
+            address,
+            headers=headers,
+            body=body,
+            egress=way.egress,
+            limits=limits,
+            follow="same-host",
+        )
+        return await api.answers.result(self.operation, answer)
+
+    @property
+    def parameter_names(self) -> list[str]:
+        """For a search: no schema is built."""
+        return argument_names(self._api.document, self.operation, self._api.hidden)
+
+    @cached_property
+    def _drawn(self) -> Plan | Broken:
+        try:
+            return plan_of(self._api.document, self.operation, self._api.hidden)
+        except Broken as problem:
+            return problem
+        except Exception as error:  # others wrote it: nonsense in one operation must not harm the definitions of all
+            return Broken(f"it is not understood ({type(error).__name__})")
+
+    @property
+    def _plan(self) -> Plan:
+        drawn = self._drawn
+        if isinstance(drawn, Broken):
+            raise ToolError(
+                f"the document's {one_line(self.operation.title, 100)} cannot be called: {drawn}",
+                ErrorKind.CONFIG,
+                "Use another operation; a person has to mend the document.",
+            )
+        return drawn
+
+    def _parameters(self) -> JsonSchema:
+        """A schema that takes nothing where there is none, so that one broken operation harms no other."""
+        drawn = self._drawn
+        return _NOTHING if isinstance(drawn, Broken) else drawn.schema
+
+    @cached_property
+    def _is_private(self) -> bool:
+        """Whether it takes credentials: unless the document says that it needs none."""
+        security: Any = self.operation.raw.get("security", self._api.document.root.get("security"))
+        return not (isinstance(security, list) and not security)
+
+    def _url(self, arguments: Mapping[str, Any]) -> str:
+        plan = self._plan
+        path: dict[str, str] = {}
+        query: list[str] = []
+        for one in plan.parameters:
+            value = arguments.get(one.argument)
+            if one.location == "path":
+                path[one.name] = in_path(one, value)
+            elif one.location == "query" and value is not None:
+                query += in_query(one, value)
+        literals = self._literals
+        filled = "".join(path[part] if number % 2 else part for number, part in enumerate(literals))
+        if not _DOTS.isdisjoint(filled.split("/")):
+            raise ToolError("its path would lead elsewhere", ErrorKind.VALIDATION, "Give values without dots alone.")
+        url = f"{self._api.servers.base(self.operation)}/{filled.lstrip('/')}"
+        return f"{url}?{'&'.join(query)}" if query else url
+
+    @cached_property
+    def _literals(self) -> list[str]:
+        """The path's own text and the names in it, in turns."""
+        parts = _TEMPLATE.split(self.operation.path)
+        return [part if number % 2 else quoted(part, _PATH) for number, part in enumerate(parts)]
+
+    def _headers(self, plan: Plan, arguments: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
+        headers: list[tuple[str, str]] = []
+        cookies: list[str] = []
+        for one in plan.parameters:
+            value = arguments.get(one.argument)
+            if value is None:
+                continue
+            if one.location == "header":
+                headers.append((one.name, in_header(one, value)))
+            elif one.location == "cookie":
+                cookies += [f"{name}={text}" for name, text in in_cookie(one, value)]
+        if not any(name.lower() == "accept" for name, _ in (*headers, *self._api.headers)):
+            headers.append(("Accept", "application/json, */*;q=0.5"))
+        return headers, cookies
+
+
+async def _content(body: Body, arguments: Mapping[str, Any], ctx: ToolContext) -> tuple[str, bytes] | None:
+    """The body; files are read as the gate lets them be."""
+    files: dict[str, File] = {}
+    for argument, path in files_in(body, arguments).items():
+        await ctx.require("read", path)
+        content = await in_thread(lambda path=path: read_file(ctx.scope, path, LARGEST_BODY))  # type: ignore[misc]
+        files[argument] = File(path.rpartition("/")[2], content)
+    return content_of(body, {**arguments, **files} if files else arguments)
+
+
+def _check_credentials(credentials: Placed, origin: str, *, is_named: bool) -> None:
+    if not is_named:
+        raise ToolError(
+            f"credentials are not sent to {origin}, which only the document names",
+            ErrorKind.CONFIG,
+            f"A person can name it: server={origin!r}, or `server:` in forge.yaml.",
+        )
+    if credentials.problem:
+        raise ToolError(credentials.problem, ErrorKind.CONFIG, "A person has to set it before this can be called.")

@@ -1,0 +1,275 @@
+"""What servers said of their tools when a person approved them, kept so that nothing changes behind anyone's back."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.sources.untrusted import is_seen
+
+VERSION = 1
+LARGEST = 64 * 1024 * 1024  # bytes of a file that is read
+PATIENCE = 10.0  # seconds that another process may take
+PINNED = ("title", "description", "inputSchema", "outputSchema", "annotations")
+"""What counts of a definition; `_meta` and icons may change: no model reads them."""
+
+log = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """How what a server says of a tool relates to what was approved."""
+
+    NEW = "new"
+    PINNED = "pinned"
+    CHANGED = "changed"
+
+
+class Pin(NamedTuple):
+    """A definition as it was approved."""
+
+    sha256: str
+    definition: Mapping[str, Any]
+    target: str  # the command or URL that it came from
+    approved: str = ""  # when
+    by: str = ""
+
+
+class Pins:
+    """The approved definitions of all servers: in a file, or with `path=None` in memory.
+
+    In memory, whoever mounted a server approved its first list: only what comes later is new or changed.
+    """
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        self.path = Path(path) if path is not None else None
+        self.problem = ""  # why nothing counts as approved, where the file could not be used
+        self._memory: dict[str, Any] = _nothing()
+
+    @property
+    def trusts_first(self) -> bool:
+        """Whether the first list of a server counts as approved."""
+        return self.path is None
+
+    def of(self, server: str) -> dict[str, Pin]:
+        """The pins of a server, by the name of the tool. Reads the file: not for the event loop."""
+        entry = self._read()["servers"].get(server)
+        tools = entry.get("tools") if isinstance(entry, Mapping) else None
+        return {name: pin for name, raw in (tools or {}).items() if (pin := _pin(raw)) is not None}
+
+    def servers(self) -> list[str]:
+        return list(self._read()["servers"])
+
+    def record(self, server: str, target: str, definitions: Mapping[str, Mapping[str, Any]], by: str) -> None:
+        """From now on these definitions, by the name of the tool, are what a person approved."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+        def change(document: dict[str, Any]) -> None:
+            entry = document["servers"].setdefault(server, {"target": target, "tools": {}})
+            entry["target"] = target
+            for name, definition in definitions.items():
+                pin = Pin(digest(definition), pinned_part(definition), target, now, by)
+                entry["tools"][name] = pin._asdict()
+
+        self._change(change)
+
+    def forget(self, server: str) -> int:
+        """Take a server's approvals back; how many tools that were."""
+        gone = len(self.of(server))
+        self._change(lambda document: document["servers"].pop(server, None))
+        return gone
+
+    def _read(self) -> dict[str, Any]:
+        if self.path is None:
+            return self._memory
+        try:
+            return self._usable(_loaded(self.path))
+        except FileNotFoundError:
+            return _nothing()
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+        except (ValueError, RecursionError):
+            with _alone(self.path):
+                return self._or_set_aside(self.path)
+
+    def _or_set_aside(self, path: Path) -> dict[str, Any]:
+        """A file that cannot be read is kept for a person to look at; nothing counts as approved meanwhile."""
+        try:
+            return self._usable(_loaded(path))
+        except FileNotFoundError:
+            return _nothing()
+        except (ValueError, RecursionError) as error:
+            aside = path.with_name(f"{path.name}.broken-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}")
+            path.rename(aside)
+            self._report(f"{path} cannot be read ({str(error)[:200]}); it was set aside as {aside.name}")
+            return _nothing()
+
+    def _usable(self, document: dict[str, Any]) -> dict[str, Any]:
+        if document["version"] == VERSION:
+            return document
+        self._report(f"{self.path} is of version {document['version']}, and this Forge reads {VERSION}")
+        return {**_nothing(), "version": document["version"]}
+
+    def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
+        if self.path is None:
+            change(self._memory)
+            return
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _alone(self.path):
+                document = self._or_set_aside(self.path)
+                if document["version"] != VERSION:
+                    raise ToolError(self.problem, ErrorKind.CONFIG, "Use a newer Forge, or move the file away.")
+                change(document)
+                _replace(self.path, json.dumps(document, indent=1).encode())
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+
+    def _report(self, problem: str) -> None:
+        if problem != self.problem:
+            log.warning("%s: no tool counts as approved", problem)
+        self.problem = problem
+
+
+def pins_of(pins: Pins | Path | str | None) -> Pins:
+    return pins if isinstance(pins, Pins) else Pins(pins)
+
+
+def pinned_part(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """What counts of a definition."""
+    return {key: definition[key] for key in PINNED if definition.get(key) is not None}
+
+
+def digest(definition: Mapping[str, Any]) -> str:
+    """The same for definitions that say the same, whatever the order of their keys."""
+    from hashlib import sha256  # only where servers are mounted
+
+    text = json.dumps(pinned_part(definition), sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()
+
+
+def state_of(pin: Pin | None, target: str, sha256: str) -> State:
+    """How a definition, by its digest, relates to the pin of its tool."""
+    if pin is None:
+        return State.NEW
+    return State.PINNED if pin.sha256 == sha256 and pin.target == target else State.CHANGED
+
+
+def written(definition: Mapping[str, Any], target: str = "") -> str:
+    """A definition for a person to read, line by line, with what is invisible spelled out."""
+    lines = [f"from: {target}"] if target else []
+    for key, value in pinned_part(definition).items():
+        text = value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+        lines += [f"{key}:", *(f"  {line}" for line in _spelled(text).split("\n"))]
+    return "\n".join(lines) + "\n"
+
+
+def difference(name: str, pin: Pin, target: str, definition: Mapping[str, Any]) -> str:
+    """What changed since the approval, as a unified diff."""
+    from difflib import unified_diff  # only where something changed
+
+    before = written(pin.definition, pin.target).splitlines(keepends=True)
+    after = written(definition, target).splitlines(keepends=True)
+    approved = f"{name} (approved{f' {pin.approved}' if pin.approved else ''})"
+    return "".join(unified_diff(before, after, approved, f"{name} (now)"))
+
+
+def _spelled(text: str) -> str:
+    """Invisible characters as JSON would escape them."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char in "\n " or is_seen(char) else json.dumps(char)[1:-1] for char in text)
+
+
+def _nothing() -> dict[str, Any]:
+    return {"version": VERSION, "servers": {}}
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    """Raises `ValueError` for whatever is no document of pins."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if path.is_symlink():
+            raise ValueError("it is a link") from error
+        raise
+    with os.fdopen(file, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ValueError("it is no file")
+        raw = stream.read(LARGEST + 1)
+    if len(raw) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST:,} bytes")
+    document = json.loads(raw)
+    if not isinstance(document, dict) or not isinstance(document.get("version"), int):
+        raise ValueError("it has no version")
+    if document["version"] == VERSION and not isinstance(document.get("servers"), dict):
+        raise ValueError("it has no servers")
+    return document
+
+
+def _pin(raw: Any) -> Pin | None:
+    """A pin as the file has it; one that is damaged, or does not fit its own hash, approves nothing."""
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("definition"), Mapping):
+        return None
+    texts = {key: raw.get(key, "") for key in ("sha256", "target", "approved", "by")}
+    if not all(isinstance(text, str) for text in texts.values()) or digest(raw["definition"]) != texts["sha256"]:
+        return None
+    return Pin(definition=raw["definition"], **texts)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time changes the file."""
+    handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise ToolError(
+                        f"{path} is being changed by another process",
+                        ErrorKind.TIMEOUT,
+                        "Try again in a moment.",
+                        passing=True,
+                    ) from None
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _replace(path: Path, raw: bytes) -> None:
+    """All of it or nothing, whenever the power fails; readable by its owner alone."""
+    beside = path.with_name(f".forge-tmp-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(file, "wb") as stream:
+            stream.write(raw)
+            stream.flush()
+            os.fsync(file)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _unusable(path: Path, error: OSError) -> ToolError:
+    return ToolError(
+        f"the approved definitions in {path} cannot be used: {error.strerror or error}",
+        ErrorKind.CONFIG,
+        "Make the file readable and writable for its owner, or choose another workspace.",
+    )
