@@ -177,7 +177,7 @@ async def test_every_call_is_in_the_audit_log_with_one_beginning_and_one_end(ben
     try:
         async with bench("allow *", "deny tool:other", activity=activity) as made:
             await made.say("hello")
-            await made.say(5)  # type: ignore[arg-type]
+            await made.say(5)
             await activity.drain()
     finally:
         close()

@@ -154,13 +154,15 @@ async def _approved(server: McpServer, *, yes: bool) -> tuple[list[str], dict[st
         if server.pins.problem:
             click.echo(harmless(server.pins.problem), err=True)
         waiting = [tool for tool in server.tools if tool.state is not State.PINNED]
+        rest = yes  # whether all that is new is approved from here on
         for number, tool in enumerate(waiting, 1):
-            if yes and tool.state is State.NEW:
+            if rest and tool.state is State.NEW:
                 chosen.append(tool)
             elif not _at_terminal():
                 left[tool.spec.name] = "it needs a person at a terminal" + _or_yes(tool)
-            elif _asks(tool, f"{number} of {len(waiting)}"):
+            elif (said := _asks(tool, f"{number} of {len(waiting)}")) != "n":
                 chosen.append(tool)
+                rest = rest or said == "a"
             else:
                 left[tool.spec.name] = "you said no"
         if chosen:
@@ -176,8 +178,8 @@ def _or_yes(tool: McpTool) -> str:
     return "" if tool.needs_person else ", or --yes"
 
 
-def _asks(tool: McpTool, which: str) -> bool:
-    """The whole definition, or what changed in it, with nothing invisible in it; then yes or no."""
+def _asks(tool: McpTool, which: str) -> str:
+    """The whole definition, or what changed in it, with nothing invisible in it; then y, n, or a for all new ones."""
     from forge.permissions.display import visible
     from forge.sources.pins import written
 
@@ -185,7 +187,12 @@ def _asks(tool: McpTool, which: str) -> bool:
     shown = visible(difference or written(tool.offer.definition, tool.offer.target), 24_000)
     click.echo(f"\n{tool.spec.name} is {tool.state} ({which}):", err=True)
     click.echo(coloured(shown) if difference else shown, err=True)
-    return click.confirm("Approve it?", default=False, err=True)
+    if difference:
+        return "y" if click.confirm("Approve it?", default=False, err=True) else "n"
+    choice = click.Choice(["y", "n", "a"], case_sensitive=False)
+    words = "Approve it? [y]es, [n]o, [a]ll that is new"
+    said: str = click.prompt(words, default="n", type=choice, show_choices=False, err=True)
+    return said
 
 
 def _at_terminal() -> bool:

@@ -77,10 +77,16 @@ class Egress:
     def only(cls, url: str) -> Egress:
         """The origin of a URL that a person configured, and nothing else; private or not, since they named it."""
         there = read_url(url)
-        host = f"[{there.host}]" if ":" in there.host else there.host
-        ports = {there.port, 443} if (there.scheme, there.port) == ("http", 80) else {there.port}  # the same, secured
-        places = tuple(f"{host}:{port}" for port in sorted(ports))
-        return cls("allowlist", domains=places, private=places)
+        allowed = cls("allowlist").reaching(there)
+        is_plain = (there.scheme, there.port) == ("http", 80)
+        return allowed.reaching(replace(there, scheme="https", port=443)) if is_plain else allowed  # the same, secured
+
+    def reaching(self, url: Url) -> Egress:
+        """The same, and that server too, private or not; nothing, where nothing may be reached."""
+        place = f"[{url.host}]:{url.port}" if ":" in url.host else f"{url.host}:{url.port}"
+        if self.mode == "deny-all" or place in self.private:
+            return self
+        return replace(self, private=(*self.private, place))
 
     def including(self, *hosts: str) -> Egress:
         """The same with a tool's own hosts in its allowlist; the other modes know no exceptions."""

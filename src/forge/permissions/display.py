@@ -59,7 +59,7 @@ def request_text(request: PermissionRequest) -> str:
         lines.append(f"Asked because: {_one_line(request.ruling.reason)}")
     if request.preview:
         lines += [
-            "What changed:" if request.personal else "It would change:",
+            "What changed since:" if request.personal else "It would change:",
             *_indented(request.preview, LONGEST_PREVIEW),
         ]
     lines += _arguments(request)

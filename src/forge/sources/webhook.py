@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forge.core.context import ToolContext
@@ -115,9 +114,7 @@ class Webhook(SchemaTool):
         """The call's, with the one place that a person named; where requests are switched off, they are."""
         from forge.network.egress import Egress
 
-        host = f"[{self.url.host}]" if ":" in self.url.host else self.url.host
-        current = Egress.current()
-        return replace(current, private=(*current.private, f"{host}:{self.url.port}"))
+        return Egress.current().reaching(self.url)
 
 
 def webhook(

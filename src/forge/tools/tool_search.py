@@ -60,19 +60,19 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
         version = self._registry.version  # before the tools are read: a change meanwhile makes the index old, not wrong
         index = self._index
         if index is None or index.version != version:
-            specs = [one.spec for one in list(self._registry.values()) if one.spec.name != own_name]
-            index = self._index = _Index(version, specs)
+            tools = [one for one in list(self._registry.values()) if one.spec.name != own_name]
+            index = self._index = _Index(version, tools)
         return index
 
 
 class _Index:
     """The words of every tool's name, description and parameters."""
 
-    def __init__(self, version: int, specs: list[ToolSpec]) -> None:
+    def __init__(self, version: int, tools: list[Tool]) -> None:
         self.version = version
-        self.specs = specs
-        self.texts = [f"{spec.name}\n{spec.description}\n{' '.join(_parameters(spec))}" for spec in specs]
-        words = [Counter(_words(spec)) for spec in specs]
+        self.specs = [tool.spec for tool in tools]
+        self.texts = [f"{tool.spec.name}\n{tool.spec.description}\n{' '.join(_parameters(tool))}" for tool in tools]
+        words = [Counter(_words(tool)) for tool in tools]
         lengths = [counts.total() for counts in words]
         mean = sum(lengths) / max(len(lengths), 1)
         self.weights: dict[str, dict[int, float]] = defaultdict(dict)  # word -> tool -> how much it says
@@ -121,13 +121,18 @@ def _answer(hits: list[ToolSpec], total: int, query: str) -> ToolResult:
     return ToolResult(for_llm="\n".join(lines), data={"tools": tools, "total": total, "truncated": total > len(hits)})
 
 
-def _words(spec: ToolSpec) -> list[str]:
+def _words(tool: Tool) -> list[str]:
+    spec = tool.spec
     names = [word for name in (spec.name, *spec.aliases) for word in _split(name)]
-    return names * _NAME_WEIGHT + _split(spec.description) + [word for key in _parameters(spec) for word in _split(key)]
+    return names * _NAME_WEIGHT + _split(spec.description) + [word for key in _parameters(tool) for word in _split(key)]
 
 
-def _parameters(spec: ToolSpec) -> Iterable[str]:
-    properties = spec.parameters.get("properties")
+def _parameters(tool: Tool) -> Iterable[str]:
+    """Their names; a tool that knows them without building its schema says so itself."""
+    known: Iterable[str] | None = getattr(tool, "parameter_names", None)
+    if known is not None:
+        return known
+    properties = tool.spec.parameters.get("properties")
     return properties if isinstance(properties, dict) else ()
 
 

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from forge import Scope, ToolCall, rules, standard_executor
 from forge.core.registry import ToolRegistry
 from forge.network.egress import Egress
 from forge.sources.openapi import openapi
@@ -68,7 +69,23 @@ async def test_a_configured_one_keeps_its_credentials(tmp_path):
             result = await api.call("openapi_call", spec="pets", operation_id="listPets", params={"limit": 2})
             assert result.success, result.for_llm
         assert [asked.headers["authorization"] for asked in server.asked] == [f"Bearer {TOKEN}"] * 2
-        assert api.asked == [("network", f"{server.url}/pets?limit=2")] * 3  # once for itself, then twice
+        assert api.asked == [("network", f"{server.url}/pets?limit=2")] * 2
+
+
+async def test_a_rule_about_the_operation_holds_whichever_way_it_is_called(tmp_path):
+    async with serving(json_page("[]")) as server:
+        source = openapi(PETSTORE, name="pets", server=server.url)
+        executor = standard_executor(
+            [OpenapiCall({"pets": source})], policy=rules("allow *", "deny tool:pets__createPet"), egress=HERE
+        )
+        scope = Scope(workspace=tmp_path)
+        arguments = {"spec": "pets", "operation_id": "createPet", "params": {"name": "Rex"}}
+        refused = await executor.execute(ToolCall("openapi_call", arguments), scope)
+        assert kind_of(refused) == "permission_error"
+        assert "deny tool:pets__createPet" in refused.for_llm
+        assert server.asked == []
+        listed = ToolCall("openapi_call", {"spec": "pets", "operation_id": "listPets"})
+        assert (await executor.execute(listed, scope)).success
 
 
 async def test_mistakes_are_explained(tmp_path):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from forge.core.arguments import near
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
+from forge.sources.inner import authorized
 from forge.sources.mcp.names import is_url
 from forge.sources.untrusted import one_line
 
@@ -63,7 +63,7 @@ class McpCall(
                 return _told(await tool.invoke(parsed, ctx), known, tool)
         async with known:
             tool, parsed = _found(known, tool_name, arguments)
-            parsed = await _authorized(tool, parsed, ctx)
+            parsed = await authorized(tool, parsed, ctx, "arguments")
             return _told(await tool.invoke(parsed, ctx), known, tool)
 
     def _configured(self, server: str) -> McpServer | None:
@@ -93,27 +93,6 @@ def _found(server: McpServer, name: str, arguments: Mapping[str, Any] | None) ->
     some = ", ".join(one_line(one, 60) for one in (close or list(tools)[:MOST_NAMES]))
     hint = f"Did you mean {some}?" if close else f"It has {some}." if some else "It has none."
     raise ToolError(f"the server {server.name} has no tool {one_line(name, 60)!r}", ErrorKind.NOT_FOUND, hint)
-
-
-async def _authorized(tool: McpTool, parsed: dict[str, Any], ctx: ToolContext) -> dict[str, Any]:
-    """The gate's yes to the tool itself, as if it had been called by its own name; the arguments that may run."""
-    from forge.permissions.gate import Grant
-
-    inner = ToolContext(ToolCall(tool.spec.name, parsed, ctx.call.id), tool, parsed, ctx.scope, ctx.activity, ctx.owner)
-    if not isinstance(ctx.gate, Grant):
-        for permission, target in tool.wants(parsed, ctx.scope) or ():
-            if permission is not None:
-                await ctx.require(permission, target)
-        return parsed
-    outer = ctx.gate
-    with ctx.asking():
-        granted = await outer.gate.authorize(inner)
-    if isinstance(granted.gate, Grant):  # what was said with the yes is for the call that the model made
-        outer.review |= granted.gate.review
-        outer.feedback += granted.gate.feedback
-        if granted.gate.edited is not None:
-            outer.edited = {**ctx.arguments, "arguments": granted.gate.edited}
-    return dict(granted.arguments)
 
 
 async def _confirmed(tool: McpTool, ctx: ToolContext) -> None:

@@ -41,7 +41,7 @@ async def over_http(target: Target, wire: Wire) -> AsyncIterator[Any]:
     """The streams of a session; `ToolError` for a URL or headers that cannot be."""
     url = read_url(target.url)
     headers = dict(checked(target.headers))
-    egress = target.egress if target.egress is not None else _origin_alone(url)
+    egress = target.egress if target.egress is not None else Egress.only(str(url))
     client = httpx2.AsyncClient(
         transport=_Judged(url, egress, wire, frozenset(headers)),
         headers={"user-agent": USER_AGENT, "accept-encoding": "identity", **headers},
@@ -55,13 +55,6 @@ async def over_http(target: Target, wire: Wire) -> AsyncIterator[Any]:
         streamable_http_client(str(url), http_client=client, max_sse_event_size=MOST_MESSAGE) as streams,
     ):
         yield streams
-
-
-def _origin_alone(url: Url) -> Egress:
-    host = f"[{url.host}]" if ":" in url.host else url.host
-    ports = {url.port, 443} if (url.scheme, url.port) == ("http", 80) else {url.port}  # the same one, secured
-    places = tuple(f"{host}:{port}" for port in sorted(ports))
-    return Egress("allowlist", domains=places, private=places)
 
 
 class _Judged(httpx2.AsyncBaseTransport):

@@ -12,6 +12,7 @@ from forge.core.plain import brief
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
+from forge.sources.inner import authorized
 
 if TYPE_CHECKING:  # reading documents and asking servers is loaded by the first call
     from forge.sources.openapi.source import OpenApi
@@ -45,30 +46,17 @@ class OpenapiCall(
             tool = _found(tools, operation_id)
         else:
             tool = _found(await self._opened(ctx, spec), operation_id)
-        arguments = _parsed(tool, params or {})
-        for permission, target in tool.wants(arguments, ctx.scope) or ():
-            if permission is not None:
-                await ctx.require(permission, target)
+        arguments = await authorized(tool, _parsed(tool, params or {}), ctx, "params")
         return await tool.invoke(arguments, ctx)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
-        """The document is read first; where it leads to is asked for when that is known."""
+        """The document is read first; what the operation needs is asked for once it is known which one it is."""
         spec = str(arguments["spec"])
-        if (configured := self._specs.get(spec)) is not None:
-            if not configured.tools:
-                return [(None, "")]
-            tool = _found(_by_id(configured.tools), str(arguments["operation_id"]))
-            return tool.wants(_parsed(tool, arguments.get("params") or {}), scope) or [(None, "")]
+        if spec in self._specs:
+            return [(None, "")]
         from forge.sources.openapi.opening import is_url
 
         return [(Permission.NETWORK if is_url(spec) else Permission.READ, spec)]
-
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        configured = self._specs.get(str(arguments["spec"]))
-        if configured is None or not configured.tools:
-            return ""
-        tool = _found(_by_id(configured.tools), str(arguments["operation_id"]))
-        return await tool.foresee(_parsed(tool, arguments.get("params") or {}), ctx)
 
     async def _opened(self, ctx: ToolContext, spec: str) -> dict[str, Tool]:
         from hashlib import blake2b

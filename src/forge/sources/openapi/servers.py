@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
@@ -66,7 +65,7 @@ class Servers:
         found = self._ways.get(key)
         if found is None:
             is_named = self.is_named(url)
-            found = Way(reaching(judged, url) if is_named and not self._asked else judged, is_named)
+            found = Way(judged.reaching(url) if is_named and not self._asked else judged, is_named)
             if len(self._ways) >= MOST_WAYS:
                 self._ways.clear()
             self._ways[key] = found
@@ -104,15 +103,6 @@ class Servers:
 
     def _is_believed(self, url: Url) -> bool:
         return not self._document.url or self._asked or self.is_named(url)
-
-
-def reaching(egress: Egress, url: Url) -> Egress:
-    """The same, and that server too, private or not; nothing, where nothing may be reached."""
-    host = f"[{url.host}]" if ":" in url.host else url.host
-    place = f"{host}:{url.port}"
-    if egress.mode == "deny-all" or place in egress.private:
-        return egress
-    return replace(egress, private=(*egress.private, place))
 
 
 def _names(egress: Egress, url: Url) -> bool:

@@ -21,7 +21,7 @@ from forge.sources.openapi.credentials import Auth, placed, read_auth
 from forge.sources.openapi.document import Document
 from forge.sources.openapi.opening import is_url, open_document
 from forge.sources.openapi.operations import Filter, operations_of, prefix_of
-from forge.sources.openapi.servers import Servers, reaching
+from forge.sources.openapi.servers import Servers
 from forge.sources.openapi.tools import Api, OperationTool
 
 SHOWN = 40  # operations; of more, all are hidden until they are searched for
@@ -114,7 +114,7 @@ class OpenApi:
         """The person named where the document is, so that it may be fetched from there."""
         egress = self._egress if self._egress is not None else Egress.current()
         if isinstance(self.spec, str) and is_url(self.spec):
-            return reaching(egress, read_url(self.spec))
+            return egress.reaching(read_url(self.spec))
         return egress
 
     def __repr__(self) -> str:
