@@ -7,6 +7,8 @@ from pathlib import Path
 
 from forge import ToolRegistry
 from forge.core.spec import Category
+from forge.sources.mcp.call import McpCall
+from forge.sources.openapi.call import OpenapiCall
 from forge.tools import built_ins
 
 README = Path(__file__).parent.parent / "README.md"
@@ -16,6 +18,7 @@ BEGIN, END = "<!-- tools: written by `make readme` -->", "<!-- end of tools -->"
 def table() -> str:
     registry = ToolRegistry()
     registry.add(*(tool for tool in built_ins(registry) if tool.spec.category is not Category.DEV))
+    registry.add(McpCall(), OpenapiCall())
     rows = ["| tool | permissions | what it does |", "|---|---|---|"]
     for name in sorted(registry):
         spec = registry[name].spec
