@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -109,3 +110,12 @@ def _run(
 def _settle(future: asyncio.Future[Any], outcome: tuple[Any, BaseException | None]) -> None:
     if not future.done():
         future.set_result(outcome)
+
+
+def _forked() -> None:
+    """The threads are those of the process this one was forked from: work that waits for them would wait for ever."""
+    global _work, _lock, _idle, _alive
+    _work, _lock, _idle, _alive = queue.SimpleQueue(), threading.Lock(), 0, 0
+
+
+os.register_at_fork(after_in_child=_forked)

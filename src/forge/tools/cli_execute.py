@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 
 if TYPE_CHECKING:  # it loads what only a configured tool needs
     from forge.tools._cli_binaries import Allowed, Availability

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool, tool
-from forge.tools._limits import Limits
 
 Deliver = Callable[[str, str, str], Awaitable[None]]
 """Brings a text to a channel and a chat: `await deliver(content, channel, chat_id)`."""

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 
 MAX_BYTES = 16 * 1024 * 1024  # of a file
 MAX_FIELDS = 500_000  # returned at once: every one of them is an object in memory

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
 from forge.core.context import Scope, ToolContext
+from forge.core.parameters import Limits
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 
 if TYPE_CHECKING:  # they load what only a call needs
     from forge.core.activity import ActivityStream

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from forge.core.context import ToolContext
+from forge.core.parameters import Limits, setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits, setting
 from forge.tools._listing import ALIASES, MAX_ENTRIES, MOST, PATIENCE, is_directory, listing, one_entry
 
 

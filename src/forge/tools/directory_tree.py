@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from forge.core.context import ToolContext
+from forge.core.parameters import Limits, setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits, setting
 from forge.tools._listing import (
     ALIASES,
     MAX_ENTRIES,

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 
 MEDIA_TYPES = {
     ".md": "text/markdown",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._changing import change, foreseen
-from forge.tools._limits import Limits
 from forge.tools._listing import printable
 from forge.tools._nullable import OrNull
 from forge.tools.file_write import whole

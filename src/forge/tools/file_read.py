@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 from forge.tools._listing import MAX_ENTRIES, listing, printable
 from forge.tools._read_parts import Part, body_of, failure_of, part_of, result_of
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from forge.core.context import ToolContext
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools._changing import change, foreseen
-from forge.tools._limits import Limits
 from forge.tools._listing import printable
 
 if TYPE_CHECKING:  # it loads what only a change needs

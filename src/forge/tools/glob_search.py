@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits, setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits, setting
 from forge.tools._listing import PATIENCE, counted, is_directory, missing, no_directory, printable, sendable_name
 
 if TYPE_CHECKING:  # they load what only a call needs

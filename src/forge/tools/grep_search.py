@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits, setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits, setting
 
 if TYPE_CHECKING:  # they load what only a call needs
     from forge.tools._grep_engines import PythonEngine, Request, Ripgrep

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.plain import sendable
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 
 MAX_BYTES = 1024 * 1024  # of an answer's body
 MAX_TIMEOUT = 300.0  # seconds

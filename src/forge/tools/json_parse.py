@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 
 MAX_DEPTH = 200
 MAX_TEXT = 64 * 1024 * 1024  # characters of indented JSON; longer documents are written without indentation

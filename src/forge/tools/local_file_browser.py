@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from forge.core.context import Scope, ToolContext
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 from forge.tools.directory_list import DirectoryList
 from forge.tools.file_read import FileRead
 

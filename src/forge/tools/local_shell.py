@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from forge.core.context import Scope, ToolContext
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 from forge.tools.bash import MAX_OUTPUT, MAX_TIMEOUT, Bash
 
 TIMEOUT = 30.0  # seconds

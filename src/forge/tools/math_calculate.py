@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from forge.core.errors import ToolError
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import tool
-from forge.tools._limits import Limits
 
 if TYPE_CHECKING:  # they load what only a calculation needs
     from forge.tools._arithmetic import Number

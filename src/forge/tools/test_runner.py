@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.context import Scope, ToolContext
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 from forge.tools.bash import Bash
 
 if TYPE_CHECKING:  # they load what only a call needs

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 from forge.tools._nullable import OrNull
 
 MAX_ITEMS = 100

@@ -10,11 +10,11 @@ from typing import Annotated
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 
 REVEALED_TURNS = 5  # for which a found tool stays visible
 MAX_QUERY = 1_000  # characters

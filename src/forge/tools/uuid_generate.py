@@ -7,10 +7,10 @@ import threading
 import time
 from typing import Annotated, Literal
 
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import tool
-from forge.tools._limits import Limits
 
 
 @tool(category=Category.BUILTIN, timeout=10.0)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 from forge.tools._web_cache import Cache, Turns
 
 if TYPE_CHECKING:  # the network is loaded by the first request

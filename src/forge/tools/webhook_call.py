@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._limits import Limits
 
 MAX_BYTES = 1024 * 1024  # of an answer's body
 SECONDS = 30.0

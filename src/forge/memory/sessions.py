@@ -1,0 +1,39 @@
+"""Sessions summarised into the memory, so that a later one can recall what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from forge.core.messages import Message
+from forge.core.plain import sendable
+from forge.core.secrets import Secrets
+from forge.memory.memory import Memory, Written
+
+LONGEST = 8_000  # characters of a summary
+
+Summarise = Callable[[Sequence[Message]], Awaitable[str | Message]]
+
+
+async def remember_session(
+    memory: Memory,
+    messages: Sequence[Message],
+    summarise: Summarise,
+    *,
+    title: str = "session",
+    secrets: Secrets | None = None,
+) -> Written | None:
+    """Write a summary of what was said into today's note; None where nothing was said. Secrets in it are masked."""
+    from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+
+    if not any(message.role == "user" and message.text.strip() for message in messages):
+        return None
+    said = await summarise(messages)
+    text = sendable(said.text if isinstance(said, Message) else said).strip()
+    text = (secrets or Secrets()).mask_all(text)
+    if not text:
+        return None
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST].rstrip()} [… {len(text) - LONGEST:,} more characters]"
+    heading = " ".join((secrets or Secrets()).mask_all(title).split())[:100]
+    written: Written = await in_thread(lambda: memory.write(text, "today", heading))
+    return written

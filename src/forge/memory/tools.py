@@ -1,0 +1,168 @@
+"""The tools of the memory: search it, read a note, write something down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
+from forge.core.result import ToolResult
+from forge.core.secrets import Secrets
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.memory.memory import Hit, Memory
+
+MAX_RESULTS = 50
+LONGEST_QUERY = 2_000  # characters
+LONGEST_ENTRY = 20_000  # characters written at once
+
+
+def memory_tools(memory: Memory) -> list[Tool]:
+    """What an agent can do with a memory."""
+    return [MemorySearch(memory), MemoryGet(memory), MemoryWrite(memory)]
+
+
+class MemorySearch(
+    Tool,
+    category=Category.BUILTIN,
+    permissions={"read"},
+    argument_aliases={
+        "q": "query",
+        "text": "query",
+        "limit": "max_results",
+        "top_k": "max_results",
+        "k": "max_results",
+    },
+    idempotent=True,
+):
+    """Search what was noted in earlier sessions, by words and meaning. Read the whole note with memory_get."""
+
+    def __init__(self, memory: Memory, max_results: int = 5) -> None:
+        self.memory = memory
+        self.max_results = max_results
+
+    async def run(
+        self,
+        query: Annotated[str, Limits(min_length=1, max_length=LONGEST_QUERY, example="how do we deploy?")],
+        max_results: Annotated[int, Limits(ge=1, le=MAX_RESULTS), "Pieces of notes at most."] = 5,
+    ) -> ToolResult:
+        if not query.strip():
+            raise ToolError("the query is blank", ErrorKind.VALIDATION, "Say what to look for.")
+        most = self.max_results if max_results == 5 else max_results
+        found = await self.memory.search(query, most)
+        data: dict[str, Any] = {"results": [hit._asdict() for hit in found.hits]}
+        if found.remarks:
+            data["remarks"] = found.remarks
+        listed = "\n\n".join(_shown(number, hit) for number, hit in enumerate(found.hits, 1))
+        text = listed or "Nothing was found. Try other words; memory_get reads MEMORY.md whole."
+        count = len(found.hits)
+        return ToolResult(
+            for_llm="\n\n".join([text, *(f"[{remark}]" for remark in found.remarks)]),
+            title=f"{count} piece{'s' * (count != 1)} of notes for {' '.join(query.split())[:60]}",
+            data=data,
+        )
+
+
+class MemoryGet(
+    Tool,
+    category=Category.BUILTIN,
+    permissions={"read"},
+    target="path",
+    argument_aliases={"file": "path", "file_path": "path", "name": "path", "source": "path"},
+    repeatable=False,
+    idempotent=True,
+):
+    """Read a whole note of the memory: MEMORY.md, a day such as 2026-11-20.md, or a source that memory_search named."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        return [self.memory.notes.shown(arguments["path"])]
+
+    def run(self, path: Annotated[str, Limits(min_length=1, example="MEMORY.md"), "The note."]) -> ToolResult:
+        text = self.memory.read(path)
+        name = self.memory.notes.name_of(self.memory.notes.place(path))
+        lines = text.count("\n") + (not text.endswith("\n") and bool(text))
+        data = {"path": name, "content": text, "lines": lines, "bytes": len(text.encode("utf-8", "replace"))}
+        return ToolResult(for_llm=text or "The note is empty.", title=f"{name}: {lines} lines", data=data)
+
+
+class MemoryWrite(
+    Tool,
+    category=Category.BUILTIN,
+    permissions={"write"},
+    target="target",
+    argument_aliases={"text": "content", "note": "content", "file": "target", "where": "target"},
+):
+    """Note something for later sessions, in today's note or, if it holds for good, in MEMORY.md. Never secrets."""
+
+    def __init__(self, memory: Memory, max_length: int = LONGEST_ENTRY) -> None:
+        self.memory = memory
+        self.max_length = max_length
+
+    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+
+        self._check(arguments["content"], ctx)
+        shown: str = await in_thread(lambda: self._diff(arguments["content"], arguments.get("target", "today")))
+        return shown
+
+    def run(
+        self,
+        ctx: ToolContext,
+        content: Annotated[str, Limits(min_length=1, example="The person prefers short answers."), "Markdown."],
+        target: Annotated[Literal["today", "memory"], "today: the note of this day. memory: MEMORY.md."] = "today",
+    ) -> ToolResult:
+        self._check(content, ctx)
+        if ctx.cancelled:
+            raise ToolError("stopped before anything was written", ErrorKind.CANCELLED)
+        written = self.memory.write(content, target)
+        where = f"{written.source}, lines {written.line_start} to {written.line_end}"
+        data = {"source": written.source, "line_start": written.line_start, "line_end": written.line_end}
+        return ToolResult(for_llm=f"Noted in {where}.", title=f"Noted in {written.source}", data=data)
+
+    def _check(self, content: str, ctx: ToolContext) -> None:
+        if not ctx.scope.writes:
+            problem = "nothing can be noted: writing files is switched off here"
+            raise ToolError(
+                problem, ErrorKind.PERMISSION, "The person can switch it on: workspace.writes in forge.yaml."
+            )
+        if not content.strip():
+            raise ToolError("there is nothing to remember", ErrorKind.VALIDATION, "Say what is to be remembered.")
+        if len(content) > self.max_length:
+            problem = f"the content has {len(content):,} characters, the limit is {self.max_length:,}"
+            raise ToolError(problem, ErrorKind.VALIDATION, "Note what matters, in fewer words.")
+        check_secrets(content, ctx.activity.secrets)
+
+    def _diff(self, content: str, target: Literal["today", "memory"]) -> str:
+        from forge.memory.notes import decoded, extended
+        from forge.workspace.diff import content_diff  # loads what only a preview needs
+
+        name = self.memory.name_of(target)
+        note = self.memory.notes.read(name)
+        before = note.content if note else None
+        after, _ = extended(decoded(name, before) if before is not None else None, self.memory.entry(content, target))
+        return content_diff(before, after, self.memory.notes.shown(name))
+
+
+def check_secrets(content: str, secrets: Secrets) -> None:
+    """Raise `ToolError` for a registered secret, and for what looks like one."""
+    if secrets.mask_all(content) == content:
+        return
+    lines = content.split("\n")
+    line = next((number for number, one in enumerate(lines, 1) if secrets.mask_all(one) != one), 0)
+    where = f"line {line}" if line and len(lines) > 1 else "the content"
+    what = "holds a secret" if secrets.mask(content) != content else "holds what looks like a secret"
+    raise ToolError(
+        f"{where} {what}; nothing was written",
+        ErrorKind.SECURITY,
+        "Leave it out: say where it is kept, not what it is.",
+    )
+
+
+def _shown(number: int, hit: Hit) -> str:
+    lines = f"{hit.line_start}" if hit.line_start == hit.line_end else f"{hit.line_start}-{hit.line_end}"
+    return f"{number}. {hit.source}:{lines} (score {hit.score:.2f})\n{hit.text}"

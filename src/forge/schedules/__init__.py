@@ -1,0 +1,1 @@
+"""Tasks by the clock: when they are due, what is kept of them, and who runs them."""

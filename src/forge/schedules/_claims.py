@@ -1,0 +1,170 @@
+"""Who runs what is due: claimed, skipped, given up, all inside one transaction of the caller's."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from forge.core.errors import ToolError
+from forge.core.plain import clipped, sendable
+from forge.schedules._rows import Row, add_run, existing, rows, runs
+from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Status
+
+LEASE = 60.0  # seconds without a sign of life after which a run is lost
+SMALL_STEP = 300.0  # seconds: a clock set back by less is as good as right
+LARGE_STEP = 3 * 3_600.0  # seconds: a clock set back by more was wrong before
+GONE = "the process that ran it is gone; whether the task was done is unknown"
+STILL_ACTIVE = "the run before it was still active"
+
+_ACTIVE = "(SELECT schedule FROM schedule_runs WHERE status = 'running')"
+
+
+class Claim(NamedTuple):
+    """A due time that is ours alone to run."""
+
+    schedule: Schedule
+    run: Run
+
+
+class Tick(NamedTuple):
+    """What one look at the clock came to."""
+
+    claims: list[Claim]
+    skipped: list[Run]  # and those that cannot be planned any more, which have failed
+    lost: list[Run]
+
+
+class Moment(NamedTuple):
+    """Both clocks: what time it is, and a count of seconds that nobody sets, the same for every process here."""
+
+    wall: float
+    steady: float
+
+
+def is_anything_to_do(connection: sqlite3.Connection, at: Moment) -> bool:
+    found = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM schedules WHERE next_fire <= ?)"
+        " OR EXISTS (SELECT 1 FROM schedules WHERE planned > ? AND next_fire IS NOT NULL)"
+        " OR EXISTS (SELECT 1 FROM schedule_runs WHERE status = 'running' AND (beat < ? OR beat > ?))",
+        (at.wall, at.wall + SMALL_STEP, at.steady - LEASE, at.steady + LEASE),
+    ).fetchone()
+    return bool(found[0])
+
+
+def tick(connection: sqlite3.Connection, at: Moment, owner: str, free: int, upto: float) -> Tick:
+    """Claim at most `free` schedules that were due by `upto`, the oldest first."""
+    lost = _give_up(connection, at, owner)
+    _plan_again(connection, at)
+    due = min(upto, at.wall)
+    overlapping = rows(connection, f"WHERE next_fire <= ? AND NOT one_shot AND id IN {_ACTIVE}", (due,))
+    skipped = [_skipped(connection, row, at.wall) for row in overlapping]
+    idle = rows(
+        connection,
+        f"WHERE next_fire <= ? AND id NOT IN {_ACTIVE} ORDER BY next_fire, id LIMIT ?",
+        (due, max(free, 0)),
+    )
+    found = [_claimed(connection, row, at, owner) for row in idle]
+    claims = [one for one in found if isinstance(one, Claim)]
+    return Tick(claims, skipped + [one for one in found if isinstance(one, Run)], lost)
+
+
+def start(connection: sqlite3.Connection, at: Moment, owner: str, name: str) -> Claim:
+    """Claim a schedule now, due or not. Its plan stays as it is."""
+    schedule = existing(connection, name).schedule
+    _give_up(connection, at, owner)
+    if connection.execute(f"SELECT 1 WHERE ? IN {_ACTIVE}", (schedule.id,)).fetchone():
+        raise ToolError(
+            f"{schedule.id} is running already", suggestion="Wait until it ends: `forge schedule history` shows it."
+        )
+    connection.execute("UPDATE schedules SET last_fire = ? WHERE id = ?", (at.wall, schedule.id))
+    return Claim(
+        schedule, add_run(connection, schedule.id, Status.RUNNING, at.wall, at.wall, owner=owner, beat=at.steady)
+    )
+
+
+def beat(connection: sqlite3.Connection, at: Moment, numbers: Sequence[int]) -> list[int]:
+    """A sign of life. Which of the runs were given up meanwhile, and are being done by somebody else."""
+    overtaken = []
+    for number in numbers:
+        alive = connection.execute(
+            "UPDATE schedule_runs SET beat = ?1, status = 'running', error = '' WHERE id = ?2"
+            " AND (status = 'running' OR status = 'lost' AND schedule NOT IN (SELECT schedule FROM schedule_runs"
+            " WHERE status = 'running' AND id <> ?2))",
+            (at.steady, number),
+        ).rowcount
+        if not alive:
+            overtaken.append(number)
+    return overtaken
+
+
+def finish(connection: sqlite3.Connection, number: int, status: Status, outcome: Outcome, duration: float) -> None:
+    """What is known now replaces that it was lost."""
+    connection.execute(
+        "UPDATE schedule_runs SET status = ?, duration = ?, error = ?, result = ?, session = ?"
+        " WHERE id = ? AND status IN ('running', 'lost')",
+        (
+            str(status),
+            duration,
+            clipped(sendable(outcome.error), LONGEST_RESULT),
+            clipped(sendable(outcome.text), LONGEST_RESULT),
+            clipped(sendable(outcome.session), LONGEST_RESULT),
+            number,
+        ),
+    )
+
+
+def _give_up(connection: sqlite3.Connection, at: Moment, owner: str) -> list[Run]:
+    """Runs whose process gave no sign of life. After a restart of the machine the steady clock begins anew."""
+    silent = runs(
+        connection,
+        "WHERE status = 'running' AND owner <> ? AND (beat < ? OR beat > ?)",
+        (owner, at.steady - LEASE, at.steady + LEASE),
+    )
+    for run in silent:
+        connection.execute("UPDATE schedule_runs SET status = 'lost', error = ? WHERE id = ?", (GONE, run.id))
+    return [found for run in silent for found in runs(connection, "WHERE id = ?", (run.id,))]
+
+
+def _plan_again(connection: sqlite3.Connection, at: Moment) -> None:
+    """The clock was set back: what was planned by the wrong time would wait for it to come round again.
+
+    After a small step nothing is planned anew, so that no time fires twice; small is less than the schedule's own
+    interval, and less than three hours.
+    """
+    for row in rows(connection, "WHERE next_fire IS NOT NULL AND planned > ?", (at.wall + SMALL_STEP,)):
+        interval = (row.schedule.next_fire or 0.0) - row.planned
+        if row.planned - at.wall > min(max(interval, SMALL_STEP), LARGE_STEP):
+            _advance(connection, row, at.wall)
+
+
+def _claimed(connection: sqlite3.Connection, row: Row, at: Moment, owner: str) -> Claim | Run:
+    schedule = row.schedule
+    due = schedule.next_fire if schedule.next_fire is not None else at.wall
+    problem = _advance(connection, row, at.wall, spent=schedule.one_shot)
+    if problem:
+        return add_run(connection, schedule.id, Status.FAILED, due, at.wall, error=problem)
+    connection.execute("UPDATE schedules SET last_fire = ? WHERE id = ?", (at.wall, schedule.id))
+    run = add_run(connection, schedule.id, Status.RUNNING, due, at.wall, owner=owner, beat=at.steady)
+    return Claim(schedule, run)
+
+
+def _skipped(connection: sqlite3.Connection, row: Row, now: float) -> Run:
+    due = row.schedule.next_fire if row.schedule.next_fire is not None else now
+    problem = _advance(connection, row, now)
+    status = Status.FAILED if problem else Status.SKIPPED
+    return add_run(connection, row.schedule.id, status, due, now, error=problem or STILL_ACTIVE)
+
+
+def _advance(connection: sqlite3.Connection, row: Row, now: float, *, spent: bool = False) -> str:
+    """Plan the next time; what keeps it from being planned. Times that were missed are not made up for."""
+    problem = ""
+    try:
+        following = None if spent else row.next_after(now)
+    except ToolError as error:  # its zone is gone from this machine, say
+        following, problem = None, f"it cannot be planned any more: {error.message}"
+    connection.execute(
+        "UPDATE schedules SET next_fire = ?, planned = ?, spent = ?, enabled = enabled AND NOT ? WHERE id = ?",
+        (following, now, spent, spent or bool(problem), row.schedule.id),
+    )
+    return problem

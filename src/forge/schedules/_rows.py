@@ -1,0 +1,160 @@
+"""The tables of the schedules: what is written to them, and read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from forge.core.arguments import near
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain import brief, sendable
+from forge.schedules.cron import Cron
+from forge.schedules.schedule import Run, Schedule, Source, Status
+from forge.workspace.store import Migration
+
+KEPT_RUNS = 100  # of one schedule: so many that were run, and so many that were skipped
+KEPT_IN_ALL = 10_000  # runs, those of removed schedules included
+MOST_SCHEDULES = 20_000
+
+
+def _first_tables(connection: sqlite3.Connection) -> None:
+    for statement in (
+        """CREATE TABLE schedules (
+            id TEXT PRIMARY KEY, cron TEXT NOT NULL, task TEXT NOT NULL, timezone TEXT NOT NULL,
+            enabled INTEGER NOT NULL, one_shot INTEGER NOT NULL, skill TEXT NOT NULL, channel TEXT NOT NULL,
+            channel_target TEXT NOT NULL, source TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL,
+            updated REAL NOT NULL, next_fire REAL, last_fire REAL,
+            anchor REAL NOT NULL, planned REAL NOT NULL, spent INTEGER NOT NULL)""",
+        "CREATE INDEX schedules_due ON schedules (next_fire) WHERE next_fire IS NOT NULL",
+        "CREATE INDEX schedules_planned ON schedules (planned) WHERE next_fire IS NOT NULL",
+        """CREATE TABLE schedule_runs (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, schedule TEXT NOT NULL, status TEXT NOT NULL, due REAL NOT NULL,
+            started REAL NOT NULL, duration REAL, error TEXT NOT NULL, result TEXT NOT NULL, session TEXT NOT NULL,
+            owner TEXT NOT NULL, beat REAL NOT NULL)""",
+        "CREATE INDEX schedule_runs_of ON schedule_runs (schedule, id)",
+        "CREATE INDEX schedule_runs_active ON schedule_runs (schedule) WHERE status = 'running'",
+    ):
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Migration] = [_first_tables]  # the version of the tables is how many of these have run
+
+_SCHEDULE = (
+    "id, cron, task, timezone, enabled, one_shot, skill, channel, channel_target, source, origin, created, updated,"
+    " next_fire, last_fire, anchor, planned, spent"
+)
+_RUN = "id, schedule, status, due, started, duration, error, result, session"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A schedule with what only the store needs of it."""
+
+    schedule: Schedule
+    anchor: float = 0.0  # where intervals are counted from
+    planned: float = 0.0  # when the next time was calculated: a clock before it has been set back
+    spent: bool = False  # a one-shot that has fired
+
+    def next_after(self, moment: float) -> float | None:
+        return Cron.parse(self.schedule.cron, self.schedule.timezone).next_after(moment, self.anchor)
+
+
+def row_of(connection: sqlite3.Connection, name: str) -> Row | None:
+    found = connection.execute(f"SELECT {_SCHEDULE} FROM schedules WHERE id = ?", (sendable(name),)).fetchone()  # noqa: S608
+    return None if found is None else _row(found)
+
+
+def existing(connection: sqlite3.Connection, name: str) -> Row:
+    found = row_of(connection, name)
+    if found is not None:
+        return found
+    names = [one for (one,) in connection.execute("SELECT id FROM schedules ORDER BY updated DESC LIMIT 1000")]
+    raise no_such(name, names)
+
+
+def no_such(name: str, names: list[str]) -> ToolError:
+    meant = near(name, names) or names[:3]
+    hint = f"Did you mean {' or '.join(map(brief, meant))}?" if meant else "There are no schedules yet."
+    return ToolError(f"there is no schedule {brief(name)}", ErrorKind.NOT_FOUND, hint)
+
+
+def rows(connection: sqlite3.Connection, condition: str = "", values: Iterable[object] = ()) -> list[Row]:
+    """Those that meet the condition, which is ours and never made of anybody's text."""
+    return [_row(one) for one in connection.execute(f"SELECT {_SCHEDULE} FROM schedules {condition}", tuple(values))]  # noqa: S608
+
+
+def put(connection: sqlite3.Connection, row: Row) -> None:
+    one = row.schedule
+    values = (
+        *(one.id, one.cron, one.task, one.timezone, one.enabled, one.one_shot, one.skill, one.channel),
+        *(one.channel_target, str(one.source), one.origin, one.created, one.updated, one.next_fire, one.last_fire),
+        *(row.anchor, row.planned, row.spent),
+    )
+    connection.execute(f"INSERT OR REPLACE INTO schedules ({_SCHEDULE}) VALUES ({', '.join('?' * 18)})", values)  # noqa: S608
+
+
+def count(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT count(*) FROM schedules").fetchone()[0])
+
+
+def add_run(
+    connection: sqlite3.Connection,
+    schedule: str,
+    status: Status,
+    due: float,
+    now: float,
+    *,
+    error: str = "",
+    owner: str = "",
+    beat: float = 0.0,
+) -> Run:
+    number = connection.execute(
+        "INSERT INTO schedule_runs (schedule, status, due, started, error, result, session, owner, beat)"
+        " VALUES (?, ?, ?, ?, ?, '', '', ?, ?)",
+        (schedule, str(status), due, now, error, owner, beat),
+    ).lastrowid
+    assert number is not None
+    _forget_old(connection, schedule, number)
+    return Run(id=number, schedule_id=schedule, status=status, due=due, started=now, error=error)
+
+
+def run_of(connection: sqlite3.Connection, number: int) -> Run | None:
+    found = connection.execute(f"SELECT {_RUN} FROM schedule_runs WHERE id = ?", (number,)).fetchone()  # noqa: S608
+    return None if found is None else _run(found)
+
+
+def runs(connection: sqlite3.Connection, condition: str, values: Iterable[object] = ()) -> list[Run]:
+    """Those that meet the condition, which is ours and never made of anybody's text."""
+    return [_run(one) for one in connection.execute(f"SELECT {_RUN} FROM schedule_runs {condition}", tuple(values))]  # noqa: S608
+
+
+def _forget_old(connection: sqlite3.Connection, schedule: str, newest: int) -> None:
+    """Skipped ones are counted apart: a long run of an eager schedule does not push out what was done."""
+    for condition in ("status = 'skipped'", "status NOT IN ('skipped', 'running')"):
+        connection.execute(
+            "DELETE FROM schedule_runs WHERE id IN (SELECT id FROM schedule_runs"  # noqa: S608
+            f" WHERE schedule = ? AND {condition} ORDER BY id DESC LIMIT -1 OFFSET ?)",
+            (schedule, KEPT_RUNS),
+        )
+    connection.execute(
+        "DELETE FROM schedule_runs WHERE id <= ? AND status <> 'running'",
+        (newest - KEPT_IN_ALL,),
+    )
+
+
+def _row(found: tuple[Any, ...]) -> Row:
+    fields = dict(zip(_SCHEDULE.replace(" ", "").split(","), found, strict=True))
+    anchor, planned, spent = (fields.pop(name) for name in ("anchor", "planned", "spent"))
+    fields |= {
+        "enabled": bool(fields["enabled"]),
+        "one_shot": bool(fields["one_shot"]),
+        "source": Source(fields["source"]),
+    }
+    return Row(Schedule(**fields), anchor, planned, bool(spent))
+
+
+def _run(found: tuple[Any, ...]) -> Run:
+    fields = dict(zip(_RUN.replace(" ", "").split(","), found, strict=True))
+    return Run(schedule_id=fields.pop("schedule"), status=Status(fields.pop("status")), **fields)

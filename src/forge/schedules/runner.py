@@ -1,0 +1,223 @@
+"""Runs what is due: each time once, whoever else runs schedules of the same store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from os import urandom
+
+from forge.core.errors import ToolError
+from forge.core.plain import text_of
+from forge.schedules._claims import Claim
+from forge.schedules.schedule import Outcome, Run, Schedule, Status
+from forge.schedules.store import ScheduleStore
+from forge.workspace.store import StoreError
+
+PARALLEL = 4  # runs at once, in one process
+POLL = 5.0  # seconds: how soon a change by another process, or of the clock, is noticed
+BEAT = 10.0  # seconds between two signs of life: several of them fit into a lease
+ATTEMPTS = 30  # to remember how a run ended, a second apart, where the store is busy or the disk is full
+SHORTEST_NAP = 0.05  # seconds
+GRACE = 10.0  # seconds that cancelled runs have to end
+
+log = logging.getLogger(__name__)
+
+
+class Runner:
+    """`run` does the work of one schedule. Its exceptions are failed runs; only the runner's own end is raised.
+
+    The time is the store's. `report` hears of every run when it begins and when it ends, and of those that were
+    skipped or lost. `timeout` is how many seconds one run may take; None: as long as it likes.
+    """
+
+    def __init__(
+        self,
+        store: ScheduleStore,
+        run: Callable[[Schedule], Awaitable[Outcome]],
+        *,
+        report: Callable[[Run], None] = lambda run: None,
+        parallel: int = PARALLEL,
+        timeout: float | None = None,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.store = store
+        self.report = report
+        self.parallel = parallel
+        self.timeout = timeout
+        self.owner = urandom(8).hex()
+        self._run = run
+        self._wait = wait
+        self._active: dict[int, asyncio.Task[Run]] = {}
+        self._overtaken: set[int] = set()
+        self._freed: asyncio.Event | None = None
+
+    async def forever(self) -> None:
+        """Until it is cancelled: what runs then is cancelled too, and remembered as that.
+
+        Raises `StoreError` where the store was damaged and set aside, since what was planned is gone with it.
+        """
+        self._freed = asyncio.Event()
+        heart = asyncio.create_task(self._signs_of_life())
+        try:
+            while True:
+                await self._sleep(self._step())
+        finally:
+            await self._stop(heart)
+
+    async def once(self) -> list[Run]:
+        """Run what is due now, and wait for it; how each of them ended, in the order of their ends."""
+        self._freed = asyncio.Event()
+        heart = asyncio.create_task(self._signs_of_life())
+        upto = self.store.clock()
+        ended: list[Run] = []
+        try:
+            while self._start_due(upto) or self._active:
+                done, _ = await asyncio.wait(self._active.values(), return_when=asyncio.FIRST_COMPLETED)
+                ended += [task.result() for task in done if not task.cancelled()]
+                self._forget_ended()
+        finally:
+            await self._stop(heart)
+        return ended
+
+    async def now(self, id: str) -> Run:
+        """Run one schedule at once, due or not, enabled or not. Raises `ToolError` if it is active already."""
+        claim = self.store.start(self.owner, id)
+        heart = asyncio.create_task(self._signs_of_life())
+        try:
+            return await self._begin(claim)
+        except asyncio.CancelledError:
+            if claim.run.id not in self._overtaken:
+                raise
+            return self.store.run(claim.run.id) or claim.run
+        finally:
+            await self._stop(heart)
+
+    def _step(self) -> float:
+        """Start what is due; how many seconds there is nothing more to do."""
+        try:
+            self._start_due()
+            due = self.store.next_due()
+        except StoreError as error:
+            if not _may_pass(error):
+                raise
+            log.error("schedules: %s %s", error.message, error.suggestion)
+            return POLL
+        if due is None or len(self._active) >= self.parallel:
+            return POLL
+        return min(max(due - self.store.clock(), SHORTEST_NAP), POLL)
+
+    def _start_due(self, upto: float | None = None) -> int:
+        """How many were started."""
+        found = self.store.tick(self.owner, self.parallel - len(self._active), upto)
+        for run in (*found.lost, *found.skipped):
+            self._tell(run)
+        for claim in found.claims:
+            self._begin(claim)
+        return len(found.claims)
+
+    def _begin(self, claim: Claim) -> asyncio.Task[Run]:
+        self._tell(claim.run)
+        task = self._active[claim.run.id] = asyncio.create_task(self._whole(claim))
+        task.add_done_callback(self._ended)
+        return task
+
+    async def _whole(self, claim: Claim) -> Run:
+        """One run, from the claim to the last word about it."""
+        began = self.store.steady()
+        try:
+            status, outcome = await self._outcome(claim.schedule)
+        except asyncio.CancelledError:
+            if claim.run.id not in self._overtaken:
+                with suppress(StoreError):
+                    self._remember(claim, Status.CANCELLED, Outcome(error="the runner was stopped"), began)
+            raise
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._remember(claim, status, outcome, began)
+            except StoreError as error:
+                log.error("schedules: how %s ended: %s", claim.schedule.id, error.message)
+                if not _may_pass(error) or attempt == ATTEMPTS - 1:
+                    raise
+                await self._wait(1.0)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _outcome(self, schedule: Schedule) -> tuple[Status, Outcome]:
+        limit = asyncio.timeout(self.timeout)
+        try:
+            async with limit:
+                outcome = await self._run(schedule)
+        except (Exception, SystemExit) as error:
+            late = isinstance(error, TimeoutError) and limit.expired()
+            words = f"it took longer than {self.timeout:g} seconds" if late else _words(error)
+            return Status.FAILED, Outcome(success=False, error=words)
+        return Status.COMPLETED if outcome.success else Status.FAILED, outcome
+
+    def _remember(self, claim: Claim, status: Status, outcome: Outcome, began: float) -> Run:
+        duration = max(self.store.steady() - began, 0.0)
+        run = self.store.finish(claim.run.id, status, outcome, duration) or claim.run
+        self._tell(run)
+        return run
+
+    async def _signs_of_life(self) -> None:
+        while True:
+            await self._wait(BEAT)
+            try:
+                active = [number for number, task in self._active.items() if not task.done()]
+                overtaken = self.store.beat(active) if active else ()
+            except StoreError as error:
+                log.error("schedules: %s", error.message)
+                continue
+            for number in overtaken:
+                self._overtaken.add(number)
+                self._active[number].cancel()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until then, or until a run has ended and there is room for another."""
+        assert self._freed is not None
+        self._freed.clear()
+        waiting = [asyncio.ensure_future(self._wait(seconds)), asyncio.ensure_future(self._freed.wait())]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+        self._forget_ended()
+
+    def _ended(self, task: asyncio.Task[Run]) -> None:
+        if self._freed is not None:
+            self._freed.set()
+
+    def _forget_ended(self) -> None:
+        for number, task in list(self._active.items()):
+            if task.done():
+                del self._active[number]
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    log.error("schedules: how a run ended could not be remembered: %s", text_of(error))
+
+    async def _stop(self, heart: asyncio.Task[None]) -> None:
+        for task in (*self._active.values(), heart):
+            task.cancel()
+        await asyncio.wait((*self._active.values(), heart), timeout=GRACE)
+        self._forget_ended()
+
+    def _tell(self, run: Run) -> None:
+        try:
+            self.report(run)
+        except Exception as error:
+            log.error("schedules: the report of a run failed: %s", text_of(error))
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, ToolError):
+        return " ".join(filter(None, (error.message, error.suggestion)))
+    return text_of(error)
+
+
+def _may_pass(error: StoreError) -> bool:
+    """Whether the store is only busy, or the disk full; not that it was damaged and replaced by an empty one."""
+    cause = error.__cause__
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF if isinstance(cause, sqlite3.Error) else 0
+    return error.passing or code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY)

@@ -1,0 +1,220 @@
+"""The tools with which a model plans work for later: set, list, delete, and look at what was run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from forge.core.arguments import near
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.parameters import Limits
+from forge.core.plain import brief
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+
+if TYPE_CHECKING:  # they load SQLite, which listing tools does without
+    from forge.schedules.schedule import Run, Schedule
+    from forge.schedules.store import ScheduleStore
+
+LONGEST_SHOWN = 200  # characters of a task in a list
+MOST_HISTORY = 50
+
+Open = Callable[[], "ScheduleStore"]
+
+
+def schedule_tools(
+    store: Open, *, channels: Collection[str] | None = None, skills: Collection[str] | None = None
+) -> list[Tool]:
+    """The four tools on one store, which is asked for when it is first needed.
+
+    `channels` and `skills` are the names there are; None: any name is taken.
+    """
+    return [ScheduleSet(store, channels, skills), ScheduleList(store), ScheduleDelete(store), ScheduleHistory(store)]
+
+
+class ScheduleSet(
+    Tool,
+    category=Category.BUILTIN,
+    permissions={"write"},
+    argument_aliases={
+        "cron_expression": "cron",
+        "expression": "cron",
+        "schedule": "cron",
+        "prompt": "task",
+        "message": "task",
+        "tz": "timezone",
+        "time_zone": "timezone",
+        "schedule_id": "id",
+        "name": "id",
+        "once": "one_shot",
+    },
+    idempotent=True,
+    timeout=30.0,
+):
+    """Create or change a task that an agent runs by the clock, unattended. Answers when it fires next."""
+
+    def __init__(
+        self, store: Open, channels: Collection[str] | None = None, skills: Collection[str] | None = None
+    ) -> None:
+        self._open = store
+        self.channels = channels
+        self.skills = skills
+
+    def run(
+        self,
+        ctx: ToolContext,
+        cron: Annotated[
+            str, Limits(example="30 9 * * MON-FRI"), "Five fields, or @hourly … @yearly, or @every 90m (1m at least)."
+        ],
+        task: Annotated[str, "What the agent is told to do, complete in itself: it remembers nothing of this talk."],
+        id: Annotated[
+            str, "Lower-case words with hyphens; an existing one is replaced. Made of the task if left out."
+        ] = "",
+        timezone: Annotated[str, "An IANA name such as Europe/Berlin, or an offset such as +02:00."] = "UTC",
+        enabled: Annotated[
+            bool | None, "Left out, a new schedule is enabled and an existing one stays as it is."
+        ] = None,
+        skill: Annotated[str, "A skill that the agent reads first."] = "",
+        channel: Annotated[str, "Where the result is sent; left out, to where this talk is held."] = "",
+        channel_target: Annotated[str, "Who gets it there: a chat, a room, a file."] = "",
+        one_shot: Annotated[bool, "Fire once, then never again."] = False,
+    ) -> ToolResult:
+        channel, channel_target = _destination(ctx, channel, channel_target)
+        self._check_names("" if channel == ctx.scope.channel else channel, skill)
+        made = self._open().set(
+            id=id, cron=cron, task=task, timezone=timezone, enabled=enabled, skill=skill,
+            channel=channel, channel_target=channel_target, one_shot=one_shot,
+        )  # fmt: skip
+        verb = "set" if made.created == made.updated else "changed"
+        return ToolResult(
+            for_llm=f"{verb.capitalize()}: {_line(made)}", title=f"{verb} {made.id}", data={"schedule": made.to_dict()}
+        )
+
+    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        from forge.core.threads import in_thread  # asyncio, which listing tools does without
+
+        preview: str = await in_thread(lambda: self._preview(arguments, ctx))
+        return preview
+
+    def _preview(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        from forge.schedules.cron import Cron
+
+        channel = arguments["channel"]
+        self._check_names("" if channel == ctx.scope.channel else channel, arguments["skill"])
+        old, new = self._open().draft(**arguments)
+        rule = Cron.parse(new.cron, new.timezone).explain()
+        head = (
+            f"{'Change' if old else 'New'} schedule {new.id}: {rule}; next at {new.shown(new.next_fire) or 'no time'}"
+        )
+        before = [f"- {line}" for line in old.task.splitlines()] if old and old.task != new.task else []
+        return "\n".join([head, *before, *(f"+ {line}" for line in new.task.splitlines())])
+
+    def _check_names(self, channel: str, skill: str) -> None:
+        for kind, name, known in (("channel", channel, self.channels), ("skill", skill, self.skills)):
+            if name and known is not None and name not in known:
+                hint = near(name, known) or sorted(known)[:10]
+                advice = f"There is {', '.join(hint)}." if hint else f"Leave the {kind} out: none is configured."
+                raise ToolError(f"there is no {kind} {brief(name)}", ErrorKind.NOT_FOUND, advice)
+
+
+class ScheduleList(
+    Tool, category=Category.BUILTIN, permissions={"read"}, repeatable=False, idempotent=True, timeout=30.0
+):
+    """List the tasks that agents run by the clock, each with its id, rule and next time."""
+
+    def __init__(self, store: Open) -> None:
+        self._open = store
+
+    def run(self, enabled_only: Annotated[bool, "Leave out those that are switched off."] = False) -> ToolResult:
+        found = self._open().list(enabled_only)
+        text = "\n".join(map(_line, found)) or (
+            "No schedule is enabled." if enabled_only else "There are no schedules."
+        )
+        return ToolResult(
+            for_llm=text, title=f"{len(found)} schedules", data={"schedules": [one.to_dict() for one in found]}
+        )
+
+
+class ScheduleDelete(
+    Tool,
+    category=Category.BUILTIN,
+    permissions={"write"},
+    argument_aliases={"schedule_id": "id", "name": "id"},
+    timeout=30.0,
+):
+    """Remove a schedule for good by its id; those that the configuration declares cannot be removed."""
+
+    def __init__(self, store: Open) -> None:
+        self._open = store
+
+    def run(self, id: Annotated[str, "The id, as schedule_list shows it."]) -> ToolResult:
+        gone = self._open().delete(id.strip())
+        return ToolResult(for_llm=f"Removed: {_line(gone)}", title=f"removed {gone.id}", data={"deleted": gone.id})
+
+    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        from forge.core.threads import in_thread  # asyncio, which listing tools does without
+
+        preview: str = await in_thread(lambda: f"- {_line(self._open().removable(arguments['id'].strip()))}")
+        return preview
+
+
+class ScheduleHistory(
+    Tool,
+    category=Category.BUILTIN,
+    permissions={"read"},
+    argument_aliases={"id": "schedule_id", "name": "schedule_id", "max_results": "limit"},
+    idempotent=True,
+    timeout=30.0,
+):
+    """Look at the latest runs of scheduled tasks: how each ended, how long it took, what went wrong."""
+
+    def __init__(self, store: Open, max_limit: int = MOST_HISTORY) -> None:
+        self._open = store
+        self.max_limit = max_limit
+
+    def run(
+        self,
+        schedule_id: Annotated[str, "Only the runs of this schedule."] = "",
+        limit: Annotated[int, Limits(ge=1, le=MOST_HISTORY), "How many, the latest first."] = 20,
+    ) -> ToolResult:
+        found = self._open().history(schedule_id.strip() or None, min(limit, self.max_limit))
+        text = "\n".join(map(_run_line, found)) or "Nothing has been run yet."
+        return ToolResult(for_llm=text, title=f"{len(found)} runs", data={"history": [one.to_dict() for one in found]})
+
+
+def _destination(ctx: ToolContext, channel: str, target: str) -> tuple[str, str]:
+    """Where the result goes: what is said, otherwise where the talk is held."""
+    own = not channel or channel == ctx.scope.channel
+    return channel or ctx.scope.channel, target or (ctx.scope.chat_id if own else "")
+
+
+def _line(one: Schedule) -> str:
+    """One line, whatever the task says: it is quoted, so that it cannot pass for another entry."""
+    following = one.shown(one.next_fire)
+    state = f"next {following}" if following else "not planned" if one.enabled else "off"
+    marks = [f"from {one.origin}"] if one.origin else []
+    marks += ["once"] if one.one_shot else []
+    marks += [f"skill {brief(one.skill)}"] if one.skill else []
+    marks += (
+        [f"to {brief(one.channel)} {brief(one.channel_target) if one.channel_target else ''}".rstrip()]
+        if one.channel
+        else []
+    )
+    return (
+        f"{one.id}  [{one.cron}, {one.timezone}]  {state}{''.join(f', {mark}' for mark in marks)}  {_quoted(one.task)}"
+    )
+
+
+def _run_line(one: Run) -> str:
+    shown = one.to_dict()
+    took = f" in {one.duration:.1f} s" if one.duration is not None else ""
+    said = one.error or one.result
+    return f"{shown['started']}  {one.schedule_id}  {one.status}{took}{f'  {_quoted(said)}' if said else ''}"
+
+
+def _quoted(text: str) -> str:
+    import json
+
+    return json.dumps(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…", ensure_ascii=False)
