@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge.app.choose import choose_tools
 from forge.app.config import load_configuration
 from forge.app.egress import project_egress
+from forge.app.own_tools import project_tools
 from forge.app.policy import project_policy
 from forge.app.secrets import project_secrets
 from forge.app.sources import Sources
@@ -62,7 +62,7 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     secrets = project_secrets(configuration)
     scope = project_scope(wishes.workspace, configuration, wishes.session)
     sources = Sources(configuration, scope.workspace, watch=wishes.watch)
-    registry = choose_tools(configuration, dev=wishes.dev, sources=sources)
+    registry = project_tools(configuration, scope.workspace, sources, dev=wishes.dev)
     recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
     state, egress = SessionState(scope.workspace), project_egress(configuration)

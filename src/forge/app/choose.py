@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 from forge.app.config import Configuration, ToolEntry
 from forge.core.errors import ErrorKind, ToolError
@@ -19,36 +19,35 @@ FAMILIES = frozenset({"bash"})  # useless without the tools that look after its 
 TRAITS = ("timeout", "rate", "confirm", "permissions")  # what can be set for any tool, wherever it comes from
 
 
-class OtherTools(Protocol):
-    """What a project has beside the built-in tools."""
-
-    @property
-    def all(self) -> Mapping[str, Any]: ...  # what is mounted later
-    def one_off(self) -> list[Tool]: ...
-    def webhooks(self) -> list[Tool]: ...
-
-
-def choose_tools(configuration: Configuration, *, dev: bool = False, sources: OtherTools | None = None) -> ToolRegistry:
+def choose_tools(
+    configuration: Configuration,
+    *,
+    dev: bool = False,
+    own: Iterable[Tool] = (),
+    always: Iterable[Tool] = (),
+    later: bool = False,
+) -> ToolRegistry:
     """Every built-in tool but the development ones; or exactly those configured, and the conversation tools.
 
-    With `sources`, the project's own beside them; names that nothing has yet may come when those are mounted.
+    `own` are built-in tools that were made for this project, such as its memory's; `always` those that it has whatever
+    is configured, such as its webhooks. `later`: a name that nothing has yet may come with a source.
     """
     registry = ToolRegistry()
-    known = [tool for tool in built_ins(registry) if dev or tool.spec.category is not Category.DEV]
-    others, webhooks = (sources.one_off(), sources.webhooks()) if sources is not None else ([], [])
-    registry.add(*(configured(tool, configuration) for tool in webhooks))
+    made = {tool.spec.name: tool for tool in own}
+    plain = [tool for tool in built_ins(registry) if tool.spec.name not in made]
+    known = [tool for tool in (*plain, *made.values()) if dev or tool.spec.category is not Category.DEV]
+    always = list(always)
+    registry.add(*(configured(tool, configuration) for tool in always))
     if configuration.tools is None:
-        registry.add(*(_configured(tool, [], registry, configuration) for tool in known), *others)
+        registry.add(*(_configured(tool, [], registry, configuration) for tool in known))
         return registry
-    others = [tool for tool in others if _entries(tool.spec, configuration)]
-    registry.add(*(configured(tool, configuration) for tool in others))
     for entry in configuration.tools:
-        if entry.group or sources is None or not sources.all:
-            _check(entry, [*known, *others, *webhooks], configuration)
+        if entry.group or not later:
+            _check(entry, [*known, *always], configuration)
     for tool in known:
-        own = _entries(tool.spec, configuration)
-        if own or tool.spec.name in CONVERSATION:
-            concerning = [entry for entry in own if _concerns(entry, tool.spec)]
+        entries = _entries(tool.spec, configuration)
+        if entries or tool.spec.name in CONVERSATION:
+            concerning = [entry for entry in entries if _concerns(entry, tool.spec)]
             registry.add(_configured(tool, concerning, registry, configuration))
     return registry
 
@@ -154,5 +153,12 @@ def _check_setting(tool: Tool, place: str, key: str, value: Any, configuration: 
 
 def _made_anew(tool: Tool, settings: dict[str, Any], registry: ToolRegistry) -> Tool:
     make: Callable[..., Tool] = type(tool)
-    needs_registry = "registry" in inspect.signature(make).parameters
-    return make(registry, **settings) if needs_registry else make(**settings)
+    parameters = inspect.signature(make).parameters
+    if "registry" in parameters:
+        return make(registry, **settings)
+    if all(one.default is not one.empty for one in parameters.values()):
+        return make(**settings)
+    anew = copy.copy(tool)  # it was made for this project; its settings are attributes of the same names
+    for name, value in settings.items():
+        setattr(anew, name, value)
+    return anew

@@ -13,14 +13,14 @@ from forge.core.errors import ToolError
 from forge.core.spec import Permission
 
 if TYPE_CHECKING:  # most projects have none
+    from forge.app.knowledge_entries import ChannelEntry, MemoryEntry, SkillsEntry
     from forge.app.source_entries import McpEntry, OpenApiEntry, WebhookEntry
 
 NAME = "forge.yaml"
 KEYS = tuple(
-    "agent agents egress limits mcpServers openapi permissions sandbox secrets tools webhooks workspace".split()
+    "agent agents channels egress guardrails limits mcpServers memory openapi permissions sandbox schedules secrets"
+    " skills tools webhooks workspace".split()
 )
-LATER = tuple("channels guardrails memory schedules skills".split())
-"""Sections of later versions: refused by name, so that nobody believes they have an effect."""
 SANDBOXES = ("auto", "required", "bubblewrap", "landlock", "off")
 MODES = ("open", "allowlist", "deny-all")
 
@@ -79,6 +79,11 @@ class Configuration(NamedTuple):
     servers: Mapping[str, McpEntry] = _NOTHING  # `mcpServers`
     openapi: Mapping[str, OpenApiEntry] = _NOTHING
     webhooks: Mapping[str, WebhookEntry] = _NOTHING
+    channels: Mapping[str, ChannelEntry] = _NOTHING
+    memory: MemoryEntry | None = None
+    skills: SkillsEntry | None = None
+    schedules: tuple[Mapping[str, Any], ...] | None = None  # as they were written; `forge.schedules` reads them
+    guardrails: Mapping[str, Any] = _NOTHING  # as they were written; `forge.skills` reads them
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         return config_error(self.name, place, problem, written, known)
@@ -95,7 +100,7 @@ class _Reader(Reader):
     """The sections of the document."""
 
     def configuration(self, document: Any) -> Configuration:
-        top = self.mapping(document if document is not None else {}, "", KEYS, LATER)
+        top = self.mapping(document if document is not None else {}, "", KEYS)
         tools = self.sequence(top["tools"], "tools") if "tools" in top else None
         workspace = self.mapping(top.get("workspace", {}), "workspace", ("root", "roots", "writes"))
         permissions = self.mapping(top.get("permissions", {}), "permissions", ("rules",))
@@ -122,6 +127,7 @@ class _Reader(Reader):
                 for name, one in self.mapping(top.get("agents", {}), "agents").items()
             },
             **self.sources(top),
+            **self.knowledge(top),
         )
 
     def sources(self, top: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +142,23 @@ class _Reader(Reader):
             "openapi": self.named(top, "openapi", openapi_entry),
             "webhooks": self.named(top, "webhooks", webhook_entry),
         }
+
+    def knowledge(self, top: dict[str, Any]) -> dict[str, Any]:
+        """What the agent knows, remembers, does by the clock, and where it delivers."""
+        if not top.keys() & {"channels", "guardrails", "memory", "schedules", "skills"}:
+            return {}
+        from forge.app import knowledge_entries as entries  # many projects have none
+
+        found: dict[str, Any] = {"channels": self.named(top, "channels", entries.channel_entry)}
+        if "memory" in top:
+            found["memory"] = entries.memory_entry(self, top["memory"])
+        if "skills" in top:
+            found["skills"] = entries.skills_entry(self, top["skills"])
+        if "schedules" in top:
+            found["schedules"] = entries.schedule_entries(self, top["schedules"])
+        if "guardrails" in top:
+            found["guardrails"] = self.mapping(top["guardrails"], "guardrails")
+        return found
 
     def root(self, value: Any, place: str) -> RootEntry:
         said = self.mapping({"path": value} if isinstance(value, str) else value, place, ("access", "path"))

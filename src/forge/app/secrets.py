@@ -24,6 +24,12 @@ def project_secrets(configuration: Configuration, environment: Mapping[str, str]
     for key in KEYS:
         if len(value := environment.get(key, "")) >= SHORTEST:
             secrets.add(value)
+    named = [variable for entry in configuration.channels.values() for variable in (entry.url_env, entry.token_env)]
+    embedder = configuration.memory.embedder if configuration.memory else ""
+    named += [str(embedder.get("key_env", ""))] if isinstance(embedder, dict) else []
+    for value in (environment.get(name, "") for name in named):
+        if len(value) >= SHORTEST:
+            secrets.add(value)
     sections = (configuration.servers, configuration.openapi, configuration.webhooks)
     for value in (one for section in sections for entry in section.values() for one in entry.secrets):
         if len(value) >= SHORTEST:

@@ -6,6 +6,7 @@ import click
 
 from forge.app.choose import choose_tools
 from forge.app.config import load_configuration
+from forge.app.own_tools import project_tools as tools_of
 from forge.app.sources import Sources, mounted_tools
 from forge.app.workspace import workspace_root
 from forge.cli.options import Options
@@ -19,8 +20,9 @@ def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
     """The tools of this project, of every source, in which no schema is built yet; or those among which one may be."""
     with refusals():
         configuration = load_configuration(options.config)
-        sources = Sources(configuration, workspace_root(options.workspace, configuration.root), watch=False)
-        registry = choose_tools(configuration, dev=options.dev, sources=sources)
+        workspace = workspace_root(options.workspace, configuration.root)
+        sources = Sources(configuration, workspace, watch=False)
+        registry = tools_of(configuration, workspace, sources, dev=options.dev)
         if name is not None and name in registry.names:
             return registry
         return mounted_tools(registry, sources if name is None else sources.of(name), note)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from forge.cli.log import listen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(NamedTuple):
     """What the person asked for, beside the command itself."""
 
     workspace: str | None
@@ -58,7 +56,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def collected(**given: Any) -> Any:
-        options = Options(**{field.name: given.pop(field.name) for field in fields(Options)})
+        options = Options(**{name: given.pop(name) for name in Options._fields})
         listen(debug=options.debug)
         return function(options, **given)
 

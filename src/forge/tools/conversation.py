@@ -14,8 +14,8 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool, tool
 
-Deliver = Callable[[str, str, str], Awaitable[None]]
-"""Brings a text to a channel and a chat: `await deliver(content, channel, chat_id)`."""
+Deliver = Callable[[str, str, str], Awaitable[bool | None]]
+"""Brings a text to a channel and a chat: `await deliver(content, channel, chat_id)`. False: it is to be shown here."""
 
 MAX_CONVERSATIONS = 1_000  # remembered at once
 MAX_MESSAGES = 100  # remembered in each
@@ -66,12 +66,11 @@ class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), paralle
     ) -> ToolResult:
         _check_text(content, "content")
         channel, chat_id = channel or ctx.scope.channel, chat_id or ctx.scope.chat_id
-        if self._deliver is not None:
-            await self._deliver(content, channel, chat_id)
+        is_delivered = self._deliver is not None and await self._deliver(content, channel, chat_id) is not False
         self._remember((ctx.scope.session_id, channel, chat_id), content)
         return ToolResult(
             for_llm="Message sent.",
-            for_user="" if self._deliver else content,
+            for_user="" if is_delivered else content,
             silent=True,
             data={"sent": True, "channel": channel, "chat_id": chat_id},
         )

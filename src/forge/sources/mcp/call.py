@@ -12,8 +12,6 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 from forge.sources.inner import authorized
-from forge.sources.mcp.names import is_url
-from forge.sources.untrusted import one_line
 
 if TYPE_CHECKING:  # listing tools needs nothing of a server
     from forge.sources.mcp.server import McpServer
@@ -70,7 +68,7 @@ class McpCall(
         """None: it is a URL of which nothing is configured. Raises `ToolError` for what is neither."""
         if server in self.servers:
             return self.servers[server]
-        if is_url(server):
+        if server.strip().lower().startswith(("http://", "https://")):
             from forge.network.url import read_url
 
             place = str(read_url(server))
@@ -78,7 +76,7 @@ class McpCall(
             return next(same, None)
         there = f"Configured are {', '.join(self.servers)}." if self.servers else "No server is configured."
         raise ToolError(
-            f"there is no MCP server {one_line(server, 60)!r}", ErrorKind.NOT_FOUND, f"{there} Or give its URL."
+            f"there is no MCP server {_shown(server, 60)!r}", ErrorKind.NOT_FOUND, f"{there} Or give its URL."
         )
 
 
@@ -90,9 +88,9 @@ def _found(server: McpServer, name: str, arguments: Mapping[str, Any] | None) ->
     if tool is not None:
         return tool, tool.parse(arguments or {})
     close = near(name, tools)
-    some = ", ".join(one_line(one, 60) for one in (close or list(tools)[:MOST_NAMES]))
+    some = ", ".join(_shown(one, 60) for one in (close or list(tools)[:MOST_NAMES]))
     hint = f"Did you mean {some}?" if close else f"It has {some}." if some else "It has none."
-    raise ToolError(f"the server {server.name} has no tool {one_line(name, 60)!r}", ErrorKind.NOT_FOUND, hint)
+    raise ToolError(f"the server {server.name} has no tool {_shown(name, 60)!r}", ErrorKind.NOT_FOUND, hint)
 
 
 async def _confirmed(tool: McpTool, ctx: ToolContext) -> None:
@@ -103,7 +101,7 @@ async def _confirmed(tool: McpTool, ctx: ToolContext) -> None:
 
     if isinstance(ctx.gate, Grant):
         with ctx.asking():
-            question = f"{one_line(tool.remote, 100)} says of itself that it may destroy something. Call it?"
+            question = f"{_shown(tool.remote, 100)} says of itself that it may destroy something. Call it?"
             if await ctx.gate.gate.confirm(ctx, question):
                 return
     raise ToolError("the person does not want it to be called", ErrorKind.PERMISSION, "Ask them what to do instead.")
@@ -111,3 +109,9 @@ async def _confirmed(tool: McpTool, ctx: ToolContext) -> None:
 
 def _told(result: ToolResult, server: McpServer, tool: McpTool) -> ToolResult:
     return result.with_data(server=server.name, tool=tool.remote)
+
+
+def _shown(text: str, limit: int) -> str:
+    from forge.sources.untrusted import one_line  # listing tools does without
+
+    return one_line(text, limit)

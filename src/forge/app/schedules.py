@@ -1,0 +1,123 @@
+"""A project's schedules, and how a scheduled task runs: an agent of its own, with nobody there to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from forge.app.channels import ProjectChannels
+from forge.app.config import Configuration, load_configuration
+from forge.app.workspace import project_scope
+
+if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does without
+    from forge.app.assemble import Wishes
+    from forge.core.result import Attachment
+    from forge.schedules.runner import Runner
+    from forge.schedules.schedule import Outcome, Schedule
+    from forge.schedules.store import ScheduleStore
+
+MOST_FILES = 10  # that a run made and a channel is given
+LARGEST_FILES = 20_000_000  # bytes of them all
+UNATTENDED = """
+This is a scheduled task, and nobody is there to answer: do not ask, and do without what is refused. Your last answer \
+is delivered as it is."""
+
+
+class Asked(Protocol):
+    """The flags that matter here."""
+
+    @property
+    def workspace(self) -> str | None: ...
+    @property
+    def config(self) -> str | None: ...
+    @property
+    def policy(self) -> str | None: ...
+
+
+def project_schedules(asked: Asked) -> ScheduleStore:
+    """The workspace's own, with those that the configuration declares. Raises `ToolError`."""
+    configuration = load_configuration(asked.config)
+    return store_of(configuration, project_scope(asked.workspace, configuration).workspace)
+
+
+def opening(configuration: Configuration, workspace: Path) -> Callable[[], ScheduleStore]:
+    """For tools: opened by the first call."""
+    return cache(lambda: store_of(configuration, workspace))
+
+
+def store_of(configuration: Configuration, workspace: Path) -> ScheduleStore:
+    from forge.schedules.store import ScheduleStore
+
+    store = ScheduleStore.of(workspace)
+    if configuration.schedules is not None:
+        store.declare(configuration.schedules, configuration.name)
+    return store
+
+
+def runner(asked: Asked) -> Runner:
+    """Raises `ToolError` where the configuration, the workspace or the model cannot be used."""
+    from forge.app.agent import assistant
+    from forge.app.assemble import Wishes
+    from forge.schedules.runner import Runner
+
+    configuration = load_configuration(asked.config)
+    channels = ProjectChannels(configuration)
+
+    def wishes(session: str) -> Wishes:
+        return Wishes(workspace=asked.workspace, config=asked.config, policy=asked.policy, session=session)
+
+    assistant(wishes("schedules"))  # what is wrong is said before anything is due
+
+    async def run(schedule: Schedule) -> Outcome:
+        return await _run(schedule, wishes, channels)
+
+    return Runner(project_schedules(asked), run)
+
+
+async def _run(schedule: Schedule, wishes: Callable[[str], Wishes], channels: ProjectChannels) -> Outcome:
+    """One task in a session of its own. What would ask is refused; what it made is delivered with its answer."""
+    from forge.app.agent import assistant
+    from forge.app.kept import new_name, open_kept, session_store
+    from forge.core.events import ToolFinished
+    from forge.listeners.audit import audit_log
+    from forge.schedules.schedule import Outcome
+    from forge.workspace.state import state_directory
+
+    session = f"{schedule.id}-{new_name()}"
+    agent = assistant(wishes(session))
+    activity, workspace = agent.made.executor.activity, agent.scope.workspace
+    files: list[Attachment] = []
+    activity.subscribe(lambda event: _collect(event, files), ToolFinished)
+    stop = audit_log(activity, state_directory(workspace) / "audit.ndjson")
+    try:
+        with closing(session_store(workspace)) as store:
+            kept = open_kept(store, session, agent.provider)
+            async with agent.made.opened():
+                result = await agent.answer(kept.conversation, _prompt(schedule), kept.shortening, wait=True)
+    finally:
+        stop()
+    success = result.error is None and result.reason in ("answer", "task_completion", "converse")
+    text = result.text
+    if schedule.channel:
+        said = text if success else f"{schedule.id} failed ({result.reason}): {text}"
+        await channels.deliver(said, schedule.channel, schedule.channel_target, files)
+    error = "" if success else (result.error.text() if result.error is not None else f"it ended with: {result.reason}")
+    return Outcome(success=success, text=text, error=error, session=session)
+
+
+def _prompt(schedule: Schedule) -> str:
+    skill = f'Read the skill "{schedule.skill}" with read_skill first.\n' if schedule.skill else ""
+    return f"{skill}{schedule.task}\n{UNATTENDED}"
+
+
+def _collect(event: object, files: list[Attachment]) -> None:
+    result = getattr(event, "result", None)
+    call = getattr(event, "call", None)
+    if result is None or call is None or call.name != "file_create" or result.is_error:
+        return
+    for one in result.attachments:
+        if len(files) < MOST_FILES and sum(len(file.data) for file in files) + len(one.data) <= LARGEST_FILES:
+            files.append(one)
