@@ -13,13 +13,13 @@ from forge.agent.result import RunResult
 from forge.agent.subagent import AgentType, Task
 from forge.app.assemble import Assembly, Wishes, assemble
 from forge.app.config import AgentEntry, load_configuration
+from forge.app.model import chosen_model
 from forge.core.context import Scope
-from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import RunStarted
 from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider
 from forge.permissions.gate import Approver, nobody
-from forge.providers.names import default_model, how_to_set, provider_for
+from forge.providers.names import provider_for
 
 INSTRUCTIONS = """\
 You are an agent that works for a person at their command line. Your tools work in the directory {workspace}.
@@ -83,9 +83,7 @@ def assistant(
     """Raises `ToolError` or `PolicyError` where the model, a file, a rule or the workspace cannot be used."""
     made = assemble(wishes, approve)
     configuration = load_configuration(wishes.config)
-    chosen = model or configuration.agent.model or default_model()
-    if chosen is None:
-        raise ToolError(how_to_set(), ErrorKind.CONFIG, "To try it without one: forge run --model scripted:FILE")
+    chosen = chosen_model(configuration, model)
     provider = provider_for(chosen)
     types = {name: _agent_type(entry) for name, entry in configuration.agents.items()}
     made.registry.add(Task(provider, made.registry, made.executor.steps, types or None))

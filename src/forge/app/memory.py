@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forge.app.config import Configuration, load_configuration
+from forge.app.model import chosen_provider
+from forge.app.secrets import project_secrets
 from forge.app.sources import Asked
 from forge.app.workspace import project_scope
 from forge.core.errors import ToolError
 
 if TYPE_CHECKING:  # only where it is enabled
-    from forge.memory.memory import Memory
+    from forge.core.messages import Message
+    from forge.memory.memory import Memory, Written
 
 DIRECTORY = "memory"
 
@@ -21,6 +26,23 @@ def project_memory(asked: Asked) -> Memory:
     configuration = load_configuration(asked.config)
     scope = project_scope(asked.workspace, configuration)
     return memory_of(configuration, scope.workspace, writes=scope.writes)
+
+
+async def remember(asked: Asked, session: str, messages: Sequence[Message], model: str | None = None) -> Written | None:
+    """Note what a session was about, in the words of a model; None where nothing was said. Raises `ToolError`."""
+    from forge.agent.recollect import recollect
+    from forge.memory.sessions import remember_session
+
+    configuration = load_configuration(asked.config)
+    provider = chosen_provider(configuration, model)
+    with closing(project_memory(asked)) as memory:
+        return await remember_session(
+            memory,
+            messages,
+            lambda told: recollect(provider, told),
+            title=f"session {session}",
+            secrets=project_secrets(configuration),
+        )
 
 
 def memory_of(configuration: Configuration, workspace: Path, *, writes: bool = True) -> Memory:

@@ -88,6 +88,31 @@ def export(options: Options, name: str) -> None:
 @command.command()
 @click.argument("name")
 @with_options
+@click.option("--model", metavar="NAME", help="Which model sums it up; as for `forge run`.")
+def remember(options: Options, name: str, model: str | None) -> None:
+    """Sum a session up and note it in the memory, where later sessions find it.
+
+    With --json: {"session", "note", "line"}.
+    """
+    import asyncio
+
+    from forge.app.memory import remember as noted
+
+    with _store(options, name) as store:
+        messages = store.show(name).messages
+    with refusals():
+        written = asyncio.run(noted(options, name, messages, model))
+    if written is None:
+        raise Refusal(f"session {name!r}: nothing was said that could be noted")
+    if options.json:
+        _print({"session": name, "note": written.source, "line": written.line_start})
+        return
+    click.echo(f"{name} is noted in {written.source}. To read it: forge memory show {written.source}", err=True)
+
+
+@command.command()
+@click.argument("name")
+@with_options
 def delete(options: Options, name: str) -> None:
     """Remove a session for good."""
     from forge.workspace.tracking import SessionState  # loads what only this needs
