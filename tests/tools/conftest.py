@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from forge.app.config import Configuration
+from forge.app.knowledge_entries import MemoryEntry
+from forge.app.own_tools import own_tools
+from forge.app.sources import Sources
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, ToolExecutor
@@ -16,6 +20,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
+from forge.core.tool import Tool
 from forge.tools import built_ins
 from forge.tools.cli_execute import CliExecute
 
@@ -34,12 +39,18 @@ class NotingGate:
             raise ToolError("refused", ErrorKind.PERMISSION)
 
 
+def of_a_project(workspace: Path) -> list[Tool]:
+    """The built-in tools that are made for a project."""
+    configuration = Configuration(memory=MemoryEntry(enabled=True))
+    return own_tools(configuration, workspace, Sources(configuration, workspace, watch=False))
+
+
 class Bench:
     """Tools on a bench: `bench.call("math_calculate", expression="1 + 1")`."""
 
     def __init__(self, workspace: Path) -> None:
         self.registry = ToolRegistry()
-        self.registry.add(*built_ins(self.registry))
+        self.registry.add(*built_ins(self.registry), *of_a_project(workspace))
         self.registry.add(CliExecute(["cat"]), replace=True)
         self.gate = NotingGate()
         (workspace / "here.txt").write_text("one")

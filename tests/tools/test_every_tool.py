@@ -41,6 +41,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "local_file_browser": {"path": "here.txt"},
     "local_shell": {"command": "echo hi"},
     "math_calculate": {"expression": "1 + 1"},
+    "mcp_call": {"server": "http://127.0.0.1:9/", "tool_name": "say"},
+    "memory_get": {"path": "MEMORY.md"},
+    "memory_search": {"query": "colour"},
+    "memory_write": {"content": "The person likes blue."},
+    "openapi_call": {"spec": "http://127.0.0.1:9/", "operation_id": "say"},
+    "schedule_delete": {"id": "tidy-up"},
+    "schedule_history": {},
+    "schedule_list": {},
+    "schedule_set": {"cron": "@daily", "task": "Tidy up."},
     "send_message": {"content": "Hello."},
     "task_completion": {"result": "Done."},
     "test_runner": {"framework": "unittest"},
@@ -53,19 +62,22 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "web_search": {"query": "forge"},
     "webhook_call": {"url": "http://127.0.0.1:9/", "payload": {"text": "Hello."}},
 }
-ELSEWHERE = {"bash_kill", "bash_output", "http_request", "web_fetch", "web_search", "webhook_call"}
-"""They need a job or a server, and their own tests have one."""
+ELSEWHERE = {"bash_kill", "bash_output", "http_request", "mcp_call", "memory_get", "openapi_call"}
+ELSEWHERE |= {"schedule_delete", "web_fetch", "web_search", "webhook_call"}
+"""They need a job, a note, a schedule or a server, and their own tests have one."""
 DEV = {"debug_console", "local_file_browser", "local_shell", "test_runner"}
-ADAPTERS = {"webhook_call"}
+ADAPTERS = {"mcp_call", "openapi_call", "webhook_call"}
 READERS = "directory_list directory_tree file_read glob_search grep_search todo_read todo_write".split()
-WRITERS = "file_create file_edit file_patch file_write undo".split()
+READERS += "memory_get memory_search schedule_history schedule_list".split()
+WRITERS = "file_create file_edit file_patch file_write memory_write schedule_delete schedule_set undo".split()
 RUNNERS = "bash bash_jobs bash_kill bash_output cli_execute".split()
-ASKERS = "http_request web_fetch web_search webhook_call".split()
+ASKERS = "http_request openapi_call web_fetch web_search webhook_call".split()
 PERMISSIONS = {  # of the tools that need any
     **{key: {"read"} for key in READERS},
     **{key: {"write"} for key in WRITERS},
     **{key: {"execute"} for key in [*RUNNERS, *DEV]},
     **{key: {"network"} for key in ASKERS},
+    "mcp_call": {"execute", "network"},
 }
 
 NAMES = list(EXAMPLES)
@@ -92,10 +104,8 @@ def name(request):
     return request.param
 
 
-def test_every_built_in_has_an_example_here():
-    registry = ToolRegistry()
-    registry.add(*built_ins(registry))
-    assert sorted(registry) == sorted(EXAMPLES)
+def test_every_built_in_has_an_example_here(shared_bench):
+    assert sorted(shared_bench.registry) == sorted(EXAMPLES)
 
 
 def test_the_tools_of_the_code_agent_group_are_registered_only_where_they_are_asked_for():
@@ -165,7 +175,7 @@ def test_its_category_permissions_and_limits_are_declared(shared_bench, name):
     assert spec.permissions == {Permission(one) for one in PERMISSIONS.get(name, ())}
     assert spec.groups <= {*GROUPS, "default"}
     assert spec.timeout
-    assert spec.origin.startswith("forge.tools.")
+    assert re.match(r"forge\.(tools|sources|skills|memory|schedules)\.", spec.origin)
     assert spec.ends_turn == (name in CONVERSATION)
 
 

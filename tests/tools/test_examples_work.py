@@ -18,6 +18,7 @@ REGISTRY.add(*built_ins(REGISTRY))
 REGISTRY.add(CliExecute(["cat"]), replace=True)
 ELSEWHERE = {"bash_output", "bash_kill", "http_request", "web_fetch", "web_search", "webhook_call"}
 """They need a job or a server, and their own tests have one."""
+OF_A_PROJECT = "memory_search memory_write schedule_history schedule_list schedule_set".split()
 POLICY = rules("allow read", "allow write", "allow execute")
 
 
@@ -36,4 +37,11 @@ def test_the_example_of_a_built_in_tool_works(name, tmp_path):
     if name == "test_runner":
         (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
     result = call(name, arguments)
+    assert result.success, result.for_llm
+
+
+@pytest.mark.parametrize("name", OF_A_PROJECT)
+def test_the_example_of_a_tool_of_a_project_works(name, bench):
+    arguments = example_arguments(bench.registry[name].spec.parameters)
+    result = bench.call(name, **arguments)
     assert result.success, result.for_llm
