@@ -217,7 +217,9 @@ def _built_in_names() -> set[str]:
 
 
 def _written(catalog: Catalog, name: str) -> list[str]:
-    """All of its files, where nothing was; a folder that leads out of the workspace is refused."""
+    """All of its files or none, where nothing was; a folder that leads out of the workspace is refused."""
+    import shutil
+
     from forge.skills.catalog import is_skill_name
     from forge.skills.template import files_of
     from forge.workspace.paths import PathValidator
@@ -242,6 +244,7 @@ def _written(catalog: Catalog, name: str) -> list[str]:
             with place.open("x", encoding="utf-8") as stream:
                 stream.write(content)
         except OSError as error:
+            shutil.rmtree(top, ignore_errors=True)  # it was not there before
             raise Refusal(f"{shown} cannot be written: {error.strerror}") from error
         written.append(shown)
     return written

@@ -13,7 +13,8 @@ from forge.core.errors import ToolError
 from forge.core.mounting import mounted
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category
-from forge.sources.scripts import ScriptFolder, scripts
+from forge.sources.scripts import ScriptFolder, ScriptSettings, header, scripts
+from forge.tools.file_read import FileRead
 from tests.descriptors import open_below
 
 HEADER = "Tool: {name}\nDescription: It is {name}.\n"
@@ -209,3 +210,51 @@ async def _until(condition) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - of files nobody tells us
             await asyncio.sleep(0.005)
+
+
+async def test_a_script_of_a_taken_name_or_alias_does_not_cost_the_others(tmp_path):
+    for name in ("fine", "file_read", "read"):
+        put(tmp_path, f"tools/{name}.py", python(name))
+    registry = ToolRegistry([FileRead()])
+    folder = scripts(root=tmp_path)
+    for _ in range(2):  # opened again, its own names are not taken
+        async with mounted(registry, folder):
+            assert sorted(registry) == ["file_read", "fine"]
+            assert registry["file_read"].spec.category is Category.BUILTIN
+            assert why(folder).keys() == {"tools/file_read.py", "tools/read.py"}
+    async with mounted(ToolRegistry(), folder) as _:
+        assert folder.problems == []
+
+
+def test_a_header_that_nobody_thought_of_costs_no_other_script(tmp_path, monkeypatch):
+    def read(lines):
+        if "odd" in str(lines):
+            raise TypeError("nobody thought of it")
+        return header.read_header(lines)
+
+    put(tmp_path, "tools/odd.py", python("odd"))
+    put(tmp_path, "tools/fine.py", python("fine"))
+    monkeypatch.setattr("forge.sources.scripts.loading.read_header", read)
+    folder = scripts(root=tmp_path)
+    assert names(folder) == ["fine"]
+    assert why(folder) == {"tools/odd.py": "its header is not understood (TypeError)"}
+
+
+async def test_whoever_is_told_of_changes_and_fails_is_told_again(tmp_path):
+    told: list[list[str]] = []
+    twice = asyncio.Event()
+
+    def changed(tools):
+        told.append(sorted(tool.spec.name for tool in tools))
+        if len(told) == 1:
+            put(tmp_path, "tools/second.py", python("second"))
+            raise ValueError("not now")
+        twice.set()
+
+    folder = ScriptFolder("tools", tmp_path, ScriptSettings(), every=0.01)
+    async with folder:
+        folder.follow(changed)
+        put(tmp_path, "tools/first.py", python("first"))
+        async with asyncio.timeout(5):
+            await twice.wait()
+    assert told == [["first"], ["first", "second"]]

@@ -149,6 +149,9 @@ def test_a_tool_may_take_nothing(words):
         ("a (float) = NaN: text", "its default NaN is not of its type"),
         ("a (int) = : text", 'its default "" is not of its type'),
         ("1a (int): text", "is no parameter"),
+        (r'a (str) = "\ud800": text', r'its default "\ud800" is not of its type'),
+        (f"a (str) = x{' ' * 60_000}y", "line 5: a: there is no :"),  # in no time
+        (f"a (str{'[]' * 3_000}): text", "it is nested more than 5 levels deep"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line(line, why):
@@ -177,3 +180,24 @@ def test_descriptions_are_clean_and_bounded():
     header = read(f'"""\nTool: x\nDescription: \x1b[31mred\x1b[0m \u200bzero {"long " * 1000}\n"""')
     assert header.description.startswith("red zero long")
     assert len(header.description) <= 2_000
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (r'a ("\ud800" | "b"): text', "half a character"),
+        (f"a ({'9' * 400}.0 | 1): text", "a number that JSON does not have"),
+        ('a (any) = {"a": 1e999}: text', "a number that JSON does not have"),
+        (r'a ("\u001b[31m" | "b"): text', "control characters"),
+        (f"a (any) = {'[' * 900}{']' * 900}: text", "recursion"),
+    ],
+)
+def test_what_no_model_could_be_sent_is_refused(line, why):
+    with pytest.raises(HeaderError, match=why):
+        parameters(line)
+
+
+@pytest.mark.parametrize("written", ["'a: b'", "'a' b", "a b", "'a", "'", "it's", "[1"])
+def test_a_bare_default_is_taken_as_it_is_written(written):
+    expected = "a: b" if written == "'a: b'" else written
+    assert parameters(f"a (str) = {written} : Text.")["properties"]["a"]["default"] == expected

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from forge.process.script_settings import ScriptSettings
 from forge.sources.scripts.folder import ScriptFolder, scripts
 from forge.sources.scripts.loading import Problem
-from forge.sources.scripts.tool import ScriptSettings, ScriptTool
+from forge.sources.scripts.tool import ScriptTool
 
 __all__ = ["Problem", "ScriptFolder", "ScriptSettings", "ScriptTool", "scripts"]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.tool import Tool
+from forge.process.script_settings import MAX_OUTPUT, TIMEOUT, ScriptSettings
 from forge.sources.scripts.finding import MOST, Candidate, candidates
 from forge.sources.scripts.loading import Problem, Script, load
-from forge.sources.scripts.tool import MAX_OUTPUT, TIMEOUT, ScriptSettings, ScriptTool
+from forge.sources.scripts.tool import ScriptTool
 from forge.workspace.paths import PathValidator
 
 if TYPE_CHECKING:  # listing tools does without
@@ -50,6 +51,7 @@ class ScriptFolder:
         self._every = every
         self._in_root = in_root
         self._taken = frozenset(taken)
+        self._others: frozenset[str] = frozenset()  # taken where it is mounted
         self._seen: list[Candidate] = []
         self._read: dict[Candidate, Script | Problem | None] = {}
         self._tools: dict[str, ScriptTool] = {}  # by path
@@ -59,6 +61,10 @@ class ScriptFolder:
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wanted: asyncio.Event | None = None  # somebody found a file changed
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Scripts of these names are problems at the next look, as those that are `taken`."""
+        self._others = frozenset(names)
 
     def load(self) -> list[ScriptTool]:
         """The tools there are now. Of files that did not change, the same as before; only others are read."""
@@ -117,11 +123,10 @@ class ScriptFolder:
                 if not await in_thread(self._is_other):
                     continue
                 now: list[ScriptTool] = await in_thread(self.load)
-            except (ToolError, OSError) as error:  # the folder is being replaced, say: the next look will tell
+                if now != before and self._changed is not None:
+                    self._changed(now)
+            except Exception as error:  # the folder is being replaced, say: the next look will tell
                 log.warning("scripts in %s cannot be looked at: %s", self.folder, error)
-                continue
-            if now != before and self._changed is not None:
-                self._changed(now)
 
     def _is_other(self) -> bool:
         return _candidates(PathValidator(self.root), self.folder, in_root=self._in_root) != self._seen
@@ -146,7 +151,7 @@ class ScriptFolder:
         self.problems = problems
 
     def _why_not(self, script: Script, names: dict[str, str]) -> str:
-        if script.name in self._taken:
+        if script.name in self._taken or script.name in self._others:
             return f"the name {script.name!r} belongs to another tool; choose another"
         if script.name in names:
             return f"the name {script.name!r} belongs to {names[script.name]} already; choose another"

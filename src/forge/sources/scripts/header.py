@@ -14,18 +14,15 @@ Output:
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from forge.sources.scripts.type_names import schema_of
-from forge.sources.untrusted import clean, one_line
+from forge.process.script_inputs import InputError, Line, is_entry, read_inputs
+from forge.sources.untrusted import clean, clean_schema
 
 LONGEST = 64 * 1024  # characters at the beginning of a file that are looked at
-MOST_PARAMETERS = 64
 LONGEST_TEXT = 500  # characters said of one parameter
 
 _DOCSTRING = re.compile(
@@ -33,21 +30,12 @@ _DOCSTRING = re.compile(
 )
 _SECTION = re.compile(r"(Tool|Description|Inputs?|Outputs?|Returns):(?:\s+(.*)|\s*)$")
 _SECTIONS = {"Inputs": "Input", "Outputs": "Output", "Returns": "Output"}
-_ENTRY = re.compile(r"(?:[-*]\s+)?([A-Za-z_][A-Za-z0-9_-]{0,63})\s*\(")
-_BARE = re.compile(r"\s*(?:'([^']*)'|([^:]*?))\s*(?=:|$)")
 _MARKS = ("//", "#", "--", ";", "%")
 _PASSED_OVER = ('"use strict"', "'use strict'", "<?php")
-_PYTHON = {"True": True, "False": False, "None": None}
-_HOW = 'write it as "name (type): text", "name (type, optional): text" or "name (type) = default: text"'
 
 
-class HeaderError(ValueError):
-    """The message says what is wrong, and in which line."""
-
-
-class Line(NamedTuple):
-    number: int  # in the file, from 1
-    text: str
+HeaderError = InputError
+"""The message says what is wrong, and in which line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +69,21 @@ def read_header(lines: list[Line]) -> Header | None:
     if not sections:
         return None
     name = _name(sections.get("Tool"))
-    properties: dict[str, Any] = {}
-    required: list[str] = []
-    defaults: dict[str, Any] = {}
-    for line in _entries(sections.get("Input", [])):
-        parameter = _parameter(line)
-        if parameter.name in properties:
-            raise HeaderError(f"line {line.number}: {parameter.name} is there twice")
-        properties[parameter.name] = parameter.schema
-        if parameter.required:
-            required.append(parameter.name)
-        if "default" in parameter.schema:
-            defaults[parameter.name] = parameter.schema["default"]
-    if len(properties) > MOST_PARAMETERS:
-        raise HeaderError(f"it has {len(properties)} parameters, and {MOST_PARAMETERS} are the most")
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = required
-    return Header(name, _description(sections), schema, defaults)
+    inputs = read_inputs(_entries(sections.get("Input", [])))
+    try:
+        parameters = clean_schema(_with_clean_texts(inputs.parameters))
+    except (ValueError, RecursionError) as error:
+        raise HeaderError(f"Input: {error}") from None
+    return Header(name, _description(sections), parameters, inputs.defaults)
+
+
+def _with_clean_texts(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {}
+    for name, schema in parameters["properties"].items():
+        text = clean(schema.get("description"), LONGEST_TEXT)
+        plain = {key: value for key, value in schema.items() if key != "description"}
+        properties[name] = {**plain, "description": text} if text else plain
+    return {**parameters, "properties": properties}
 
 
 def _sections(lines: list[Line]) -> dict[str, list[Line]]:
@@ -145,89 +130,12 @@ def _entries(lines: list[Line]) -> list[Line]:
         deep = len(line.text) - len(line.text.lstrip())
         if found and deep > indent:
             found[-1] = Line(found[-1].number, f"{found[-1].text} {text}")
-        elif deep == 0 and not _ENTRY.match(text):
+        elif deep == 0 and not is_entry(text):
             break  # words after the header
         else:
             indent = indent if found else deep
             found.append(Line(line.number, text))
     return found
-
-
-class _Parameter(NamedTuple):
-    name: str
-    schema: dict[str, Any]
-    required: bool
-
-
-def _parameter(line: Line) -> _Parameter:
-    entry = _ENTRY.match(line.text)
-    if entry is None:
-        raise HeaderError(f"line {line.number}: {one_line(line.text, 60)!r} is no parameter; {_HOW}")
-    name = entry[1]
-    kind, rest = _in_parentheses(line, entry.end())
-    kind, words = _flags(kind)
-    try:
-        schema = schema_of(kind)
-    except (ValueError, RecursionError) as error:
-        raise HeaderError(f"line {line.number}: {name}: the type {one_line(kind, 60)!r}: {error}") from None
-    rest = rest.lstrip()
-    has_default = rest.startswith("=")
-    if has_default:
-        schema["default"], rest = _default(line, name, schema, rest[1:])
-    if not rest.startswith(":"):
-        raise HeaderError(f"line {line.number}: {name}: there is no : before its text; {_HOW}")
-    if text := clean(rest[1:], LONGEST_TEXT):
-        schema["description"] = text
-    return _Parameter(name, schema, not has_default and "optional" not in words)
-
-
-def _in_parentheses(line: Line, start: int) -> tuple[str, str]:
-    """What is in them, and what follows; the first one is open already."""
-    depth, quote = 1, ""
-    for place in range(start, len(line.text)):
-        letter = line.text[place]
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        elif letter in "()":
-            depth += 1 if letter == "(" else -1
-            if not depth:
-                return line.text[start:place], line.text[place + 1 :]
-    raise HeaderError(f"line {line.number}: a ) is missing; {_HOW}")
-
-
-def _flags(kind: str) -> tuple[str, set[str]]:
-    """The type, and the words after it."""
-    words: set[str] = set()
-    while (parts := kind.rpartition(","))[2].strip().lower() in ("optional", "required") and parts[1]:
-        words.add(parts[2].strip().lower())
-        kind = parts[0]
-    return kind, words
-
-
-def _default(line: Line, name: str, schema: Mapping[str, Any], text: str) -> tuple[Any, str]:
-    """As JSON, as Python spells it, or as bare words up to the colon; and what follows."""
-    value, rest = _written(text)
-    if not rest.startswith(":"):
-        bare = _BARE.match(text)
-        word = bare[1] if bare and bare[1] is not None else bare[2] if bare else ""
-        value, rest = _PYTHON.get(word, word), text[bare.end() :] if bare else ""
-    import jsonschema_rs  # heavy: only for headers with defaults
-
-    if (isinstance(value, float) and not math.isfinite(value)) or not jsonschema_rs.is_valid(dict(schema), value):
-        shown = one_line(json.dumps(value), 60)
-        raise HeaderError(f"line {line.number}: {name}: its default {shown} is not of its type")
-    return value, rest
-
-
-def _written(text: str) -> tuple[Any, str]:
-    stripped = text.lstrip()
-    try:
-        value, end = json.JSONDecoder().raw_decode(stripped)
-    except (ValueError, RecursionError):
-        return None, ""
-    return value, stripped[end:].lstrip()
 
 
 def _comments(lines: list[str]) -> list[Line]:

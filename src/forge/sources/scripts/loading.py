@@ -49,6 +49,8 @@ def load(candidate: Candidate, paths: PathValidator) -> Script | Problem | None:
         return _read(candidate, place, content)
     except (ToolError, HeaderError) as error:
         return None if candidate.in_root and not isinstance(error, HeaderError) else Problem(candidate.path, str(error))
+    except Exception as error:  # others wrote it: nonsense in one file must not cost the others
+        return Problem(candidate.path, f"its header is not understood ({type(error).__name__})")
 
 
 def read_script(place: Place) -> bytes:

@@ -1,35 +1,26 @@
-"""Runs a script: JSON to its stdin, its stdout as the result, its stderr shown meanwhile and told if it fails."""
+"""Runs a script, once it is certain that it is still the one whose header the model was shown."""
 
 from __future__ import annotations
 
-import json
-import os
-from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import readable
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.threads import in_thread
 from forge.permissions.gate import Grant
 from forge.permissions.policy import Decision
-from forge.process.environment import shell_environment
-from forge.process.run import Capture, Confinement, Finished, run, signal_behind
+from forge.process.runtimes import Command, command_for
+from forge.process.script_settings import ScriptSettings
+from forge.process.scripts import MOST_OF_ERRORS, confinement_of
+from forge.process.scripts import run_script as run_to_its_end
 from forge.sources.scripts.loading import Script, read_script
-from forge.sources.scripts.runtimes import Command, command_for
-from forge.sources.scripts.tool import ScriptSettings
 from forge.sources.untrusted import clean
 from forge.workspace.digest import digest_of
 from forge.workspace.paths import PathValidator
-
-MOST_OF_ERRORS = 2_000  # characters, the last ones
-MOST_OF_CANCELLED = 10_000  # characters, the last ones
-LONGEST_LINE = 2_000  # characters: JSON in longer ones is spread for the model
-SPARE = 0.2  # seconds before the pipeline's deadline, so that what came until then is not lost
 
 
 async def run_script(
@@ -42,33 +33,16 @@ async def run_script(
     paths = PathValidator.of(ctx.scope)
     writable = [root.path for root in paths.roots if root.writable]
     command: Command = await in_thread(lambda: _prepared(script, settings, writable, reload))
-    env = _environment(settings, command)
-    confinement = _confinement(ctx, paths, script, settings)
-    argv = [*command.argv]
-    if command.bundler:
-        from forge.sources.scripts.bundling import bundled  # only for TypeScript on an old Node
-
-        file = await bundled(script, command.bundler, confinement=confinement, sandbox=settings.sandbox, env=env)
-        argv.append(str(file))
-        confinement = _confinement(ctx, paths, script, settings, file.parent)
-    timeout = ctx.spec.timeout
-    try:
-        finished = await run(
-            argv,
-            cwd=paths.workspace,
-            env=env,
-            stdin=json.dumps(dict(arguments)).encode(),
-            timeout=None if timeout is None else timeout - min(SPARE, timeout / 10),
-            capture=Capture(settings.max_output_bytes * 4 // 5, settings.max_output_bytes // 5),
-            on_errors=ctx.output if ctx.activity.listening else None,
-            confinement=confinement,
-            sandbox=settings.sandbox,
-        )
-    except CancelledError as error:
-        if (stopped := getattr(error, "finished", None)) is not None:
-            vars(error)["until_then"] = _until_then(stopped)
-        raise
-    return _told(script, ctx, finished, timeout, network=confinement.network)
+    confinement = confinement_of(
+        paths.workspace,
+        paths.roots,
+        writes=paths.writes,
+        also=[script.place.path.parent] if paths.place_of(str(script.place.path)) is None else [],
+        network=settings.network or _opened(ctx),
+    )
+    return await run_to_its_end(
+        script, command, settings, arguments, ctx, confinement, lambda text: clean(text, MOST_OF_ERRORS)
+    )
 
 
 def _prepared(script: Script, settings: ScriptSettings, writable: list[Path], reload: Callable[[], None]) -> Command:
@@ -91,108 +65,9 @@ def _prepared(script: Script, settings: ScriptSettings, writable: list[Path], re
     return command_for(script, settings.python, writable)
 
 
-def _environment(settings: ScriptSettings, command: Command) -> dict[str, str]:
-    """As for every program; and where the interpreter is, so that the sandbox shows it wherever that may be."""
-    env = {**shell_environment(settings.env_passthrough), **command.env}
-    for program in filter(None, (command.argv[0], command.bundler)):
-        for folder in (os.path.dirname(program), os.path.dirname(os.path.realpath(program))):
-            if command.is_interpreted and folder not in env["PATH"].split(os.pathsep):
-                env["PATH"] += os.pathsep + folder
-    return env
-
-
-def _confinement(
-    ctx: ToolContext, paths: PathValidator, script: Script, settings: ScriptSettings, *more: Path
-) -> Confinement:
-    """The workspace and the declared roots, the script's own folder if it lies elsewhere, the network if it is open."""
-    beside = [root for root in paths.roots if root.path != paths.workspace]
-    writable = tuple(root.path for root in beside if root.writable and paths.writes)
-    only_read = [root.path for root in beside if root.path not in writable]
-    if paths.place_of(str(script.place.path)) is None:
-        only_read.append(script.place.path.parent)
-    return Confinement(
-        workspace=paths.workspace,
-        writable=writable,
-        readable=(*only_read, *([] if paths.writes else [paths.workspace]), *more),
-        network=settings.network or _opened(ctx),
-    )
-
-
 def _opened(ctx: ToolContext) -> bool:
     """Whether a rule opens the network: a person's yes to the script is not about it."""
     if not isinstance(ctx.gate, Grant):
         return False
     ruling = ctx.gate.judge(ctx, Permission.NETWORK, "")
     return ruling.decision is Decision.ALLOW and bool(ruling.rule)
-
-
-def _told(script: Script, ctx: ToolContext, finished: Finished, timeout: float | None, *, network: bool) -> ToolResult:
-    text = finished.output.replace("\0", "␀").rstrip("\n")
-    value = _structure(finished) if finished.exit_code == 0 else None
-    data = {**({"result": value} if value is not None else {}), **_data(finished)}
-    notes = [f"[{said}]" for said in finished.put_back]
-    if finished.cut:
-        notes.append(f"[{finished.cut} bytes were left out: it wrote too much]")
-    problem = _problem(script, finished, timeout, network=network)
-    if problem is None:
-        shown = _spread(text, value) or "(no output)"
-        return ToolResult(for_llm="\n".join([shown, *notes]), title=script.path, data=data)
-    failed = ToolResult.failed(problem, during=readable(ctx.call))
-    until_then = [f"Its output until then:\n{text}"] if text else []
-    said = "\n".join([failed.for_llm, *until_then, *notes])
-    return ToolResult(for_llm=said, title=script.path, data=data, failure=failed.failure)
-
-
-def _problem(script: Script, finished: Finished, timeout: float | None, *, network: bool) -> ToolError | None:
-    said = clean(finished.errors[-MOST_OF_ERRORS:], MOST_OF_ERRORS)
-    more = f": {said}" if said else ", and said nothing on stderr"
-    if finished.timed_out:
-        what = f"timed out after {timeout:g} s and was killed, with all that it had started"
-        return ToolError(
-            what + (more if said else ""), ErrorKind.TIMEOUT, "Ask for less; the person can give the tool more time."
-        )
-    if finished.exit_code == 0:
-        return None
-    ended_by = finished.signal or signal_behind(finished.exit_code, finished.sandbox)
-    how = f"was ended by {ended_by}" if ended_by else f"failed with exit code {finished.exit_code}"
-    closed = finished.sandbox != "none" and not network
-    hint = f" It ran in a sandbox ({finished.sandbox}) without network." if closed else ""
-    return ToolError(f"{script.path} {how}{more}", ErrorKind.USER, f"Mend the arguments or the script.{hint}")
-
-
-def _structure(finished: Finished) -> Any:
-    """What was written, where it is a JSON object or list; None for anything else."""
-    if finished.cut or finished.output.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        return json.loads(finished.output)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _spread(text: str, value: Any) -> str:
-    """JSON without line breaks is spread over some: a line that long would be cut."""
-    if value is None or len(text) <= LONGEST_LINE or max(map(len, text.split("\n"))) <= LONGEST_LINE:
-        return text
-    try:
-        return json.dumps(value, ensure_ascii=False, indent=1)
-    except RecursionError:
-        return text
-
-
-def _until_then(finished: Finished) -> ToolResult:
-    """No step looks at what was cancelled any more, so it is short."""
-    text = finished.output[-MOST_OF_CANCELLED:].replace("\0", "␀").rstrip("\n") or "(no output)"
-    return ToolResult(for_llm=f"Its output until then:\n{text}", data=_data(finished))
-
-
-def _data(finished: Finished) -> dict[str, Any]:
-    return {
-        "stderr": finished.errors[-MOST_OF_CANCELLED:],
-        "exit_code": finished.exit_code,
-        "signal": finished.signal or signal_behind(finished.exit_code, finished.sandbox),
-        "duration": round(finished.duration, 3),
-        "timed_out": finished.timed_out,
-        "sandbox": finished.sandbox,
-        **({"truncated": True, "cut_bytes": finished.cut} if finished.cut else {}),
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from forge.core.context import Scope, ToolContext
@@ -13,22 +13,8 @@ from forge.core.result import ToolResult
 from forge.core.schema import compiled
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
+from forge.process.script_settings import ScriptSettings
 from forge.sources.scripts.loading import Script
-
-TIMEOUT = 120.0  # seconds
-MAX_OUTPUT = 1024 * 1024  # bytes of each stream
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptSettings:
-    """What a person decides about scripts; a script itself cannot ask for any of it."""
-
-    timeout: float | None = TIMEOUT
-    python: str = ""  # a program's name or path; by default the Python that runs Forge
-    env_passthrough: tuple[str, ...] = ()  # names of variables that scripts see
-    network: bool = False  # in a sandbox
-    sandbox: str | bool = "auto"
-    max_output_bytes: int = MAX_OUTPUT
 
 
 class ScriptTool(Tool):

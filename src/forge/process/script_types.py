@@ -1,4 +1,4 @@
-"""Types as people write them in a script's header, turned into JSON Schema.
+"""Types as people write them in the header of a script, or in a skill, turned into JSON Schema.
 
 Names: str int float bool list dict any, None, and string integer number boolean array object null. In brackets what
 they hold: list[str], dict[str, int], str[]. Choices: "a" | "b" | 3, and alternatives: str | None.
@@ -68,6 +68,9 @@ class _Reading:
     def _item(self, depth: int) -> dict[str, Any]:
         found = self._single(depth)
         while self._take("[]"):
+            depth += 1
+            if depth > DEEPEST:
+                raise ValueError(f"it is nested more than {DEEPEST} levels deep")
             found = {"type": "array", "items": found}
         return found
 

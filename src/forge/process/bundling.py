@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -11,9 +12,7 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.run import Capture, Confinement, run
-from forge.sources.scripts.loading import Script
-from forge.sources.untrusted import clean
-from forge.workspace.digest import digest_of
+from forge.process.runtimes import Runnable
 
 MOST_KEPT = 200  # bundles; the oldest go first
 MOST_BYTES = 16 * 1024 * 1024  # of one bundle
@@ -27,13 +26,13 @@ _OPTIONS = (
 
 
 async def bundled(
-    script: Script, esbuild: str, *, confinement: Confinement, sandbox: str | bool, env: Mapping[str, str]
+    script: Runnable, esbuild: str, *, confinement: Confinement, sandbox: str | bool, env: Mapping[str, str]
 ) -> Path:
     """The file to run instead, alone in its directory. Raises `ToolError` where the script cannot be read.
 
     It runs as confined as the script itself, since what is imported becomes a part of the bundle.
     """
-    known = _folder() / digest_of(f"{script.digest} {esbuild} {os.stat(esbuild).st_mtime_ns}".encode())
+    known = _folder() / _digest(f"{script.digest} {esbuild} {os.stat(esbuild).st_mtime_ns}".encode())
     if (known / "tool.mjs").is_file():
         return known / "tool.mjs"
     finished = await run(
@@ -46,10 +45,10 @@ async def bundled(
         sandbox=sandbox,
     )
     if finished.exit_code != 0 or finished.cut:
-        why = f"more than {MOST_BYTES // 1024 // 1024} MiB" if finished.cut else clean(finished.errors, 1_000)
+        why = f"more than {MOST_BYTES // 1024 // 1024} MiB" if finished.cut else finished.errors.strip()[:1_000]
         raise ToolError(f"{script.path} cannot be made JavaScript: {why}", ErrorKind.USER, "Mend the script.")
     is_alone = len(_inputs(finished.errors)) == 1  # otherwise what it imports may change, and it does not
-    place = known if is_alone else _folder() / digest_of(finished.output.encode())
+    place = known if is_alone else _folder() / _digest(finished.output.encode())
     return _kept(place, finished.output)
 
 
@@ -84,3 +83,7 @@ def _tidy(folder: Path) -> None:
     if len(kept) >= MOST_KEPT:
         for entry in sorted(kept, key=lambda one: one.stat().st_mtime)[: len(kept) - MOST_KEPT + 1]:
             shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.programs import trusted_program
-from forge.sources.scripts.loading import Script
 
 STRIPS_TYPES = ((22, 18), (23, 6))  # versions of Node from which it runs TypeScript by itself
 
@@ -21,6 +20,29 @@ _VERSION = re.compile(r"v(\d+)\.(\d+)")
 _QUIET = ("--disable-warning=ExperimentalWarning", "--disable-warning=MODULE_TYPELESS_PACKAGE_JSON")
 _DENO = ("run", "--quiet", "--allow-all", "--no-prompt", "--no-lock", "--no-config")  # the sandbox confines it
 _NO_CACHE = {"DENO_DIR": os.devnull, "DENO_NO_UPDATE_CHECK": "1"}  # nothing is left in the workspace
+
+
+class Location(Protocol):
+    @property
+    def path(self) -> Path: ...
+
+
+class Runnable(Protocol):
+    """A script, as it is known to whoever runs it."""
+
+    @property
+    def path(self) -> str:
+        """For people."""
+
+    @property
+    def place(self) -> Location: ...
+    @property
+    def digest(self) -> str:
+        """Of its content."""
+
+    @property
+    def suffix(self) -> str:
+        """The language, such as `.py`; "" for what runs by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +55,7 @@ class Command:
     bundler: str = ""  # the script must be made JavaScript by this esbuild first, and that put at the end of `argv`
 
 
-def command_for(script: Script, python: str, writable: Sequence[Path]) -> Command:
+def command_for(script: Runnable, python: str, writable: Sequence[Path]) -> Command:
     """Raises `ToolError` where nothing is there that could run it. `writable`: where the model can put programs.
 
     JavaScript is for Node, whose `require` Deno does not have; TypeScript for whoever starts fastest.
@@ -44,6 +66,9 @@ def command_for(script: Script, python: str, writable: Sequence[Path]) -> Comman
         return Command((program, path), {"PYTHONIOENCODING": "utf-8", **_environment_of(program)})
     if not script.suffix:
         return Command((path,), is_interpreted=False)
+    if script.suffix == ".sh":
+        shell = trusted_program("bash", writable) or trusted_program("sh", writable)
+        return Command((shell, path)) if shell else _nothing_for("shell scripts", "bash")
     deno, node = trusted_program("deno", writable), trusted_program("node", writable)
     if script.suffix == ".js":
         if node:

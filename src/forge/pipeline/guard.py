@@ -1,0 +1,221 @@
+"""Step: what guardrails deny is not run, and what they block is not seen, neither at the end nor while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+from forge.core.activity import ActivityStream
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind
+from forge.core.events import Event, ToolOutput, ToolProgress
+from forge.core.executor import Next, Step
+from forge.core.plain import plain
+from forge.core.result import Failure, ToolResult
+from forge.core.spec import ToolSpec
+from forge.permissions.gate import Grant
+from forge.pipeline._step import having
+
+MARK = "[BLOCKED BY POLICY]"
+LARGE = 50_000  # characters from which on a result is looked at beside the loop
+LONGEST_LINE = 64 * 1024  # characters of a line that does not end, while a tool runs
+DEEPEST = 100  # levels of data
+
+
+class Denial(Protocol):
+    @property
+    def message(self) -> str: ...
+
+
+class Rules(Protocol):
+    """What is denied in a session."""
+
+    @property
+    def output(self) -> tuple[Denial, ...]:
+        """The rules about output; () if there are none."""
+
+    @property
+    def streams(self) -> str:
+        """`all`, `lines` or `nothing`: what may be shown while a tool runs."""
+
+    def check_call(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
+        """Raises `ToolError` for a call that is denied."""
+
+    def blocked(self, text: str) -> Denial | None:
+        """The rule by which nothing of an output with this text may be seen."""
+
+    def redacted(self, text: str) -> str:
+        """The text without what must not be seen."""
+
+
+class Guard(Protocol):
+    """Knows what is denied, which may change in the course of a session."""
+
+    def rules(self, session_id: str) -> Rules | None:
+        """None: nothing is denied."""
+
+    def forget(self, session_id: str) -> None:
+        """The session begins anew."""
+
+
+def guard(rules: Guard) -> Step:
+    """Outside the gate, so that nobody is asked about what is denied, and inside what keeps results in files."""
+
+    def step(ctx: ToolContext, proceed: Next) -> Coroutine[Any, Any, ToolResult]:
+        own = rules.rules(ctx.scope.session_id)
+        return proceed(ctx) if own is None else _guarded(ctx, proceed, own, rules)
+
+    return having(step, screens=True, clear_state=rules.forget)
+
+
+def guard_edited(rules: Guard) -> Step:
+    """Inside the gate: what a person put in the place of the arguments is judged like what the model sent."""
+
+    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+        if isinstance(ctx.gate, Grant) and ctx.gate.edited is not None:
+            own = rules.rules(ctx.scope.session_id)
+            if own is not None:
+                own.check_call(ctx.spec, ctx.arguments)
+        return await proceed(ctx)
+
+    return step
+
+
+async def _guarded(ctx: ToolContext, proceed: Next, rules: Rules, source: Guard) -> ToolResult:
+    if ctx.outcome is not None:
+        return await _screened(await proceed(ctx), rules)
+    rules.check_call(ctx.spec, ctx.arguments)
+    stream = _Stream(ctx, rules) if rules.streams != "all" and ctx.activity.listening else None
+    inner = ctx if stream is None else ctx.replace(activity=cast(ActivityStream, stream))
+    try:
+        result = await proceed(inner)
+    except BaseException as error:
+        until_then = getattr(error, "until_then", None)
+        if isinstance(until_then, ToolResult):  # of a call that was cancelled: no step sees it any more
+            vars(error)["until_then"] = await _screened(until_then, rules)
+        raise
+    finally:
+        if stream is not None:
+            stream.end()
+    now = source.rules(ctx.scope.session_id)  # a skill that was just read denies more than before
+    return await _screened(result, now if now is not None else rules)
+
+
+async def _screened(result: ToolResult, rules: Rules) -> ToolResult:
+    if not rules.output:
+        return result
+    if len(result.for_llm) + len(result.for_user) < LARGE and len(result.data) < 100:
+        return _screen(result, rules)
+    from forge.core.threads import in_thread  # only for much text
+
+    screened: ToolResult = await in_thread(lambda: _screen(result, rules))
+    return screened
+
+
+def _screen(result: ToolResult, rules: Rules) -> ToolResult:
+    """Whether anything is blocked is asked of all that is there, before anything of it is redacted."""
+    found: list[Denial] = []
+
+    def look(text: str) -> str:
+        if not found and (denial := rules.blocked(text)) is not None:
+            found.append(denial)
+        return text
+
+    _masked(result, look)
+    return _blocked(result, found[0]) if found else _masked(result, rules.redacted)
+
+
+def _masked(result: ToolResult, mask: Callable[[str], str]) -> ToolResult:
+    return result.masked(lambda value: _over(value, mask))
+
+
+def _over(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
+    """Plain data with every text in it passed through `mask`."""
+    if isinstance(value, str):
+        return mask(value) if value else value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if depth > DEEPEST:
+        return "[nested too deeply to be shown]"
+    if isinstance(value, Mapping):
+        return {_over(str(key), mask): _over(item, mask, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_over(item, mask, depth + 1) for item in value]
+    return _over(plain(value), mask, depth + 1)
+
+
+def _blocked(result: ToolResult, denial: Denial) -> ToolResult:
+    """Nothing of it but that it was blocked, and why: what was done is done, so the model is told that it ran."""
+    words = f"{MARK} skill guardrail: {denial.message}"
+    kind = result.failure.kind if result.failure is not None else ErrorKind.SECURITY
+    return replace(
+        result,
+        for_llm=f"{words}\nThe call was made; its output is withheld. Do not try to get it in another way.",
+        for_user="",
+        title=MARK,
+        data={"blocked": True},
+        attachments=(),
+        failure=Failure(words, kind, "Go on without its output."),
+    )
+
+
+class _Stream:
+    """In the place of the activity stream of one call: what the tool shows while it runs is looked at first."""
+
+    def __init__(self, ctx: ToolContext, rules: Rules) -> None:
+        self._to = ctx.activity
+        self._rules = rules
+        self._waiting = ""  # the beginning of a line
+        self._last: ToolOutput | None = None
+        self._told = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._to, name)
+
+    def emit(self, event: Event) -> None:
+        if isinstance(event, ToolOutput):
+            self._output(event)
+        elif isinstance(event, ToolProgress):
+            self._progress(event)
+        else:
+            self._to.emit(event)
+
+    def end(self) -> None:
+        """The last line, though it does not end."""
+        if self._last is not None and self._waiting:
+            self._to.emit(replace(self._last, text=self._rules.redacted(self._waiting)))
+            self._waiting = ""
+
+    def _output(self, event: ToolOutput) -> None:
+        if self._rules.streams == "nothing":
+            if not self._told:
+                self._told = True
+                self._to.emit(replace(event, text="[Its output is shown when all of it was looked at.]\n"))
+            return
+        self._last = event
+        whole, found, self._waiting = (self._waiting + event.text).rpartition("\n")
+        if len(self._waiting) > LONGEST_LINE:  # nobody writes such lines to be read
+            whole, found, self._waiting = whole + found + MARK, "\n", ""
+        if found:
+            lines = [self._rules.redacted(line) if line else line for line in whole.split("\n")]
+            self._to.emit(replace(event, text="\n".join(lines) + "\n"))
+
+    def _progress(self, event: ToolProgress) -> None:
+        texts = [event.title, *_strings(event.data)]
+        if any(self._rules.blocked(text) is not None for text in texts):
+            self._to.emit(replace(event, title=MARK, data={}))
+            return
+        mask = self._rules.redacted
+        self._to.emit(replace(event, title=_over(event.title, mask), data=_over(event.data, mask)))
+
+
+def _strings(value: Any) -> list[str]:
+    found: list[str] = []
+
+    def keep(text: str) -> str:
+        found.append(text)
+        return text
+
+    _over(value, keep)
+    return found

@@ -1,0 +1,199 @@
+"""The YAML at the beginning of a skill's file, read with bounds and checked key by key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from forge.core.arguments import near
+from forge.core.errors import ErrorKind, ToolError
+from forge.permissions.bounded import LARGEST, Unreadable, bounded_yaml
+from forge.skills.guardrails import Guardrails
+
+PUBLISHED = ("name", "description", "license", "compatibility", "allowed-tools", "metadata", "version", "tags")
+OWN = ("requires", "egress_domains", "denied_tools", "guardrails", "timeout_hint", "groups", "tools")
+LONGEST_DESCRIPTION = 1_024  # characters
+LONGEST_TEXT = 500
+MOST = 200  # entries of a list
+MAX_TIMEOUT = 3_600.0  # seconds
+
+_BLOCK = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)(?:^---[ \t]*\r?$|^\.\.\.[ \t]*\r?$)\n?", re.DOTALL | re.MULTILINE)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+
+
+class Requires(NamedTuple):
+    """What must be there for a skill to work: programs, and environment variables."""
+
+    bins: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()  # all of these
+    one_of: tuple[str, ...] = ()  # one of these
+    optional: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontMatter:
+    """What a skill says of itself."""
+
+    name: str = ""
+    description: str = ""
+    version: str = ""
+    license: str = ""
+    compatibility: str = ""
+    tags: tuple[str, ...] = ()
+    allowed_tools: tuple[str, ...] = ()  # shown to people; it permits nothing, for a skill cannot
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    requires: Requires = field(default_factory=Requires)
+    egress_domains: tuple[str, ...] = ()
+    denied_tools: tuple[str, ...] = ()
+    guardrails: Guardrails = field(default_factory=Guardrails)
+    timeout_hint: float | None = None
+    groups: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def split(text: str) -> tuple[str | None, str]:
+    """The front matter, None where there is none, and the body."""
+    found = _BLOCK.match(text)
+    return (None, text) if found is None else (found[1], text[found.end() :])
+
+
+def read(text: str, where: str) -> FrontMatter:
+    """Raises `ToolError` of kind `config_error`, with the file and the place."""
+    if len(text) > LARGEST:
+        raise _wrong(where, f"its front matter is larger than {LARGEST // 1024} KiB", "Move text into the body.")
+    try:
+        document = bounded_yaml(text, where, lambda yaml, source: yaml.load(source, Loader=_loader(yaml)))
+    except Unreadable as error:
+        raise _wrong(error.place, error.problem, error.advice) from None
+    if not isinstance(document, dict):
+        raise _wrong(where, "its front matter is no mapping", "Write name: … and description: …")
+    return _Reader(where).read(document)
+
+
+def one_line(text: object, limit: int = LONGEST_TEXT) -> str:
+    """A text of others for the middle of a sentence: no line breaks, nothing unseen, bounded."""
+    shown = " ".join(_UNSEEN.sub(" ", str(text)[: limit * 4]).split())
+    return shown if len(shown) <= limit else f"{shown[: limit - 1].rstrip()}…"
+
+
+class _Reader:
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.notes: list[str] = []
+
+    def read(self, document: dict[Any, Any]) -> FrontMatter:
+        top = {str(key): value for key, value in document.items()}
+        if unknown := [key for key in top if key not in PUBLISHED and key != "allowed_tools"]:
+            self.notes.append(f"keys that mean nothing here: {one_line(', '.join(unknown), 200)}")
+        metadata = top.get("metadata")
+        if metadata is not None and not isinstance(metadata, dict):
+            self.notes.append("metadata is no mapping, and counts as none")
+            metadata = None
+        own = (metadata or {}).get("forge")
+        description = one_line(top.get("description") or "", 10 * LONGEST_DESCRIPTION)
+        if len(description) > LONGEST_DESCRIPTION:
+            self.notes.append(f"its description has over {LONGEST_DESCRIPTION:,} characters, and is cut")
+        return FrontMatter(
+            name=one_line(top.get("name") or "", 100),
+            description=one_line(description, LONGEST_DESCRIPTION),
+            version=one_line(top.get("version") or (metadata or {}).get("version") or "", 60),
+            license=one_line(top.get("license") or "", 200),
+            compatibility=one_line(top.get("compatibility") or ""),
+            tags=self.loosely(top.get("tags")),
+            allowed_tools=self.loosely(top.get("allowed-tools", top.get("allowed_tools"))),
+            metadata=metadata or {},
+            **self.own(own, "metadata.forge"),
+            notes=tuple(self.notes),
+        )
+
+    def own(self, value: Any, place: str) -> dict[str, Any]:
+        """What only Forge reads: mistakes in it are errors, since a limit that is not read would not hold."""
+        if value is None:
+            return {}
+        said = self.mapping(value, place)
+        for key in said:
+            if key not in OWN:
+                if hint := near(key, OWN, 1):
+                    raise self.error(f"{place}.{key}", "there is no such key", f"Did you mean {hint[0]!r}?")
+                self.notes.append(f"{place}.{one_line(key, 60)} means nothing here")
+        return {
+            "requires": self.requires(said.get("requires"), f"{place}.requires"),
+            "egress_domains": self.texts(said.get("egress_domains"), f"{place}.egress_domains"),
+            "denied_tools": self.texts(said.get("denied_tools"), f"{place}.denied_tools"),
+            "guardrails": Guardrails.of(said.get("guardrails"), f"{self.where}: {place}.guardrails"),
+            "timeout_hint": self.seconds(said.get("timeout_hint"), f"{place}.timeout_hint"),
+            "groups": (
+                *self.texts(said.get("groups"), f"{place}.groups"),
+                *self.texts(said.get("tools"), f"{place}.tools"),
+            ),
+        }
+
+    def requires(self, value: Any, place: str) -> Requires:
+        if value is None:
+            return Requires()
+        said = self.mapping(value, place, ("bins", "env"))
+        env = said.get("env")
+        named = self.mapping(
+            {"required": env} if env is None or isinstance(env, list | str) else env,
+            f"{place}.env",
+            ("required", "one_of", "optional"),
+        )
+        required, one_of, optional = (
+            self.variables(named.get(key), f"{place}.env.{key}") for key in ("required", "one_of", "optional")
+        )
+        bins = self.texts(said.get("bins"), f"{place}.bins")
+        if odd := next((one for one in bins if "/" in one or one.startswith("-")), None):
+            raise self.error(f"{place}.bins", f"{one_line(odd, 60)!r} is no name of a program", "Write [git, jq].")
+        return Requires(bins, required, one_of, optional)
+
+    def mapping(self, value: Any, place: str, keys: Iterable[str] = ()) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.error(place, "expected a mapping", "Mend the file.")
+        known = list(keys)
+        for key in value:
+            if known and key not in known:
+                raise self.error(f"{place}.{one_line(key, 60)}", "there is no such key", f"Use {', '.join(known)}.")
+        return {str(key): one for key, one in value.items()}
+
+    def variables(self, value: Any, place: str) -> tuple[str, ...]:
+        named = self.texts(value, place)
+        if any(not _VARIABLE.fullmatch(name) for name in named):  # not repeated: it may be the secret itself
+            raise self.error(place, "expected names of environment variables", "Write [GITHUB_TOKEN].")
+        return named
+
+    def texts(self, value: Any, place: str) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        listed = [value] if isinstance(value, str) else value
+        is_list = isinstance(listed, list) and len(listed) <= MOST
+        if not is_list or not all(isinstance(one, str) and one.strip() and one.isprintable() for one in listed):
+            raise self.error(place, "expected a list of texts", "Write [a, b].")
+        return tuple(one.strip() for one in listed)
+
+    def seconds(self, value: Any, place: str) -> float | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TIMEOUT:
+            raise self.error(place, f"expected seconds, from 1 to {MAX_TIMEOUT:g}", "Write a number such as 300.")
+        return float(value)
+
+    def loosely(self, value: Any) -> tuple[str, ...]:
+        """A list, or words between commas or blanks, as other systems write them."""
+        words = re.split(r",\s*|\s+(?![^(]*\))", value) if isinstance(value, str) else value
+        if not isinstance(words, list):
+            return ()
+        return tuple(one_line(word, 100) for word in words[:MOST] if str(word).strip())
+
+    def error(self, place: str, problem: str, advice: str) -> ToolError:
+        return _wrong(f"{self.where}: {place}", problem, advice)
+
+
+def _loader(yaml: Any) -> Any:
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _wrong(where: str, problem: str, advice: str) -> ToolError:
+    return ToolError(f"{where}: {problem}", ErrorKind.CONFIG, advice)

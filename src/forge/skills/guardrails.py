@@ -1,0 +1,291 @@
+"""Guardrails: commands that must not run, output that must not be seen, prompts and answers that must not be given.
+
+Patterns are tried on a text as it is and on whatever it may be a disguise of: quotes, escapes, odd spaces and
+look-alike letters do not hide anything. Upper and lower case are the pattern's business: write (?i).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from forge.core.arguments import near
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.spec import Permission, ToolSpec
+from forge.skills.disguises import spellings
+from forge.skills.patterns import Clock, Pattern, PatternError, TooLong
+
+MARK = "[BLOCKED BY POLICY]"
+MOST_RULES = 200  # of one list
+DEEPEST = 100  # levels of arguments that are looked through
+LONGEST_LINE = 50_000  # characters of a command line that is taken apart
+
+_LISTS = {
+    "deny_commands": "commands",
+    "deny_output": "output",
+    "deny_prompts": "prompts",
+    "deny_responses": "responses",
+}
+_LINES = {"bash": "command", "local_shell": "command"}
+_ASSIGNMENT = re.compile(r"(?<![\w$])(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;&|<>()`]*)")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_HOW = '{pattern: "regular expression", message: "why"}'
+
+
+class Rule(NamedTuple):
+    pattern: Pattern
+    message: str
+    action: str = "block"
+
+    def is_in(self, text: str, clock: Clock) -> bool:
+        """Whether it is found in one of the text's spellings; a search that takes too long counts as found."""
+        return self.is_among(spellings(text), clock)
+
+    def is_among(self, spelled: Iterable[str], clock: Clock) -> bool:
+        try:
+            return any(self.pattern.is_in(spelling, clock) for spelling in spelled)
+        except TooLong:
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrails:
+    """All that is denied: by a project, by a skill, or by several together."""
+
+    commands: tuple[Rule, ...] = ()
+    output: tuple[Rule, ...] = ()
+    prompts: tuple[Rule, ...] = ()
+    responses: tuple[Rule, ...] = ()
+    tools: Mapping[str, str] = field(default_factory=dict)  # names and globs of tools, and who denies them
+
+    @classmethod
+    def of(cls, rules: Any, where: str = "guardrails") -> Guardrails:
+        """Of `{deny_commands: [{pattern, message}], …}`. Raises `ToolError` of kind `config_error` with the place."""
+        if rules is None:
+            return cls()
+        if not isinstance(rules, Mapping):
+            raise _wrong(where, "expected a mapping", f"Write deny_commands: [{_HOW}].")
+        found: dict[str, Any] = {}
+        for key, entries in rules.items():
+            if key not in _LISTS:
+                hint = near(str(key), _LISTS, 1)
+                raise _wrong(
+                    f"{where}.{key}",
+                    "there is no such list",
+                    f"Did you mean {hint[0]!r}?" if hint else f"There are {', '.join(_LISTS)}.",
+                )
+            found[_LISTS[key]] = tuple(_rules(entries, f"{where}.{key}", is_output=key == "deny_output"))
+        return cls(**found)
+
+    def joined(self, *others: Guardrails) -> Guardrails:
+        """What is denied by any of them."""
+        every = (self, *others)
+        return Guardrails(
+            tuple(rule for one in every for rule in one.commands),
+            tuple(rule for one in every for rule in one.output),
+            tuple(rule for one in every for rule in one.prompts),
+            tuple(rule for one in every for rule in one.responses),
+            {name: who for one in every for name, who in one.tools.items()},
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.commands or self.output or self.prompts or self.responses or self.tools)
+
+    @property
+    def streams(self) -> str:
+        """What may be shown while a tool still runs: `all`, `lines` once each is masked, or `nothing` until the end.
+
+        A rule that blocks takes the whole output away, so none of it may be seen before all of it was looked at.
+        """
+        if not self.output:
+            return "all"
+        if any(rule.action == "block" or rule.pattern.crosses_lines for rule in self.output):
+            return "nothing"
+        return "lines"
+
+    def check_call(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
+        """Raises `ToolError` where a tool or what it is to do is denied."""
+        for name in (spec.name, *spec.aliases) if self.tools else ():
+            if who := _denied(name, self.tools):
+                raise ToolError(f"{spec.name} is denied by {who}", ErrorKind.PERMISSION, "Use another tool.")
+        if not self.commands or spec.ends_turn:  # what is only said to a person is no command
+            return
+        clock = Clock()
+        for text, is_line in _texts_of(spec, arguments):
+            _refuse(self.commands, text, clock, command=is_line)
+
+    def check_command(self, line: str) -> None:
+        """The same for a line of shell."""
+        clock = Clock()
+        for text in _commands(line):
+            _refuse(self.commands, text, clock, command=True)
+
+    def blocked(self, text: str) -> Rule | None:
+        """The rule by which none of this output may be seen. It is asked before anything is redacted."""
+        rules = [rule for rule in self.output if rule.action == "block"]
+        if not rules:
+            return None
+        clock, spelled = Clock(), list(spellings(text))
+        return next((rule for rule in rules if rule.is_among(spelled, clock)), None)
+
+    def redacted(self, text: str) -> str:
+        """The output with all that is to be redacted replaced."""
+        rules = [rule for rule in self.output if rule.action == "redact"]
+        if not rules:
+            return text
+        clock, spelled = Clock(), list(spellings(text))
+        shown = spelled[0]
+        for rule in rules:
+            if rule.is_among(spelled, clock):
+                shown = _without(shown, rule, clock)
+        return shown if shown != spelled[0] else text
+
+    def check_prompt(self, text: str) -> None:
+        """Raises `ToolError` for what a person may not ask."""
+        _check(self.prompts, text, "the prompt is denied")
+
+    def check_response(self, text: str) -> None:
+        """Raises `ToolError` for what the agent may not answer."""
+        _check(self.responses, text, "the answer is withheld")
+
+
+def _rules(entries: Any, where: str, *, is_output: bool) -> Iterator[Rule]:
+    if not isinstance(entries, list | tuple):
+        raise _wrong(where, "expected a list", f"Write [{_HOW}].")
+    if len(entries) > MOST_RULES:
+        raise _wrong(where, f"{len(entries):,} rules, and {MOST_RULES} are the most", "Put some of them into one.")
+    for number, entry in enumerate(entries):
+        place = f"{where}[{number}]"
+        said = {"pattern": entry} if isinstance(entry, str) else entry
+        known = ("pattern", "message", "action") if is_output else ("pattern", "message")
+        if not isinstance(said, Mapping) or not isinstance(said.get("pattern"), str) or set(said) - set(known):
+            raise _wrong(place, f"expected {', '.join(known)}", f"Write {_HOW}.")
+        action = said.get("action", "block")
+        if action not in ("block", "redact"):
+            raise _wrong(f"{place}.action", f"expected block or redact, got {action!r:.40}", "Mend it.")
+        source = said["pattern"]
+        try:
+            pattern = Pattern(source)
+        except PatternError as error:
+            hint = "Patterns are Rust's (RE2's): without look-around and back-references."
+            raise _wrong(f"{place}.pattern", f"{source[:80]!r} is not a pattern: {error}", hint) from None
+        message = said.get("message")
+        yield Rule(pattern, str(message) if message else f"it matches {source[:200]}", action)
+
+
+def _texts_of(spec: ToolSpec, arguments: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """What a call's arguments say, and whether a shell or a system would read it as a command."""
+    executes = Permission.EXECUTE in spec.permissions
+    if spec.name == "cli_execute":
+        words = [str(arguments.get("binary", "")), *map(str, arguments.get("args") or ())]
+        yield " ".join(words), True
+        yield from ((line, True) for line in _commands(shlex.join(words)))
+        arguments = {key: value for key, value in arguments.items() if key not in ("binary", "args")}
+    for key, value in arguments.items():
+        for text in _strings(value):
+            is_line = executes and (spec.name not in _LINES or key in (_LINES[spec.name], "stdin"))
+            if is_line:
+                yield from ((line, True) for line in _commands(text))
+            else:
+                yield text, False
+
+
+def _strings(value: Any, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+        if depth < DEEPEST and value.lstrip()[:1] in ("{", "[", '"'):
+            yield from _strings(_parsed(value), depth + DEEPEST // 4)
+    elif depth < DEEPEST and isinstance(value, Mapping):
+        for key, item in value.items():
+            yield str(key)
+            yield from _strings(item, depth + 1)
+    elif depth < DEEPEST and isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _strings(item, depth + 1)
+
+
+def _parsed(text: str) -> Any:
+    """What a text is as JSON; None if it is none."""
+    import json
+
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _commands(line: str) -> Iterator[str]:
+    """The line, and each command that it could run, without quotes and wrappers."""
+    from forge.permissions.commands import Unreadable, reached  # loads a parser of shell lines
+    from forge.permissions.globs import ANY, SOME
+    from forge.skills.disguises import folded
+
+    yield line
+    plain = folded(line)
+    known = _filled_in(plain)
+    if known != plain:
+        yield known
+    for spelling in dict.fromkeys((line, plain, known)):
+        try:
+            for words in reached(spelling) if len(spelling) <= LONGEST_LINE else ():
+                yield " ".join(words).replace(ANY, "").replace(SOME, "")
+        except Unreadable:
+            continue
+
+
+def _filled_in(line: str) -> str:
+    """With the variables that the line itself sets: `a=rm; $a -rf x`."""
+    if "=" not in line or "$" not in line or len(line) > LONGEST_LINE:
+        return line
+    values = {found[1]: found[2].strip("\"'") for found in _ASSIGNMENT.finditer(line)}
+    for _ in range(3):  # one may hold another
+        line = _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), line)[: 2 * LONGEST_LINE]
+    return line
+
+
+def _without(text: str, rule: Rule, clock: Clock) -> str:
+    """The text with what the rule finds replaced; whole lines, or all of it, where that is not enough."""
+    try:
+        shown = _replaced(text, rule.pattern, clock)
+        if not rule.is_in(shown.replace(MARK, "\ue000"), clock):
+            return shown
+        lines = [MARK if rule.is_in(line.replace(MARK, "\ue000"), clock) else line for line in shown.split("\n")]
+        shown = "\n".join(lines)
+        return MARK if rule.is_in(shown.replace(MARK, "\ue000"), clock) else shown
+    except TooLong:
+        return MARK
+
+
+def _replaced(text: str, pattern: Pattern, clock: Clock) -> str:
+    parts, done = [], 0
+    for span in pattern.spans(text, clock):
+        parts += [text[done : span.start], MARK]
+        done = span.end
+    return "".join([*parts, text[done:]])
+
+
+def _denied(name: str, tools: Mapping[str, str]) -> str:
+    from fnmatch import fnmatchcase
+
+    return next((who for pattern, who in tools.items() if fnmatchcase(name, pattern)), "")
+
+
+def _refuse(rules: Iterable[Rule], text: str, clock: Clock, *, command: bool) -> None:
+    spelled = list(spellings(text, command=command))
+    for rule in rules:
+        if rule.is_among(spelled, clock):
+            raise ToolError(f"skill guardrail: {rule.message}", ErrorKind.SECURITY, "Do it in another way.")
+
+
+def _check(rules: Iterable[Rule], text: str, what: str) -> None:
+    clock, spelled = Clock(), list(spellings(text))
+    for rule in rules:
+        if rule.is_among(spelled, clock):
+            raise ToolError(f"{what}: skill guardrail: {rule.message}", ErrorKind.SECURITY, "Say it in another way.")
+
+
+def _wrong(where: str, problem: str, advice: str) -> ToolError:
+    return ToolError(f"{where}: {problem}", ErrorKind.CONFIG, advice)

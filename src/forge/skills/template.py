@@ -1,0 +1,66 @@
+"""A skill to begin with: its files, which pass every check as they are."""
+
+from __future__ import annotations
+
+_SKILL = """\
+---
+name: {name}
+description: Say in a sentence or two what it does, and when to use it.
+tags: [example]
+metadata:
+  forge:
+    requires:
+      bins: []
+      env: {{required: [], one_of: [], optional: []}}
+    egress_domains: []
+    denied_tools: []
+    guardrails:
+      deny_commands: []
+      deny_output: []
+---
+# {title}
+
+Write here what an agent should know to do this well: the steps, in order; what to look at first; what to avoid; how it
+can tell that it is done. It reads this text only when it needs the skill, so be as clear as to a colleague.
+
+## Tool: {tool}
+Repeats a text. Say what the tool does, and when to use it.
+
+**Input:**
+- text (str): What to repeat.
+- times (int) = 1: How often.
+
+**Output:** JSON: `result` is the text, that often.
+"""
+
+_SCRIPT = '''\
+"""Repeats a text."""
+
+import json
+import sys
+
+
+def execute(text: str, times: int) -> dict[str, str]:
+    return {"result": " ".join([text] * times)}
+
+
+if __name__ == "__main__":
+    # The arguments are JSON on stdin; what is printed is the result; stderr is shown while it runs.
+    print(json.dumps(execute(**json.load(sys.stdin))))
+'''
+
+
+def files_of(name: str) -> dict[str, str]:
+    """What to write, by path inside the skill's folder."""
+    tool = tool_of(name)
+    title = name.replace("-", " ").capitalize()
+    return {
+        "SKILL.md": _SKILL.format(name=name, title=title, tool=tool),
+        f"scripts/{tool}.py": _SCRIPT,
+    }
+
+
+def tool_of(name: str) -> str:
+    """The name of its tool: a letter comes first."""
+    word = "_".join(filter(None, name.split("-"))) + "_repeat"
+    return (word if word[0].isalpha() else f"skill_{word}")[:64]

@@ -1,0 +1,104 @@
+"""The tool by which a model reads a skill."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+from forge.skills.active import ActiveSkills
+from forge.skills.skill import Skill, confined, read_text
+
+MOST_FILES = 100  # that are named
+DEEPEST = 4  # folders within folders
+
+
+class ReadSkill(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"default"},
+    permissions={"read"},
+    argument_aliases={"skill": "name", "skill_name": "name", "path": "file", "file_path": "file"},
+    repeatable=False,
+    idempotent=True,
+    timeout=30.0,
+):
+    """Read the instructions of a skill before you do what it is for; with file, one of the files that it mentions."""
+
+    def __init__(self, active: ActiveSkills) -> None:
+        self._active = active
+
+    def run(
+        self,
+        ctx: ToolContext,
+        name: Annotated[str, "The skill."],
+        file: Annotated[str, "A file of the skill instead, by its path inside the skill."] = "",
+    ) -> ToolResult:
+        skill = self._active.catalog.find(name)
+        self._active.read(skill, ctx.scope.session_id)
+        return _file(skill, file) if file.strip() else _body(skill, self._active)
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+        """To read the skill's file, so that a rule about its path holds; of those that come with Forge, none is."""
+        skill = self._active.catalog.skills.get(arguments["name"])
+        return [(Permission.READ, "" if skill is None or skill.is_built_in else skill.place.shown)]
+
+
+def _body(skill: Skill, active: ActiveSkills) -> ToolResult:
+    files = _files(skill)
+    own = [one.name for one in skill.tools] if any(one.name == skill.name for one in active.skills) else []
+    notes = []
+    if files:
+        more = " …" if len(files) > MOST_FILES else ""
+        notes.append(f"[Files of this skill, for read_skill(file=…): {', '.join(files[:MOST_FILES])}{more}]")
+    if skill.missing:
+        notes.append(f"[It cannot be used here as it is: {'; '.join(skill.missing)}.]")
+    return ToolResult(
+        for_llm="\n\n".join([skill.body, *notes]) or "(The skill says nothing.)",
+        title=f"skill {skill.name}",
+        data={
+            "name": skill.name,
+            "description": skill.description,
+            "path": skill.place.shown,
+            "files": files[:MOST_FILES],
+            "tools": own,
+            "missing": list(skill.missing),
+        },
+    )
+
+
+def _file(skill: Skill, file: str) -> ToolResult:
+    place = confined(skill, file)
+    try:
+        text = read_text(place)
+    except ToolError as error:
+        if error.kind != ErrorKind.NOT_FOUND:
+            raise
+        files = ", ".join(_files(skill)[:MOST_FILES]) or "none"
+        raise ToolError(f"{skill.name} has no file {file[:200]!r}", ErrorKind.NOT_FOUND, f"It has: {files}.") from None
+    return ToolResult(
+        for_llm=text or "(The file is empty.)",
+        title=f"skill {skill.name}: {place.shown}",
+        data={"name": skill.name, "file": place.shown},
+    )
+
+
+def _files(skill: Skill) -> list[str]:
+    """Their paths inside the skill, its own file aside; what is reached by a link is not listed."""
+    if skill.folder is None:
+        return []
+    top = str(skill.folder.path)
+    found: list[str] = []
+    for folder, folders, names in os.walk(top):
+        below = os.path.relpath(folder, top)
+        depth = 0 if below == "." else below.count(os.sep) + 1
+        folders[:] = [] if depth >= DEEPEST else sorted(one for one in folders if one[0] not in "._")
+        found += [os.path.normpath(os.path.join(below, name)) for name in sorted(names) if name[0] != "."]
+        if len(found) > MOST_FILES + 1:
+            break
+    return [path for path in found if path != skill.place.name]

@@ -1,0 +1,98 @@
+"""What a skill's `## Tool:` sections say."""
+
+from __future__ import annotations
+
+from forge.skills.sections import sections
+
+LISTED = """\
+# Weather
+
+## Tool: weather_now
+Tells the weather
+of a city.
+
+**Input:**
+- city (str): Where.
+- `days` (int) = 3: How many.
+- units ("metric" | "imperial", optional): Of the answer.
+
+**Output:** JSON with `days`.
+
+## Notes
+Nothing.
+"""
+
+
+def only(body: str):
+    (found,) = sections(body)
+    assert not found.problem, found.problem
+    return found
+
+
+def test_a_list_of_inputs():
+    found = only(LISTED)
+    assert found.name == "weather_now"
+    assert found.description == "Tells the weather of a city.\n\nOutput: JSON with `days`."
+    assert found.parameters == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "Where."},
+            "days": {"type": "integer", "default": 3, "description": "How many."},
+            "units": {"type": "string", "enum": ["metric", "imperial"], "description": "Of the answer."},
+        },
+        "required": ["city"],
+    }
+    assert found.defaults == {"days": 3}
+
+
+def test_a_table_of_inputs():
+    found = only(
+        "## Tool: a\nA.\n\n**Input:**\n\n| Parameter | Type | Required | Default | Description |\n"
+        "|---|:--|---|---|---|\n| `city` | string | yes | | Where. |\n| days | integer | no | 3 | How many. |\n"
+        "| units | string | no | - | Of it. |\n"
+    )
+    assert found.parameters["required"] == ["city"]
+    assert found.defaults == {"days": 3}
+    assert found.parameters["properties"]["units"] == {"type": "string", "description": "Of it."}
+
+
+def test_inputs_on_one_line():
+    for line in (
+        "**Input:** query (string): What, to find. max_results stays out, limit (int, optional): Most.",
+        "**Input:** query (string) - What to find, limit (integer, optional) — Most.",
+        "**Input:** `query` (string), `limit` (integer, optional)",
+        "**Inputs:** query: string, limit (integer, default 5): Most.",
+        "**Parameters**: query (str, required): What. \n\n- limit (int, default: 5): Most.",
+    ):
+        found = only(f"## Tool: search\nSearches.\n{line}\n")
+        assert list(found.parameters["properties"]) == ["query", "limit"], line
+        assert found.parameters["required"] == ["query"], line
+        assert found.parameters["properties"]["limit"]["type"] == "integer"
+
+
+def test_no_inputs():
+    for line in ("", "**Input:** none", "**Input:**\n\n"):
+        assert only(f"## Tool: a\nA.\n{line}").parameters == {"type": "object", "properties": {}}
+
+
+def test_the_script_may_be_named():
+    assert only("## Tool: a\nA.\n**Script:** `bin/run.sh`\n**Input:** x (str): y").script == "bin/run.sh"
+
+
+def test_code_blocks_hold_no_sections():
+    assert sections("```md\n## Tool: a\nA.\n```\n\n~~~\n## Tool: b\n~~~\n") == []
+    assert [one.name for one in sections("## Tool: a\nA.\n```\n# comment\n## Tool: b\n```\n## Tool: c\nC.\n")] == [
+        "a",
+        "c",
+    ]
+
+
+def test_mistakes_are_told_with_their_line():
+    (found,) = sections("\n## Tool: a\nA.\n\n**Input:**\n- x (strng): y\n", 10)
+    assert found.problem.startswith("line 15: x: the type 'strng'")
+    (found,) = sections("## Tool: a\nA.\n**Input:**\n- x (str): y\n- x (str): z\n")
+    assert found.problem == "line 5: x is there twice"
+
+
+def test_a_section_without_words_has_a_description_all_the_same():
+    assert only("## Tool: a\n").description == "a, a tool of a skill."
