@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import forge.app.agent
+import forge.app.model
 from forge.agent.session import SessionStore
 from forge.app.agent import Assistant, assistant
 from forge.app.assemble import Wishes
@@ -97,7 +97,7 @@ def test_turns_are_limited(made):
 
 
 def test_without_a_model_it_says_what_to_set(workspace, monkeypatch):
-    monkeypatch.setattr(forge.app.agent, "default_model", lambda: None)
+    monkeypatch.setattr(forge.app.model, "default_model", lambda: None)
     with pytest.raises(ToolError) as refused:
         assistant(Wishes())
     assert "ANTHROPIC_API_KEY" in refused.value.message
@@ -105,7 +105,7 @@ def test_without_a_model_it_says_what_to_set(workspace, monkeypatch):
 
 
 def test_the_model_whose_key_is_set_is_taken_unless_another_is_named(workspace, monkeypatch):
-    monkeypatch.setattr(forge.app.agent, "default_model", lambda: "says:default")
+    monkeypatch.setattr(forge.app.model, "default_model", lambda: "says:default")
     monkeypatch.setattr(forge.app.agent, "provider_for", lambda name: Says())
     assert assistant(Wishes()).model == "says:default"
     assert assistant(Wishes(), "says:named").model == "says:named"

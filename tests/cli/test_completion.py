@@ -22,7 +22,7 @@ def test_another_shell_is_a_usage_error(here):
         ("forge tool call ma", ["math_calculate"]),
         ("forge tool describe uuid", ["uuid_generate"]),
         ("forge policy explain csv", ["csv_parse"]),
-        ("forge tool ", ["call", "describe", "list"]),
+        ("forge tool ", ["call", "describe", "list", "new"]),
         ("forge tool list --perm", ["--permission"]),
     ],
 )

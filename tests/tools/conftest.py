@@ -12,6 +12,7 @@ from hypothesis import settings
 from forge.app.config import Configuration
 from forge.app.knowledge_entries import MemoryEntry
 from forge.app.own_tools import own_tools
+from forge.app.skills import active_skills
 from forge.app.sources import Sources
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
@@ -42,7 +43,8 @@ class NotingGate:
 def of_a_project(workspace: Path) -> list[Tool]:
     """The built-in tools that are made for a project."""
     configuration = Configuration(memory=MemoryEntry(enabled=True))
-    return own_tools(configuration, workspace, Sources(configuration, workspace, watch=False))
+    sources, scope = Sources(configuration, workspace, watch=False), Scope(workspace=workspace)
+    return own_tools(configuration, workspace, sources, lambda: active_skills(configuration, scope))
 
 
 class Bench:

@@ -46,6 +46,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "memory_search": {"query": "colour"},
     "memory_write": {"content": "The person likes blue."},
     "openapi_call": {"spec": "http://127.0.0.1:9/", "operation_id": "say"},
+    "read_skill": {"name": "code-agent"},
     "schedule_delete": {"id": "tidy-up"},
     "schedule_history": {},
     "schedule_list": {},
@@ -68,7 +69,7 @@ ELSEWHERE |= {"schedule_delete", "web_fetch", "web_search", "webhook_call"}
 DEV = {"debug_console", "local_file_browser", "local_shell", "test_runner"}
 ADAPTERS = {"mcp_call", "openapi_call", "webhook_call"}
 READERS = "directory_list directory_tree file_read glob_search grep_search todo_read todo_write".split()
-READERS += "memory_get memory_search schedule_history schedule_list".split()
+READERS += "memory_get memory_search read_skill schedule_history schedule_list".split()
 WRITERS = "file_create file_edit file_patch file_write memory_write schedule_delete schedule_set undo".split()
 RUNNERS = "bash bash_jobs bash_kill bash_output cli_execute".split()
 ASKERS = "http_request openapi_call web_fetch web_search webhook_call".split()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +13,15 @@ from forge.agent.result import RunResult
 from forge.agent.subagent import AgentType, Task
 from forge.app.assemble import Assembly, Wishes, assemble
 from forge.app.config import AgentEntry, load_configuration
+from forge.app.guarded import Check, Guarded, is_refused
 from forge.app.model import chosen_model
+from forge.app.skills import told_of
 from forge.core.context import Scope
 from forge.core.events import RunStarted
 from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider
 from forge.permissions.gate import Approver, nobody
+from forge.pipeline.guard import MARK
 from forge.providers.names import provider_for
 
 INSTRUCTIONS = """\
@@ -54,6 +57,7 @@ class Assistant:
         started.session, started.agent = scope.session_id, scope.agent
         executor.activity.emit(started)
         if prompt is not None:
+            self._check_prompt(prompt)
             self._hear(conversation, prompt)
         try:
             result = await run_loop(
@@ -66,12 +70,21 @@ class Assistant:
             raise
         finally:
             await executor.activity.drain()
+        rules = self.made.skills.rules(scope.session_id)
+        if rules is not None and rules.responses and is_refused(result.text, rules.check_response):
+            result = replace(result, text=MARK)
         return result
+
+    def _check_prompt(self, prompt: str) -> None:
+        """Raises `ToolError` for what a guardrail denies."""
+        rules = self.made.skills.rules(self.scope.session_id)
+        if rules is not None:
+            rules.check_prompt(prompt)
 
     def _hear(self, conversation: Conversation, prompt: str) -> None:
         if not conversation.messages:
-            told = INSTRUCTIONS.format(workspace=self.scope.workspace)
-            conversation.say(Message("system", f"{told}\n\n{self.prompt}" if self.prompt else told))
+            told = [INSTRUCTIONS.format(workspace=self.scope.workspace), self.prompt, told_of(self.made.skills)]
+            conversation.say(Message("system", "\n\n".join(filter(None, told))))
         left = unanswered_calls(conversation.messages)
         conversation.say(*(Message("tool", INTERRUPTED.format(call.name), call_id=call.id) for call in left))
         conversation.say(Message("user", prompt))
@@ -84,7 +97,7 @@ def assistant(
     made = assemble(wishes, approve)
     configuration = load_configuration(wishes.config)
     chosen = chosen_model(configuration, model)
-    provider = provider_for(chosen)
+    provider = Guarded(provider_for(chosen), _response_check(made))
     types = {name: _agent_type(entry) for name, entry in configuration.agents.items()}
     made.registry.add(Task(provider, made.registry, made.executor.steps, types or None))
     limits = _limits(configuration.agent.limits)
@@ -96,6 +109,14 @@ def assistant(
         limits=replace(limits, turns=turns) if turns is not None else limits,
         prompt=configuration.agent.prompt,
     )
+
+
+def _response_check(made: Assembly) -> Callable[[], Check | None]:
+    def check() -> Check | None:
+        rules = made.skills.rules(made.scope.session_id)
+        return rules.check_response if rules is not None and rules.responses else None
+
+    return check
 
 
 def _agent_type(entry: AgentEntry) -> AgentType:

@@ -14,15 +14,18 @@ from forge.app.egress import project_egress
 from forge.app.own_tools import project_tools
 from forge.app.policy import project_policy
 from forge.app.secrets import project_secrets
+from forge.app.skills import active_skills
 from forge.app.sources import Sources
 from forge.app.workspace import project_scope
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step, ToolExecutor
 from forge.core.registry import ToolRegistry
+from forge.core.secrets import SHORTEST
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
+from forge.skills.active import ActiveSkills
 from forge.workspace.journal import recover_once
 from forge.workspace.tracking import SessionState
 
@@ -50,6 +53,7 @@ class Assembly:
     executor: ToolExecutor
     scope: Scope
     sources: Sources
+    skills: ActiveSkills
 
     def opened(self, report: Callable[[str], None] = log.warning) -> AbstractAsyncContextManager[None]:
         """The project's sources are mounted while the block runs; what cannot be opened is reported and left out."""
@@ -62,15 +66,22 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     secrets = project_secrets(configuration)
     scope = project_scope(wishes.workspace, configuration, wishes.session)
     sources = Sources(configuration, scope.workspace, watch=wishes.watch)
-    registry = project_tools(configuration, scope.workspace, sources, dev=wishes.dev)
+    skills = active_skills(configuration, scope)
+    for name in skills.environment:
+        if len(value := os.environ.get(name, "")) >= SHORTEST:
+            secrets.add(value)
+    registry = project_tools(configuration, scope.workspace, sources, lambda: skills, dev=wishes.dev)
     recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
     state, egress = SessionState(scope.workspace), project_egress(configuration)
-    steps = _with_wishes(standard_steps(gate, secrets, files=state, egress=egress, dry=wishes.dry_run), wishes)
+    if egress is not None:
+        egress = egress.including(*skills.egress_domains)
+    steps = standard_steps(gate, secrets, files=state, egress=egress, guarded=skills, dry=wishes.dry_run)
+    steps = _with_wishes(steps, wishes)
     executor = ToolExecutor(registry, steps, secrets=secrets)
     if wishes.dev:
         _watch(executor)
-    return Assembly(registry, executor, scope, sources)
+    return Assembly(registry, executor, scope, sources, skills)
 
 
 def _watch(executor: ToolExecutor) -> None:

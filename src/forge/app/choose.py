@@ -25,18 +25,19 @@ def choose_tools(
     dev: bool = False,
     own: Iterable[Tool] = (),
     always: Iterable[Tool] = (),
+    groups: Iterable[str] = (),
     later: bool = False,
 ) -> ToolRegistry:
     """Every built-in tool but the development ones; or exactly those configured, and the conversation tools.
 
     `own` are built-in tools that were made for this project, such as its memory's; `always` those that it has whatever
-    is configured, such as its webhooks. `later`: a name that nothing has yet may come with a source.
+    is configured, such as its webhooks; `groups` those whose tools it has, too. `later`: a name that nothing has yet may come with a source.
     """
     registry = ToolRegistry()
     made = {tool.spec.name: tool for tool in own}
     plain = [tool for tool in built_ins(registry) if tool.spec.name not in made]
     known = [tool for tool in (*plain, *made.values()) if dev or tool.spec.category is not Category.DEV]
-    always = list(always)
+    always, asked = list(always), frozenset(groups)
     registry.add(*(configured(tool, configuration) for tool in always))
     if configuration.tools is None:
         registry.add(*(_configured(tool, [], registry, configuration) for tool in known))
@@ -46,7 +47,7 @@ def choose_tools(
             _check(entry, [*known, *always], configuration)
     for tool in known:
         entries = _entries(tool.spec, configuration)
-        if entries or tool.spec.name in CONVERSATION:
+        if entries or tool.spec.name in CONVERSATION or tool.spec.groups & asked:
             concerning = [entry for entry in entries if _concerns(entry, tool.spec)]
             registry.add(_configured(tool, concerning, registry, configuration))
     return registry

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forge.app.channels import ProjectChannels
-from forge.app.choose import choose_tools
+from forge.app.choose import choose_tools, configured
 from forge.app.config import Configuration
 from forge.app.schedules import opening
 from forge.app.sources import Sources
@@ -13,22 +15,36 @@ from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
 from forge.tools.conversation import Deliver, SendMessage
 
+if TYPE_CHECKING:  # listing tools reads no skill
+    from forge.skills.active import ActiveSkills
+
+Skills = Callable[[], "ActiveSkills"]
+
 
 def project_tools(
-    configuration: Configuration, workspace: Path, sources: Sources, *, dev: bool = False
+    configuration: Configuration, workspace: Path, sources: Sources, skills: Skills, *, dev: bool = False
 ) -> ToolRegistry:
-    """Every tool that a project has before its sources are mounted."""
-    return choose_tools(
+    """Every tool that a project has before its sources are mounted. `skills` is called where some are active."""
+    is_active = configuration.skills is not None and bool(configuration.skills.active)
+    registry = choose_tools(
         configuration,
         dev=dev,
-        own=own_tools(configuration, workspace, sources),
+        own=own_tools(configuration, workspace, sources, skills),
         always=sources.webhooks(),
-        later=bool(sources.all),
+        groups=skills().groups if is_active else (),
+        later=bool(sources.all) or is_active,
     )
+    if is_active:
+        from forge.process.script_settings import ScriptSettings
+
+        made = skills().tools(ScriptSettings(sandbox=configuration.sandbox), registry.names)
+        registry.add(*(configured(tool, configuration) for tool in made))
+    return registry
 
 
-def own_tools(configuration: Configuration, workspace: Path, sources: Sources) -> list[Tool]:
+def own_tools(configuration: Configuration, workspace: Path, sources: Sources, skills: Skills) -> list[Tool]:
     from forge.schedules.tools import schedule_tools
+    from forge.skills.tools import ReadSkill
 
     channels = ProjectChannels(configuration)
     made = [*sources.one_off(), *schedule_tools(opening(configuration, workspace), channels=channels.names or None)]
@@ -39,7 +55,7 @@ def own_tools(configuration: Configuration, workspace: Path, sources: Sources) -
         from forge.memory.tools import memory_tools
 
         made += memory_tools(memory_of(configuration, workspace, writes=configuration.writes))
-    return made
+    return [*made, ReadSkill(skills)]
 
 
 def _delivering(channels: ProjectChannels) -> Deliver:

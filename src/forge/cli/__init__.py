@@ -22,6 +22,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
     modules={
         "completion": "forge.cli.completion",
         "doctor": "forge.cli.doctor",
+        "init": "forge.cli.init",
         "mcp": "forge.cli.mcp",
         "memory": "forge.cli.memory",
         "policy": "forge.cli.policy",
@@ -29,6 +30,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
         "schedule": "forge.cli.schedule",
         "serve": "forge.cli.serve",
         "session": "forge.cli.session",
+        "skill": "forge.cli.skill",
         "tool": "forge.cli.tool",
         "undo": "forge.cli.undo",
     },

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from forge.app.choose import choose_tools
 from forge.app.config import load_configuration
 from forge.app.own_tools import project_tools as tools_of
+from forge.app.skills import active_skills
 from forge.app.sources import Sources, mounted_tools
-from forge.app.workspace import workspace_root
+from forge.app.workspace import project_scope, workspace_root
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.core.arguments import near
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
+
+if TYPE_CHECKING:  # read where some are active
+    from forge.skills.active import ActiveSkills
 
 
 def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
@@ -22,7 +28,11 @@ def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
         configuration = load_configuration(options.config)
         workspace = workspace_root(options.workspace, configuration.root)
         sources = Sources(configuration, workspace, watch=False)
-        registry = tools_of(configuration, workspace, sources, dev=options.dev)
+
+        def skills() -> ActiveSkills:
+            return active_skills(configuration, project_scope(options.workspace, configuration))
+
+        registry = tools_of(configuration, workspace, sources, skills, dev=options.dev)
         if name is not None and name in registry.names:
             return registry
         return mounted_tools(registry, sources if name is None else sources.of(name), note)

@@ -15,6 +15,7 @@ from forge.permissions.policy import Policy, rules
 from forge.pipeline.authorize import authorize
 from forge.pipeline.break_loops import break_loops
 from forge.pipeline.dry_run import dry_run
+from forge.pipeline.guard import Guard, guard, guard_edited
 from forge.pipeline.guard_egress import guard_egress
 from forge.pipeline.isolate import isolate
 from forge.pipeline.limit_output import limit_output
@@ -37,23 +38,26 @@ def standard_steps(
     *,
     files: SessionState | None = None,
     egress: Egress | None = None,
+    guarded: Guard | None = None,
     dry: bool = False,
     without: Collection[str] = (),
 ) -> list[Step]:
     """What every call goes through unless told otherwise. `without={"skip_repeats"}` leaves steps out by name.
 
     `files`: where it is kept what sessions read and changed; by default in memory. `egress`: which addresses may be
-    connected to; by default the public ones.
+    connected to; by default the public ones. `guarded`: what skills and projects deny beside the policy.
     """
     steps: list[Step] = [
         trace(),  # a span, where OpenTelemetry is set up
         limit_output(),  # nothing floods the context
         redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
+        *([guard(guarded)] if guarded is not None else []),  # outside the gate: nobody is asked about what is denied
         break_loops(gate.confirm),  # nudge, ask, stop
         skip_repeats(),  # the same read twice in a turn is answered once
         track_files(files),  # read before write; outside the gate, since what it shows depends on it
         *([dry_run(gate)] if dry else []),  # outside the gate: nobody is asked about what will not happen
         authorize(gate),  # policy, then the person
+        *([guard_edited(guarded)] if guarded is not None else []),  # what a person wrote instead is judged, too
         guard_egress(egress),  # where it may connect to
         limit_rate(),
         retry(),  # only failures that say they will pass

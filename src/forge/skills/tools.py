@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.skills.active import ActiveSkills
-from forge.skills.skill import Skill, confined, read_text
+
+if TYPE_CHECKING:
+    from forge.skills.active import ActiveSkills
+    from forge.skills.skill import Skill
 
 MOST_FILES = 100  # that are named
 DEEPEST = 4  # folders within folders
@@ -30,8 +32,15 @@ class ReadSkill(
 ):
     """Read the instructions of a skill before you do what it is for; with file, one of the files that it mentions."""
 
-    def __init__(self, active: ActiveSkills) -> None:
-        self._active = active
+    def __init__(self, active: ActiveSkills | Callable[[], ActiveSkills]) -> None:
+        self._given = active
+
+    @property
+    def _active(self) -> ActiveSkills:
+        """Found when it is first needed: listing tools reads no skill."""
+        if callable(self._given):
+            self._given = self._given()
+        return self._given
 
     def run(
         self,
@@ -73,6 +82,8 @@ def _body(skill: Skill, active: ActiveSkills) -> ToolResult:
 
 
 def _file(skill: Skill, file: str) -> ToolResult:
+    from forge.skills.skill import confined, read_text
+
     place = confined(skill, file)
     try:
         text = read_text(place)

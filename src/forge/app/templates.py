@@ -1,0 +1,269 @@
+"""Projects to begin with: their files, which pass every check as they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Template(NamedTuple):
+    """What it is for, and its files beside those that every project has."""
+
+    about: str
+    configuration: str
+    files: dict[str, str]
+    tests: str  # `forge policy test` runs them
+
+
+_HEAD = """\
+# What this agent is, may do and works with. `forge config schema` describes every key; editors complete it.
+agent:
+  id: {name}
+  version: 0.1.0
+  description: {about}
+  prompt: |
+    {prompt}
+  # model: anthropic:MODEL, openai:MODEL, ollama:MODEL …; without one, the first whose key is set
+"""
+
+_TOOL = '''\
+"""
+Tool: word_count
+Description: Count the words of a text.
+
+Input:
+  text (str): The text.
+
+Output:
+  words (int): How many there are.
+"""
+
+import json
+import sys
+
+
+def execute(text: str) -> dict[str, int]:
+    return {"words": len(text.split())}
+
+
+if __name__ == "__main__":
+    # The arguments are JSON on stdin; what is printed is the result; stderr is shown while it runs.
+    print(json.dumps(execute(**json.load(sys.stdin))))
+'''
+
+_TOOL_TEST = '''\
+"""tools/word_count.py, called as an agent calls it."""
+
+import asyncio
+from pathlib import Path
+
+from forge import Scope, ToolCall, ToolResult, rules
+from forge.pipeline import standard_executor
+from forge.sources.scripts import scripts
+
+PROJECT = Path(__file__).parents[1]
+
+
+def call(**arguments: object) -> ToolResult:
+    executor = standard_executor(scripts("tools", root=PROJECT).load(), policy=rules("allow execute"))
+    return asyncio.run(executor.execute(ToolCall("word_count", arguments), Scope(workspace=PROJECT)))
+
+
+def test_it_counts_words() -> None:
+    result = call(text="to be or not to be")
+    assert result.success, result.for_llm
+    assert result.data["result"] == {"words": 6}
+
+
+def test_it_says_what_is_missing() -> None:
+    assert "text" in call().for_llm
+'''
+
+_IGNORED = """\
+.forge/
+.forge-output/
+__pycache__/
+.pytest_cache/
+"""
+
+_README = """\
+# {name}
+
+{about}
+
+    forge trust                     # this project's forge.yaml counts from now on
+    forge tool list                 # what the agent has
+    forge policy test {tests}       # what it may do
+    forge run "…"                   # at work; without a task, a conversation
+    pytest                          # its own tool, tested
+    forge build --prod              # what is deployed: .forge-output/
+"""
+
+_CODING_SKILL = """\
+---
+name: house-style
+description: How code is written in this project. Read it before you change any.
+---
+Say here what a new colleague would have to be told: how code is laid out and named, how tests are run, what is never
+done. Then the agent knows it, too.
+"""
+
+_API = """\
+openapi: 3.1.0
+info: {title: Example, version: "1.0"}
+servers: [{url: "https://api.example.com"}]
+paths:
+  /items:
+    get:
+      operationId: list_items
+      summary: List the items.
+      parameters:
+        - {name: limit, in: query, schema: {type: integer, minimum: 1, maximum: 100}}
+      responses:
+        "200":
+          description: The items.
+          content:
+            application/json:
+              schema: {type: array, items: {$ref: "#/components/schemas/Item"}}
+    post:
+      operationId: create_item
+      summary: Make an item.
+      requestBody:
+        required: true
+        content:
+          application/json:
+            schema: {$ref: "#/components/schemas/Item"}
+      responses:
+        "201": {description: It is made.}
+components:
+  schemas:
+    Item:
+      type: object
+      required: [name]
+      properties:
+        name: {type: string}
+"""
+
+TEMPLATES = {
+    "minimal": Template(
+        "An agent with the tools that only read, and one of its own.",
+        """\
+tools:
+  - group: read
+  - name: math_calculate
+  - name: datetime_now
+permissions:
+  rules:
+    - allow read
+    - allow execute tools/word_count.py
+sandbox: auto
+egress: {mode: deny-all}
+""",
+        {},
+        """\
+- {tool: file_read, arguments: {path: README.md}, expect: allow}
+- {tool: word_count, arguments: {text: a}, expect: allow}
+""",
+    ),
+    "coding": Template(
+        "An agent that works on the code of this directory.",
+        """\
+tools:
+  - group: code-agent
+  - name: bash
+permissions:
+  rules:
+    - allow read
+    - ask write
+    - ask execute
+    - allow execute git status *
+    - allow execute git diff *
+    - allow execute pytest *
+    - allow execute tools/word_count.py
+    - deny execute git push *
+skills: {paths: [skills], active: [code-agent]}
+sandbox: auto
+egress: {mode: deny-all}
+""",
+        {"skills/house-style/SKILL.md": _CODING_SKILL},
+        """\
+- {tool: file_read, arguments: {path: README.md}, expect: allow}
+- {tool: file_write, arguments: {path: a.py, content: ""}, expect: ask}
+- {tool: bash, arguments: {command: git push origin main}, expect: deny}
+- {tool: bash, arguments: {command: pytest -q}, expect: allow}
+""",
+    ),
+    "ops": Template(
+        "An agent that looks after something with a few programs that it is allowed to run.",
+        """\
+tools:
+  - group: read
+  - name: cli_execute
+    config: {allowed_binaries: [git, jq], env_passthrough: [], timeout: 120, max_output_bytes: 1048576}
+  - name: json_parse
+  - name: datetime_now
+  - name: schedule_list
+  - name: schedule_history
+permissions:
+  rules:
+    - allow read
+    - allow execute git *
+    - allow execute jq *
+    - allow execute tools/word_count.py
+    - deny execute git push *
+channels:
+  log: {type: file, path: reports.md}
+schedules:
+  - {id: daily-report, cron: "0 7 * * *", task: "Say what changed in this repository since yesterday.", channel: log}
+sandbox: auto
+egress: {mode: deny-all}
+""",
+        {},
+        """\
+- {tool: cli_execute, arguments: {binary: git, args: [status]}, expect: allow}
+- {tool: cli_execute, arguments: {binary: git, args: [push]}, expect: deny}
+""",
+    ),
+    "api": Template(
+        "An agent that works with an API, described by its OpenAPI document.",
+        """\
+tools:
+  - group: read
+  - name: json_parse
+  - name: "example__*"
+    config: {timeout: 30}
+openapi:
+  example: {spec: ./api.yaml, server: "https://api.example.com"}   # auth: {bearer_env: EXAMPLE_TOKEN}
+permissions:
+  rules:
+    - allow read
+    - ask tool:example__*
+    - allow tool:example__list_*
+    - allow execute tools/word_count.py
+sandbox: auto
+egress: {mode: allowlist, domains: [api.example.com]}
+""",
+        {"api.yaml": _API},
+        """\
+- {tool: example__list_items, arguments: {limit: 5}, expect: allow}
+- {tool: example__create_item, arguments: {name: a}, expect: ask}
+""",
+    ),
+}
+
+_PROMPT = "Say what you are sure of, and how you know it."
+POLICY_TESTS = "policy-tests.yaml"
+
+
+def files_of(template: str, name: str) -> dict[str, str]:
+    """What to write, by path."""
+    chosen = TEMPLATES[template]
+    head = _HEAD.format(name=name, about=chosen.about, prompt=_PROMPT)
+    return {
+        "forge.yaml": head + chosen.configuration,
+        "tools/word_count.py": _TOOL,
+        "tests/test_word_count.py": _TOOL_TEST,
+        POLICY_TESTS: chosen.tests,
+        "README.md": _README.format(name=name, about=chosen.about, tests=POLICY_TESTS),
+        ".gitignore": _IGNORED,
+        **chosen.files,
+    }

@@ -1,0 +1,74 @@
+"""`forge init`: a project to begin with, that passes its own checks."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import Refusal, refusals
+
+NAMES = ("minimal", "coding", "ops", "api")
+
+
+@click.command("init")
+@click.argument("directory", required=False)
+@click.option(
+    "--template", type=click.Choice(NAMES), default="minimal", show_default=True, help="What the project is for."
+)
+@click.option("--name", metavar="ID", help="The agent's id; the directory's name by default.")
+@with_options
+def command(options: Options, directory: str | None, template: str, name: str | None) -> int:
+    """Begin a project: forge.yaml, a tool of its own and its test, examples of what it may do.
+
+    \b
+    forge init                          here
+    forge init helper --template ops    in a new directory
+    \b
+    minimal  reads files, counts words
+    coding   works on the code of the directory
+    ops      runs a few programs, reports every morning
+    api      works with an API that an OpenAPI document describes
+
+    With --json: {"directory", "template", "files"}. Nothing that is there is overwritten.
+
+    \b
+    Exit codes: 0 it is written     2 a file is there already, or the directory or the name cannot be used
+    """
+    from forge.app.templates import files_of  # showing the help does without
+    from forge.app.write_new import write_new
+
+    with refusals():
+        root = _directory(directory or options.workspace or ".")
+        files = files_of(template, name or _name(root))
+        if name is not None and name != _id(name):
+            raise Refusal(f"{name[:80]!r} cannot be the id of an agent: lower-case letters, digits and hyphens.")
+        write_new(root, files)
+    if options.json:
+        click.echo(json.dumps({"directory": str(root), "template": template, "files": sorted(files)}))
+        return 0
+    click.echo("".join(f"  {path}\n" for path in sorted(files)), nl=False)
+    there = "" if root == Path.cwd() else f"  cd {directory}\n"
+    click.echo(f'Next:\n{there}  forge trust\n  forge tool list\n  forge run "What is in this directory?"')
+    return 0
+
+
+def _directory(path: str) -> Path:
+    try:
+        root = Path(path)
+        root.mkdir(parents=True, exist_ok=True)
+        return root.resolve(strict=True)
+    except (OSError, ValueError) as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise Refusal(f"{path!r} cannot be the project's directory: {problem}. Name another.") from None
+
+
+def _name(root: Path) -> str:
+    return _id(root.name) or "agent"
+
+
+def _id(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:64]
