@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+
+from tests.cli.conftest import environment
 
 
 def checks(ended):
@@ -75,3 +80,40 @@ def test_a_state_directory_that_cannot_be_written_is_a_warning(here, workspace, 
     ended = here("doctor", "--json")
     assert ended.code == 0
     assert checks(ended)["state"]["status"] == "warning"
+
+
+def test_what_is_not_right_is_followed_by_what_to_do(here, workspace):
+    (workspace / ".forge").mkdir(mode=0o777)
+    (workspace / ".forge").chmod(0o777)
+    lines = here("doctor").out.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("! state for others")]
+    assert lines[at + 1].strip() == f"→ chmod 700 {workspace / '.forge'}"
+    assert checks(here("doctor", "--json"))["state for others"]["fix"] == f"chmod 700 {workspace / '.forge'}"
+
+
+def test_keys_that_nobody_set_take_one_line(here, monkeypatch):
+    monkeypatch.delenv("TAVILY_API_KEY", raising=False)
+    monkeypatch.setenv("GROQ_API_KEY", "gsk-very-secret-123456")
+    shown = here("doctor").out.splitlines()
+    assert [line for line in shown if "TAVILY_API_KEY" in line] == [shown[-1]]
+    assert "GROQ_API_KEY" not in shown[-1]
+    assert any(line.startswith("✓ GROQ_API_KEY") for line in shown)
+
+
+def test_names_of_files_do_not_write_lines_of_their_own(here, workspace):
+    (workspace / "tools").mkdir()
+    (workspace / "tools/a\n✓ all is well\x1b[2J.py").write_bytes(b"\xff\xfe")
+    shown = here("doctor").out
+    assert not any(line.startswith("✓ all") for line in shown.splitlines())
+    assert "\x1b[2J" not in shown
+
+
+def test_it_works_where_the_current_directory_is_gone(tmp_path_factory):
+    gone = tmp_path_factory.mktemp("gone")
+    script = "import os, sys; os.rmdir(os.getcwd()); from forge.cli import run; sys.exit(run(['doctor', '--json']))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=gone, env=environment(), capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 1
+    assert '"workspace", "status": "broken"' in done.stdout
+    assert "Traceback" not in done.stderr

@@ -71,6 +71,10 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
         if len(value := os.environ.get(name, "")) >= SHORTEST:
             secrets.add(value)
     registry = project_tools(configuration, scope.workspace, sources, lambda: skills, dev=wishes.dev)
+    for holder in (*sources.all.values(), *registry.values()):
+        for value in getattr(holder, "secrets", ()):  # headers of a server, the URL of a webhook
+            if len(value) >= SHORTEST:
+                secrets.add(value)
     recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
     state, egress = SessionState(scope.workspace), project_egress(configuration)

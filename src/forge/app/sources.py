@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 
 SCRIPTS = "tools"  # the folder of a project's own
 PINS = "pins.json"
+MADE_FOR_PROJECTS = frozenset(  # built-in tools that are not in every project
+    "mcp_call openapi_call read_skill memory_get memory_search memory_write schedule_delete schedule_history"
+    " schedule_list schedule_set task".split()
+)
 _SCRIPT_ENDINGS = (".py", ".ts", ".js")
 
 
@@ -92,6 +96,9 @@ class Sources:
                     raise error
                 advice = f" {error.suggestion}" if isinstance(error, ToolError) and error.suggestion else ""
                 report(f"{label} is left out: {error}.{advice}")
+            for label, source in sources.items():
+                for problem in getattr(source, "problems", ()) if label not in failed else ():
+                    report(_said(label, problem))
             if not failed and not self.is_part:
                 check_names(configuration, registry)
             yield
@@ -115,6 +122,12 @@ def mounted_tools(registry: ToolRegistry, sources: Sources, report: Callable[[st
     import asyncio  # listing the built-in tools does without
 
     return asyncio.run(look())
+
+
+def _said(label: str, problem: Any) -> str:
+    """A script that cannot be a tool, or an operation that cannot be called: the others can."""
+    path, why = (problem.path, problem.why) if hasattr(problem, "why") else (label, str(problem))
+    return f"{path}: {why}"
 
 
 async def _entered(stack: AsyncExitStack, manager: Any) -> None:
@@ -198,7 +211,15 @@ def _webhooks(configuration: Configuration) -> list[Tool]:
 def _scripts(configuration: Configuration, workspace: Path) -> Mapping[str, ToolSource]:
     from forge.sources.scripts import scripts
 
-    return {"scripts": scripts(SCRIPTS, root=workspace, sandbox=configuration.sandbox)}
+    return {"scripts": scripts(SCRIPTS, root=workspace, sandbox=configuration.sandbox, taken=_taken())}
+
+
+def _taken() -> frozenset[str]:
+    """What built-in tools are called, also those that a project did not choose: no script may pass for one of them."""
+    from forge.tools import built_ins
+
+    known = (tool.spec for tool in built_ins(ToolRegistry()))
+    return frozenset(name for spec in known for name in (spec.name, *spec.aliases)) | MADE_FOR_PROJECTS
 
 
 def has_scripts(workspace: Path) -> bool:

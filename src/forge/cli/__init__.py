@@ -20,6 +20,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
 @click.group(
     cls=LazyGroup,
     modules={
+        "audit": "forge.cli.audit",
         "completion": "forge.cli.completion",
         "doctor": "forge.cli.doctor",
         "init": "forge.cli.init",

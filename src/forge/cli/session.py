@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.options import Options, with_options
+from forge.cli.options import PROJECT, Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
+from forge.cli.run import command as run
 from forge.cli.show import harmless
 
 if TYPE_CHECKING:  # the store loads SQLite, which showing the help does without
@@ -22,7 +24,7 @@ if TYPE_CHECKING:  # the store loads SQLite, which showing the help does without
 
 @click.group("session")
 def command() -> None:
-    """See the conversations of this workspace, copy one, take one along, remove one."""
+    """See the conversations of this workspace, go on with one, copy one, take one along, remove one."""
 
 
 @command.command("list")
@@ -108,6 +110,38 @@ def remember(options: Options, name: str, model: str | None) -> None:
         _print({"session": name, "note": written.source, "line": written.line_start})
         return
     click.echo(f"{name} is noted in {written.source}. To read it: forge memory show {written.source}", err=True)
+
+
+def _resume(name: str, **given: Any) -> int:
+    options = Options(**{key: given[key] for key in Options._fields if key != "session"}, session=name)
+    where = workspace_of(options)
+    if options.config is None and os.path.lexists(os.path.join(where, PROJECT)):
+        from forge.app.trust import found_in
+
+        options = options._replace(config=found_in(where))  # `run` says so where it is not trusted
+    with _store(options, name) as store:
+        store.show(name)  # refuses a name that none has, with near ones
+    going_on = run.callback
+    assert going_on is not None
+    code: int = going_on(**given, session=name)
+    return code
+
+
+command.add_command(
+    click.Command(
+        "resume",
+        callback=_resume,
+        params=[click.Argument(["name"]), *(one for one in run.params if one.name != "session")],
+        help="""Go on with a session that is there: `forge run --session NAME`, which would make a new one otherwise.
+
+        \b
+        forge session resume nightly                        a conversation
+        forge session resume nightly "And the other one?"   one task
+
+        The flags, the output and the exit codes are those of `forge run`.
+        """,
+    )
+)
 
 
 @command.command()

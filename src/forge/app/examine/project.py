@@ -1,0 +1,99 @@
+"""What a project says: its configuration, rules, tools, secrets, and where it may connect to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from forge.app.choose import choose_tools
+from forge.app.config import Configuration
+from forge.app.egress import project_egress
+from forge.app.examine.finding import Finding, broken
+from forge.app.policy import project_policy
+from forge.app.secrets import project_secrets
+from forge.app.trust import WAY, Standing, is_trusted, standing, why_not
+from forge.core.errors import DefinitionError, ToolError
+from forge.permissions.rule import PolicyError
+
+
+def examine_project(
+    configuration: Configuration, policy: str | None, root: Path | None, loaded: Finding | None, *, dev: bool
+) -> Iterator[Finding]:
+    now = standing(root) if root is not None else None
+    yield loaded or _unnamed(now)
+    if now is not None and root is not None:
+        yield _trust(now, root)
+    yield _policy(configuration, policy)
+    yield _tools(configuration, dev=dev)
+    yield from _secrets(configuration)
+    yield _egress(configuration)
+
+
+def _unnamed(now: Standing | None) -> Finding:
+    if now is None or now.status == "none":
+        detail = "none: every built-in tool, the default policy"
+        return Finding("configuration", "note", detail, "`forge init` writes one.")
+    return Finding("configuration", "warning", f"{now.path} found, not loaded: it {why_not(now)}", WAY)
+
+
+def _trust(now: Standing, root: Path) -> Finding:
+    """A cloned project brings its configuration, and scripts whose descriptions models read."""
+    if is_trusted(root):
+        return Finding("trust", "ok", "accepted as it is")
+    if now.problem:
+        return Finding(
+            "trust", "note", f"no project can be accepted: {now.problem}", "Set HOME to a directory of yours."
+        )
+    words = "it has changed since it was accepted" if now.status == "changed" else "not accepted yet"
+    return Finding("trust", "warning" if now.status == "changed" else "note", words, WAY)
+
+
+def _policy(configuration: Configuration, policy: str | None) -> Finding:
+    try:
+        project_policy(configuration, policy)
+    except PolicyError as error:
+        return broken("policy", error)
+    given = [name for name, there in ((configuration.name, configuration.rules), (policy, policy)) if there]
+    sources = " and ".join(map(str, given)) or "no rules"
+    return Finding("policy", "ok", f"{sources}; where no rule matches, reading is allowed and the rest asks")
+
+
+def _tools(configuration: Configuration, *, dev: bool) -> Finding:
+    try:
+        registry = choose_tools(configuration, dev=dev)
+        for tool in registry.values():
+            tool.spec.parameters  # noqa: B018 - built on first use; a broken one raises
+    except (ToolError, DefinitionError) as error:
+        return broken("tools", error)
+    return Finding("tools", "ok", f"{len(registry)}")
+
+
+def _secrets(configuration: Configuration) -> Iterator[Finding]:
+    try:
+        project_secrets(configuration)
+    except ToolError as error:
+        yield broken("secrets", error)
+        return
+    missing = [name for name in configuration.secrets if not os.environ.get(name)]
+    named = len(configuration.secrets) + len(configuration.secret_files)
+    if missing:
+        yield Finding("secrets", "warning", f"not set: {', '.join(missing)}", f"export {missing[0]}=…")
+    elif named:
+        yield Finding("secrets", "ok", f"{named} named, all there")
+
+
+def _egress(configuration: Configuration) -> Finding:
+    """Where tools may connect to."""
+    fix = "Say where: egress: {mode: allowlist, domains: [api.example.com]} in forge.yaml; a production build needs it."
+    try:
+        egress = project_egress(configuration)
+    except ToolError as error:
+        return broken("network policy", error)
+    said = configuration.egress
+    if egress is None or said is None or said.mode == "open":
+        return Finding("network policy", "note", "open: every public address, after the network permission", fix)
+    private = f"; of private addresses {', '.join(said.private)}" if said.private else ""
+    if said.mode == "deny-all":
+        return Finding("network policy", "ok", f"deny-all: nothing is reached{private}")
+    return Finding("network policy", "ok", f"allowlist: {', '.join(said.domains) or 'nothing'}{private}")

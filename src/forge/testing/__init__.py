@@ -1,0 +1,73 @@
+"""For tests of tools and agents: a scripted model, a bench, assertions on calls, MCP servers, tapes, a clock, a person.
+
+Nothing is loaded before it is used. The fixtures are in `forge.testing.plugin`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "forge.permissions.answers": ("Answer",),
+    "forge.pipeline.record": ("record", "replay"),
+    "forge.providers.scripted": ("Scripted", "scripted"),
+    "forge.testing.called": (
+        "Called",
+        "Calls",
+        "assert_called",
+        "assert_called_in_order",
+        "assert_not_called",
+        "calls_of",
+    ),
+    "forge.testing.clock": ("Clock",),
+    "forge.testing.person": ("Person",),
+    "forge.testing.recording": ("tape",),
+    "forge.testing.script": ("calls", "fails", "says"),
+    "forge.testing.serving": ("ToolServer", "mcp_server"),
+    "forge.testing.workbench": ("Bench", "bench"),
+    "forge.testing.workplace": ("Finished", "Project", "project"),
+}
+_WHERE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = _WHERE[name]
+    except KeyError:
+        raise AttributeError(f"module 'forge.testing' has no attribute {name!r}") from None
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
+
+
+if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal to the table above
+    from forge.permissions.answers import Answer as Answer
+    from forge.pipeline.record import record as record
+    from forge.pipeline.record import replay as replay
+    from forge.providers.scripted import Scripted as Scripted
+    from forge.providers.scripted import scripted as scripted
+    from forge.testing.called import Called as Called
+    from forge.testing.called import Calls as Calls
+    from forge.testing.called import assert_called as assert_called
+    from forge.testing.called import assert_called_in_order as assert_called_in_order
+    from forge.testing.called import assert_not_called as assert_not_called
+    from forge.testing.called import calls_of as calls_of
+    from forge.testing.clock import Clock as Clock
+    from forge.testing.person import Person as Person
+    from forge.testing.recording import tape as tape
+    from forge.testing.script import calls as calls
+    from forge.testing.script import fails as fails
+    from forge.testing.script import says as says
+    from forge.testing.serving import ToolServer as ToolServer
+    from forge.testing.serving import mcp_server as mcp_server
+    from forge.testing.workbench import Bench as Bench
+    from forge.testing.workbench import bench as bench
+    from forge.testing.workplace import Finished as Finished
+    from forge.testing.workplace import Project as Project
+    from forge.testing.workplace import project as project

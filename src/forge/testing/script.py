@@ -1,0 +1,41 @@
+"""What a scripted model says, written as it reads: `Scripted(calls("file_read", path="a.txt"), says("Done."))`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from forge.core.errors import ErrorKind
+from forge.core.messages import ToolCall
+from forge.core.provider import ProviderError
+from forge.providers.scripted import Part
+
+
+def says(*parts: str | ToolCall) -> list[Part]:
+    """One turn: a text, and calls with it. `says("Let me look.", calls("file_read", path="a.txt"))`."""
+    for part in parts:
+        if not isinstance(part, str | ToolCall):
+            raise TypeError(f"says({part!r}): a model says texts and calls; `fails(…)` is a turn of its own")
+    if not parts:
+        raise TypeError("says(): say something; a model that says nothing says an empty text")
+    return list(parts)
+
+
+def calls(name: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> ToolCall:
+    """A call with its arguments by name, or as they are: an object, or a text such as JSON that is broken."""
+    if isinstance(arguments, str):
+        if named:
+            raise TypeError(f"calls({name!r}, …): arguments that are a text cannot have others beside them")
+        return ToolCall(name, arguments)
+    return ToolCall(name, {**(arguments or {}), **named})
+
+
+def fails(
+    message: str = "overloaded",
+    kind: ErrorKind | str = ErrorKind.SYSTEM,
+    *,
+    passing: bool = False,
+    status: int = 0,
+) -> ProviderError:
+    """A turn in which the model cannot be asked. `passing`: another try may work; `status`: the HTTP one."""
+    return ProviderError(message, kind, passing=passing, status=status)
