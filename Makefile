@@ -23,7 +23,13 @@ test: format-check lint types contracts tests ## everything that must hold (-j2 
 
 check: format-check lint types contracts quick-tests ## the same without the tests marked slow
 
-bench: $(READY) ## the table of speeds, as ratios against floors
+# The whole table, peers included: they are installed beside, and left out where they cannot be.
+bench: $(READY) ## every table of speeds, floors and peers side by side, into benchmarks/RESULTS.md (minutes)
+	@peers=; if $(MAKE) --no-print-directory $(PEERS_READY); then peers='--peers $(PEERS_VENV)/bin/python'; fi; \
+	$(BIN)/python -m benchmarks.results $$peers
+
+.PHONY: bench-floors
+bench-floors: $(READY) ## the table against floors alone
 	@$(BIN)/python -m benchmarks
 
 # An environment beside .venv, and $$install to fill it.
