@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import signal
+import tempfile
 import threading
 
 import pytest
@@ -12,6 +14,12 @@ import pytest
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell starts what runs in its background with SIGINT ignored, and every child would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# what whoever runs the tests configured, and which projects they trust, decides nothing here
+for _name in [one for one in os.environ if one.startswith("FORGE_")]:
+    del os.environ[_name]
+for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+    os.environ[_name] = tempfile.mkdtemp(prefix="forge-tests-")
 
 
 @pytest.hookimpl(tryfirst=True)

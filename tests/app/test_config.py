@@ -103,9 +103,29 @@ def test_a_mistake_is_named_with_its_place(tmp_path, text, place, words):
     assert words in error.message
 
 
-def test_a_near_key_is_suggested(tmp_path):
-    assert refused(tmp_path, "tols: []").suggestion == "Did you mean 'tools'?"
-    assert refused(tmp_path, "tools: [{name: a, config: {permissions: [raed]}}]").suggestion == "Did you mean 'read'?"
+def test_a_near_key_is_suggested_with_an_example_of_it(tmp_path):
+    suggestion = refused(tmp_path, "tols: []").suggestion
+    assert suggestion.startswith("Did you mean 'tools'? For example: tools: [{group: read}")
+    suggestion = refused(tmp_path, "tools: [{name: a, config: {permissions: [raed]}}]").suggestion
+    assert suggestion == "Did you mean 'read'? For example: permissions: [read]"
+
+
+@pytest.mark.parametrize(
+    ("text", "example"),
+    [
+        ("limits: {turns: 0}", "turns: 50"),
+        ("sandbox: maybe", "sandbox: required"),
+        ("egress: {mode: closed}", "mode: allowlist"),
+        ("tools: [{name: a, config: {timeout: 0}}]", "timeout: 30"),
+        ("mcpServers: {a: {}}", "a: {command: uvx, args: [mcp-server-git]}"),
+        ("agents: {a: {limits: {turns: x}}}", "turns: 50"),
+        ("schedules: [{id: a}]", "{id: nightly, cron:"),
+        ("permissions: {rules: allow read}", "rules: [allow read"),
+        ("5: x", "{agent:"),
+    ],
+)
+def test_every_refusal_shows_how_it_is_written(tmp_path, text, example):
+    assert f"For example: {example}" in refused(tmp_path, text).suggestion.replace("example: - ", "example: ")
 
 
 def test_a_key_like_no_other_lists_the_known_ones(tmp_path):
@@ -139,10 +159,42 @@ def test_egress_names_domains_and_what_is_not_public(tmp_path):
     assert "expected a list" in refused(tmp_path, "egress: {domains: a.com}").message
 
 
-@pytest.mark.parametrize("key", ["description", "id", "version"])
-def test_what_comes_later_is_not_silently_ignored(tmp_path, key):
-    error = refused(tmp_path, f"agent: {{{key}: x}}")
-    assert "not supported by this version yet" in error.message
+def test_an_agent_has_a_name_a_version_and_a_description(tmp_path):
+    agent = load(tmp_path, 'agent: {id: ops, version: 0.1.0, description: "", prompt: "", model: "openai:x"}').agent
+    assert (agent.id, agent.version, agent.description, agent.prompt, agent.model) == (
+        "ops",
+        "0.1.0",
+        "",
+        "",
+        "openai:x",
+    )
+    assert "expected a text, got a number" in refused(tmp_path, "agent: {version: 0.1}").message
+    assert "expected letters" in refused(tmp_path, "agent: {id: my agent}").message
+
+
+def test_secrets_are_names_or_files(tmp_path):
+    found = load(tmp_path, "secrets: [GITHUB_TOKEN, {file: private/token}]")
+    assert (found.secrets, found.secret_files) == (("GITHUB_TOKEN",), (tmp_path / "private/token",))
+    assert "file is missing" in refused(tmp_path, "secrets: [{}]").message
+    assert "unknown key" in refused(tmp_path, "secrets: [{value: x}]").message
+
+
+def test_the_variables_that_must_be_set_are_known_without_looking_them_up(tmp_path):
+    path = tmp_path / "forge.yaml"
+    path.write_text(
+        "secrets: [A]\nmcpServers: {x: {command: y, args: ['${B}', '${C:-c}'], headers_env: {D: D}}}\n"
+        "openapi: {p: {spec: s, auth: {bearer_env: E}}}\nchannels: {t: {type: telegram, token_env: F}}\n"
+    )
+    found = load_configuration(str(path), resolve=False)
+    assert found.variables == ("A", "B", "D", "E", "F")
+    assert found.servers["x"].command == ("y", "${B}", "${C:-c}")
+    with pytest.raises(ToolError, match="B is not set"):
+        load_configuration(str(path), environment={})
+    assert load_configuration(str(path), environment=dict.fromkeys("ABDEF", "x")).servers["x"].command == (
+        "y",
+        "x",
+        "c",
+    )
 
 
 def test_a_secret_written_where_a_name_belongs_is_not_repeated(tmp_path):

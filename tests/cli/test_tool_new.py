@@ -89,3 +89,19 @@ def test_a_folder_that_leads_out_of_the_project_is_refused(new, workspace, tmp_p
     ended = new("weather")
     assert ended.code == 2
     assert "outside" in ended.err
+
+
+def test_a_name_that_python_has_hides_no_module(new, workspace):
+    assert new("json").code == 0
+    (made,) = scripts(root=workspace).load()
+    assert (made.spec.name, made.spec.origin) == ("json", "script:tools/tool_json.py")
+
+
+def test_it_writes_both_files_or_none(new, workspace):
+    (workspace / "tests").write_text("in the way")
+    ended = new("weather")
+    assert ended.code == 2
+    assert "tests/test_weather.py cannot be written" in ended.err
+    assert list((workspace / "tools").iterdir()) == []
+    (workspace / "tests").unlink()
+    assert new("weather").code == 0

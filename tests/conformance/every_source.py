@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,19 +98,25 @@ async def mcp_over_stdio(folder: Path) -> AsyncIterator[Source]:
     yield Source("say__say", mcp([sys.executable, str(SERVER), "stdio"], name="say"))
 
 
+@cache
+def http_server() -> str:
+    """The URL of a server that is shared, since its start is most of what a test takes; it ends with this process."""
+    process = subprocess.Popen(
+        [sys.executable, str(SERVER), "http"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    atexit.register(lambda: (process.kill(), process.wait()))
+    assert process.stdout is not None
+    with process.stdout as output:
+        return output.readline().strip()
+
+
 @asynccontextmanager
 async def mcp_over_http(folder: Path) -> AsyncIterator[Source]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(SERVER), "http", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        assert process.stdout is not None
-        url = (await process.stdout.readline()).decode().strip()
-        yield Source("say__say", mcp(url, name="say"))
-    finally:
-        process.kill()
-        await process.wait()
-        process._transport.close()  # type: ignore[attr-defined]  # it warns when it is collected otherwise
+    yield Source("say__say", mcp(http_server(), name="say"))
 
 
 def answer(asked: Asked) -> Reply:

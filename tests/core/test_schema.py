@@ -42,6 +42,14 @@ def shared() -> dict[str, Any]:
     return {"type": "object", "properties": {"a": schema}}
 
 
+def doubling(keyword: str = "$ref", at: str = "#/$defs/S", anchor: str = "", **around: Any) -> dict[str, Any]:
+    """Few nodes, and a value is checked two to the fortieth times: a validator would not come back."""
+    named = {f"S{n}": {"allOf": [{keyword: f"{at}{n + 1}"}] * 2} for n in range(40)} | {"S40": {"type": "string"}}
+    if anchor:
+        named = {name: {**one, anchor: name} for name, one in named.items()}
+    return {"type": "object", "properties": {"a": {"$ref": f"{at}0"}}, "$defs": named, **around}
+
+
 REFUSED = {
     "a boolean": (True, "not a JSON Schema object"),
     "a list": ([], "not a JSON Schema object"),
@@ -61,6 +69,13 @@ REFUSED = {
     "too many nodes": (wide(10_001), "10000 nodes"),
     "itself": (cyclic(), "100 levels|10000 nodes"),
     "a maze": (shared(), "100 levels|10000 nodes"),
+    "references that double": (doubling(), "so often"),
+    "anchors that double": (doubling(at="#S", anchor="$anchor"), "so often"),
+    "dynamic references that double": (doubling("$dynamicRef", "#S", "$dynamicAnchor"), "so often"),
+    "a part of its own that doubles": (
+        {"type": "object", "properties": {"own": {"$id": "https://example.com/own", **doubling()}}},
+        "so often",
+    ),
     "what JSON cannot hold": ({"type": "object", "properties": {"a": {"enum": [{1, 2}]}}}, "invalid schema"),
 }
 
@@ -86,6 +101,20 @@ FINE: dict[str, Any] = {
         "type": "object",
         "properties": {"a": {"$ref": "#/$defs/tree"}},
         "$defs": {"tree": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/tree"}}]}},
+    },
+    "one whose kinds contain the whole": {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/Pet"}},
+        "$defs": {
+            "Pet": {"anyOf": [{"$ref": "#/$defs/Dog"}, {"$ref": "#/$defs/Cat"}, {"type": "string"}]},
+            "Dog": {"allOf": [{"$ref": "#/$defs/Pet"}, {"type": "object"}]},
+            "Cat": {"allOf": [{"$ref": "#/$defs/Pet"}, {"type": "object"}]},
+        },
+    },
+    "a long way of references": {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/S0"}},
+        "$defs": {f"S{n}": {"$ref": f"#/$defs/S{n + 1}"} for n in range(500)} | {"S500": {"type": "string"}},
     },
     "a deep one": nested(40),
     "a wide one": wide(1_000),

@@ -479,3 +479,45 @@ async def test_calls_from_nobody_are_asked_elsewhere():
         executor = standard_executor([deploy], approve=ElicitingApprover(**otherwise))
         result = await executor.execute(ToolCall("deploy", {"service": "shop"}), Scope())
         assert result.is_error is is_error
+
+
+async def test_what_a_mounted_server_asks_reaches_the_client_as_its_own_form(era, monkeypatch):
+    from forge.core.mounting import mounted
+    from forge.sources.mcp import mcp
+    from tests.sources.mcp.remote import Remote, definition
+
+    remote = Remote(definition("ask")).install(monkeypatch)
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "title": "\x1b[31mName"}},
+        "required": ["name"],
+    }
+    questions: asyncio.Queue = asyncio.Queue()
+
+    async def listen():  # as the SDK does it: in a task that has nothing to do with the call
+        while True:
+            answered = await questions.get()
+            answered.set_result(await remote.listener.elicit("Who?", schema, None))
+
+    async def answer(name, arguments, key):
+        answered = asyncio.get_running_loop().create_future()
+        questions.put_nowait(answered)
+        return {"content": [{"type": "text", "text": repr(await answered)}]}
+
+    remote.answer = answer
+    asked: list = []
+
+    async def fill_in(ctx, params):
+        asked.append(params)
+        return ElicitResult(action="accept", content={"name": "Ada"})
+
+    listening = asyncio.create_task(listen())
+    async with offered(policy=rules("allow *")) as offer, mounted(offer.registry, mcp("uvx mcp-server-git")):
+        async with connected(offer, era, elicitation_callback=fill_in) as client:
+            assert text(await client.call_tool("git__ask", {})) == "{'name': 'Ada'}"
+        assert "The server git asks:" in asked[0].message
+        assert asked[0].requested_schema["properties"] == {"name": {"type": "string", "title": "Name"}}
+        declines = person(action="decline")
+        async with connected(offer, era, elicitation_callback=declines) as client:
+            assert text(await client.call_tool("git__ask", {})) == "None"
+    listening.cancel()

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from forge import ActivityStream, audit_log
-from forge.core.events import RunStarted
+from forge.core.events import RunStarted, ToolStarted
+from forge.core.messages import ToolCall
 from forge.workspace.state import append_whole
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,16 @@ def test_every_event_is_a_line(tmp_path):
     assert first == "a"
     assert "more characters" in second
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+def test_half_a_surrogate_pair_is_no_gap_in_the_log(tmp_path):
+    activity = ActivityStream()
+    stop = audit_log(activity, tmp_path / "log")
+    activity.emit(ToolStarted(ToolCall("look", {"\ud800": 1})))
+    activity.emit(RunStarted("b"))
+    stop()
+    first, second = map(json.loads, (tmp_path / "log").read_text().splitlines())
+    assert (first["event"], second["event"]) == ("tool_call_start", "run_started")
 
 
 def test_half_a_line_is_taken_back(tmp_path):

@@ -85,3 +85,11 @@ def test_a_name_or_value_that_would_steer_a_terminal_is_refused(schema):
 
 def test_a_value_with_lines_and_tabs_is_fine():
     assert clean_schema({"enum": ["a\nb\t", "\r\n"]}) == {"enum": ["a\nb\t", "\r\n"]}
+
+
+def test_a_number_that_json_has_not_is_refused_and_as_a_default_left_out():
+    assert clean_schema({"type": "number", "default": float("inf")}) == {"type": "number"}
+    assert clean_schema({"properties": {"default": {"default": 1.5}}}) == {"properties": {"default": {"default": 1.5}}}
+    for bad in ({"maximum": float("inf")}, {"enum": [1, float("nan")]}, {"default": [float("inf")]}):
+        with pytest.raises(ValueError, match="no number that JSON has"):
+            clean_schema(bad)

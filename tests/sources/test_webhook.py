@@ -72,6 +72,19 @@ async def test_a_url_that_is_a_password_is_seen_by_nobody():
     assert "127.0.0.1" in tool.spec.description
 
 
+async def test_it_masks_its_url_itself_where_nobody_registered_it():
+    moved = redirect("https://example.com/aBcDeFgHiJkL12345", 307)
+    for answer in (lambda asked: page(f"got {asked.path}"), lambda asked: moved):
+        async with serving(answer) as server:
+            tool = webhook("notify", f"{server.url}/T0123/aBcDeFgHiJkL12345?key=short")
+            executor = standard_executor([tool], policy=rules("allow network"))
+            result = await executor.execute(ToolCall("notify", {"payload": {}}), Scope())
+        assert result.success, result.for_llm
+        shown = json.dumps(result.to_dict())
+        assert "[secret]" in shown
+        assert not [one for one in ("T0123", "aBcDeFgHiJkL12345", "short") if one in shown]
+
+
 def test_a_url_without_secrets_masks_no_ordinary_words():
     assert webhook("notify", "https://example.com").secrets == ()
     assert webhook("notify", "https://example.com/api/notifications").secrets == (

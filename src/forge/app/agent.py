@@ -12,7 +12,7 @@ from forge.agent.loop import run_loop
 from forge.agent.result import RunResult
 from forge.agent.subagent import AgentType, Task
 from forge.app.assemble import Assembly, Wishes, assemble
-from forge.app.config import AgentEntry, load_configuration
+from forge.app.config import AgentEntry
 from forge.app.guarded import Check, Guarded, is_refused
 from forge.app.model import chosen_model
 from forge.app.skills import told_of
@@ -95,7 +95,7 @@ def assistant(
 ) -> Assistant:
     """Raises `ToolError` or `PolicyError` where the model, a file, a rule or the workspace cannot be used."""
     made = assemble(wishes, approve)
-    configuration = load_configuration(wishes.config)
+    configuration = wishes.configuration
     chosen = chosen_model(configuration, model)
     provider = Guarded(provider_for(chosen), _response_check(made))
     types = {name: _agent_type(entry) for name, entry in configuration.agents.items()}

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from forge.app.config import load_configuration
+from forge.app.config import Configuration, load_configuration
 from forge.app.egress import project_egress
 from forge.app.own_tools import project_tools
 from forge.app.policy import project_policy
@@ -29,6 +30,9 @@ from forge.skills.active import ActiveSkills
 from forge.workspace.journal import recover_once
 from forge.workspace.tracking import SessionState
 
+if TYPE_CHECKING:  # only with --from
+    from forge.app.built import Built
+
 log = logging.getLogger(__name__)
 
 
@@ -45,6 +49,12 @@ class Wishes:
     record: str | None = None
     replay: str | None = None
     watch: bool = False  # look for the project's scripts again and again
+    built: Built | None = None  # run this, and not the project
+
+    @property
+    def configuration(self) -> Configuration:
+        """Raises `ToolError`."""
+        return self.built.configuration if self.built is not None else load_configuration(self.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +72,17 @@ class Assembly:
 
 def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     """Raises `ToolError` or `PolicyError` where a file, a rule or the workspace cannot be used."""
-    configuration = load_configuration(wishes.config)
+    configuration, built = wishes.configuration, wishes.built
     secrets = project_secrets(configuration)
     scope = project_scope(wishes.workspace, configuration, wishes.session)
-    sources = Sources(configuration, scope.workspace, watch=wishes.watch)
+    sources = built.sources(scope.workspace) if built is not None else _sources(configuration, scope, wishes)
     skills = active_skills(configuration, scope)
     for name in skills.environment:
         if len(value := os.environ.get(name, "")) >= SHORTEST:
             secrets.add(value)
-    registry = project_tools(configuration, scope.workspace, sources, lambda: skills, dev=wishes.dev)
+    registry = project_tools(
+        configuration, scope.workspace, sources, lambda: skills, dev=wishes.dev or bool(built and built.dev)
+    )
     for holder in (*sources.all.values(), *registry.values()):
         for value in getattr(holder, "secrets", ()):  # headers of a server, the URL of a webhook
             if len(value) >= SHORTEST:
@@ -86,6 +98,10 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     if wishes.dev:
         _watch(executor)
     return Assembly(registry, executor, scope, sources, skills)
+
+
+def _sources(configuration: Configuration, scope: Scope, wishes: Wishes) -> Sources:
+    return Sources(configuration, scope.workspace, watch=wishes.watch)
 
 
 def _watch(executor: ToolExecutor) -> None:

@@ -106,7 +106,8 @@ def _configured(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, co
     for entry in entries:
         for key, value in entry.config.items():
             if key in TRAITS:
-                traits[key] = _trait(key, value)
+                # less than a built-in tool needs is not a project's to declare: rules of others are about it
+                traits[key] = tool.spec.permissions | set(value) if key == "permissions" else _trait(key, value)
             else:
                 _check_setting(tool, f"{entry.place}.config.{key}", key, value, configuration)
                 settings[key] = value

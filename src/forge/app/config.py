@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from forge.app.read_yaml import read_yaml
-from forge.app.reading import Reader, config_error
+from forge.app.agent_entries import AgentEntry, ToolEntry, agent_entry, sub_agent_entry, tool_entries
+from forge.app.layers import FIXED, ORGANISATION, PROJECT_ONLY, Layer, check_own, is_there, spoken, user_file
+from forge.app.reading import Reader, config_error, file_of
 from forge.core.errors import ToolError
-from forge.core.spec import Permission
 
 if TYPE_CHECKING:  # most projects have none
     from forge.app.knowledge_entries import ChannelEntry, MemoryEntry, SkillsEntry
     from forge.app.source_entries import McpEntry, OpenApiEntry, WebhookEntry
+
+__all__ = [
+    "KEYS",
+    "MODES",
+    "NAME",
+    "SANDBOXES",
+    "AgentEntry",
+    "Configuration",
+    "EgressEntry",
+    "RootEntry",
+    "ToolEntry",
+    "load_configuration",
+    "read_configuration",
+]
 
 NAME = "forge.yaml"
 KEYS = tuple(
@@ -26,24 +41,6 @@ MODES = ("open", "allowlist", "deny-all")
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-class ToolEntry(NamedTuple):
-    """One entry under `tools`: a name (or a pattern of names) or a group, and settings for what it names."""
-
-    place: str
-    name: str = ""
-    group: str = ""
-    config: Mapping[str, Any] = _NOTHING
-
-
-class AgentEntry(NamedTuple):
-    """The agent, or a kind of sub-agent: what it is told, which model it is, how far it may go."""
-
-    prompt: str = ""
-    model: str = ""
-    tools: tuple[str, ...] = ()  # names and groups
-    limits: Mapping[str, Any] = _NOTHING
 
 
 class RootEntry(NamedTuple):
@@ -67,8 +64,9 @@ class Configuration(NamedTuple):
 
     name: str = NAME
     tools: tuple[ToolEntry, ...] | None = None
-    rules: tuple[Any, ...] = ()  # as they were written; `forge.permissions` reads them
+    rules: tuple[Any, ...] = ()  # the project's, as they were written; `forge.permissions` reads them
     secrets: tuple[str, ...] = ()  # names of environment variables
+    secret_files: tuple[Path, ...] = ()
     root: Path | None = None
     roots: tuple[RootEntry, ...] = ()
     writes: bool = True
@@ -84,35 +82,121 @@ class Configuration(NamedTuple):
     skills: SkillsEntry | None = None
     schedules: tuple[Mapping[str, Any], ...] | None = None  # as they were written; `forge.schedules` reads them
     guardrails: Mapping[str, Any] = _NOTHING  # as they were written; `forge.skills` reads them
+    variables: tuple[str, ...] = ()  # of the environment, that must be set
+    layers: tuple[Layer, ...] = ()  # what it was made of
+    document: Mapping[str, Any] = _NOTHING  # all of them together, as they were written
+    origins: Mapping[str, str] = _NOTHING  # of a place in the document, who said it
+    files: Mapping[str, str] = _NOTHING  # of a place, the file; `name` where nothing is said
+    notes: tuple[str, ...] = ()  # where somebody's word did not count
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
-        return config_error(self.name, place, problem, written, known)
+        return config_error(file_of(place, self.files, self.name), place, problem, written, known)
 
 
-def load_configuration(path: str | None) -> Configuration:
-    """Read a file that a person named. Raises `ToolError` of kind `config_error`."""
-    if path is None:
-        return Configuration()
-    return _Reader(path).configuration(read_yaml(path))
+def load_configuration(
+    config: str | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    *,
+    resolve: bool = True,
+    environment: Mapping[str, str] = os.environ,
+    organisation: str = "",
+) -> Configuration:
+    """What holds: a file that a person named, under what they and their organisation say everywhere.
+
+    With no file but a workspace, its `forge.yaml`, if it is trusted. Without `resolve`, variables are not looked up:
+    `${NAME}` stays as it is. Raises `ToolError` of kind `config_error`.
+    """
+    layers = {
+        layer.kind: layer
+        for layer in (
+            _of_organisation(organisation or ORGANISATION),
+            _of_user(environment),
+            _of_project(config, workspace),
+        )
+        if layer is not None
+    }
+    values = environment if resolve else None
+    said = spoken(environment)
+    project = layers.get("project")
+    if not said and layers.keys() <= {"project"}:
+        return _Reader(project.name, values).configuration(project.document, (project,)) if project else Configuration()
+    from forge.app.merging import merge  # most have one layer at most
+
+    if project is not None:
+        _Reader(project.name, None).configuration(project.document, ())
+    merged = merge(layers, environment)
+    name = project.name if project else next((layer.name for layer in layers.values()), "the environment")
+    reader = _Reader(name, values, merged.files)
+    made = reader.configuration({**merged.document, "permissions": _project_rules(project)}, tuple(layers.values()))
+    return made._replace(document=merged.document, origins=merged.origins, files=merged.files, notes=merged.notes)
+
+
+def read_configuration(text: str, name: str) -> Configuration:
+    """What a text says by itself: no other layer, no variable is looked up. Raises `ToolError`."""
+    from forge.app.read_yaml import parse_yaml
+
+    return _Reader(name, None).configuration(parse_yaml(text, name), ())
+
+
+def _of_organisation(path: str) -> Layer | None:
+    """One that is there and cannot be read is an error: what it forbids is not known."""
+    return _read("organisation", path, FIXED) if is_there(path, surely=True) else None
+
+
+def _of_user(environment: Mapping[str, str]) -> Layer | None:
+    path = user_file(environment)
+    if path is None or not is_there(path):
+        return None
+    check_own(path)
+    return _read("user", str(path), [key for key in KEYS if key not in PROJECT_ONLY])
+
+
+def _of_project(config: str | None, workspace: str | os.PathLike[str] | None) -> Layer | None:
+    if config is None and (workspace is None or not is_there(Path(workspace, NAME))):
+        return None
+    from forge.app.read_yaml import parse_yaml, read_text  # only where there is a file
+    from forge.app.trust import Found, found_in, trusted_text
+
+    found = found_in(workspace) if config is None and workspace is not None else config
+    if found is None:
+        return None
+    text = trusted_text(found) if isinstance(found, Found) else read_text(found)
+    document = parse_yaml(text, str(found))
+    return Layer("project", str(found), {} if document is None else document, text)
+
+
+def _read(kind: str, path: str, keys: Iterable[str]) -> Layer:
+    """A file of which only some keys are known. It is checked by itself, so that its mistakes are its own."""
+    from forge.app.read_yaml import parse_yaml, read_text
+
+    text = read_text(path)
+    document = parse_yaml(text, path)
+    reader = _Reader(path, None)
+    top = reader.mapping(document if document is not None else {}, "", KEYS)
+    for key in top:
+        if key not in keys:
+            problem = f"the {kind}'s file cannot say this; it belongs into a project's {NAME}"
+            raise config_error(path, key, problem, known=keys)
+    reader.configuration(top, ())
+    return Layer(kind, path, top, text)
+
+
+def _project_rules(project: Layer | None) -> Any:
+    return project.document.get("permissions", {}) if project else {}
 
 
 class _Reader(Reader):
     """The sections of the document."""
 
-    def configuration(self, document: Any) -> Configuration:
+    def configuration(self, document: Any, layers: tuple[Layer, ...]) -> Configuration:
         top = self.mapping(document if document is not None else {}, "", KEYS)
-        tools = self.sequence(top["tools"], "tools") if "tools" in top else None
         workspace = self.mapping(top.get("workspace", {}), "workspace", ("root", "roots", "writes"))
         permissions = self.mapping(top.get("permissions", {}), "permissions", ("rules",))
         root = self.text(workspace["root"], "workspace.root") if "root" in workspace else None
-        return Configuration(
+        made = Configuration(
             name=self.name,
-            tools=None if tools is None else tuple(self.entry(one, f"tools[{i}]") for i, one in enumerate(tools)),
+            tools=tool_entries(self, top["tools"], "tools") if "tools" in top else None,
             rules=tuple(self.sequence(permissions.get("rules", []), "permissions.rules")),
-            secrets=tuple(
-                self.variable(one, f"secrets[{i}]")
-                for i, one in enumerate(self.sequence(top.get("secrets", []), "secrets"))
-            ),
             root=None if root is None else Path(self.name).parent / root,
             roots=tuple(
                 self.root(one, f"workspace.roots[{i}]")
@@ -121,14 +205,27 @@ class _Reader(Reader):
             writes=self.flag(workspace.get("writes", True), "workspace.writes"),
             sandbox=self.sandbox(top.get("sandbox", "auto")),
             egress=self.egress(top["egress"]) if "egress" in top else None,
-            agent=self.agent(top),
-            agents={
-                name: self.sub_agent(one, f"agents.{name}")
-                for name, one in self.mapping(top.get("agents", {}), "agents").items()
-            },
+            agent=agent_entry(self, top.get("agent", {}), top.get("limits", {})),
+            agents=self.named(top, "agents", sub_agent_entry),
+            **self.secrets(top.get("secrets", [])),
             **self.sources(top),
             **self.knowledge(top),
         )
+        return made._replace(variables=tuple(self.variables), layers=layers, document=top)
+
+    def secrets(self, value: Any) -> dict[str, Any]:
+        """Names of variables, and files: never values."""
+        names, files = [], []
+        for index, one in enumerate(self.sequence(value, "secrets")):
+            place = f"secrets[{index}]"
+            if not isinstance(one, dict):
+                names.append(self.variable(one, place))
+                continue
+            said = self.mapping(one, place, ("file",))
+            if "file" not in said:
+                raise self.error(place, "file is missing")
+            files.append(Path(self.name).parent / os.path.expanduser(self.text(said["file"], f"{place}.file")))
+        return {"secrets": tuple(names), "secret_files": tuple(files)}
 
     def sources(self, top: dict[str, Any]) -> dict[str, Any]:
         """Other people's tools."""
@@ -157,30 +254,25 @@ class _Reader(Reader):
         if "schedules" in top:
             found["schedules"] = entries.schedule_entries(self, top["schedules"])
         if "guardrails" in top:
-            found["guardrails"] = self.mapping(top["guardrails"], "guardrails")
+            found["guardrails"] = entries.guardrail_entries(self, top["guardrails"])
         return found
 
     def root(self, value: Any, place: str) -> RootEntry:
         said = self.mapping({"path": value} if isinstance(value, str) else value, place, ("access", "path"))
         if "path" not in said:
             raise self.error(place, "path is missing")
-        access = said.get("access", "read")
-        if access not in ("read", "write"):
-            raise self.error(f"{place}.access", f"expected read or write, got {access!r:.60}")
+        access = self.choice(said.get("access", "read"), f"{place}.access", ("read", "write"), "read or write")
         path = Path(self.name).parent / self.text(said["path"], f"{place}.path")
         return RootEntry(place=place, path=path, writable=access == "write")
 
     def sandbox(self, value: Any) -> str:
-        said = "off" if value is False else value  # YAML takes a bare `off` for false
-        if said not in SANDBOXES:
-            raise self.error("sandbox", f"expected one of {', '.join(SANDBOXES)}, got {value!r:.60}")
-        return str(said)
+        return self.choice(
+            "off" if value is False else value, "sandbox", SANDBOXES
+        )  # YAML takes a bare `off` for false
 
     def egress(self, value: Any) -> EgressEntry:
         said = self.mapping(value, "egress", ("domains", "mode", "private"))
-        mode = said.get("mode", "allowlist" if "domains" in said else "open")
-        if mode not in MODES:
-            raise self.error("egress.mode", f"expected one of {', '.join(MODES)}, got {mode!r:.60}")
+        mode: Any = self.choice(said.get("mode", "allowlist" if "domains" in said else "open"), "egress.mode", MODES)
         domains, private = (
             tuple(
                 self.text(one, f"egress.{key}[{index}]")
@@ -189,79 +281,3 @@ class _Reader(Reader):
             for key in ("domains", "private")
         )
         return EgressEntry(mode=mode, domains=domains, private=private)
-
-    def agent(self, top: Mapping[str, Any]) -> AgentEntry:
-        said = self.mapping(top.get("agent", {}), "agent", ("model", "prompt"), ("description", "id", "version"))
-        return AgentEntry(
-            prompt=self.text(said["prompt"], "agent.prompt") if "prompt" in said else "",
-            model=self.text(said["model"], "agent.model") if "model" in said else "",
-            limits=self.limits(top.get("limits", {}), "limits"),
-        )
-
-    def sub_agent(self, value: Any, place: str) -> AgentEntry:
-        said = self.mapping(value, place, ("limits", "model", "prompt", "tools"))
-        tools = self.sequence(said.get("tools", []), f"{place}.tools")
-        entries = [self.entry(one, f"{place}.tools[{index}]") for index, one in enumerate(tools)]
-        return AgentEntry(
-            prompt=self.text(said["prompt"], f"{place}.prompt") if "prompt" in said else "",
-            model=self.text(said["model"], f"{place}.model") if "model" in said else "",
-            tools=tuple(entry.name or entry.group for entry in entries),
-            limits=self.limits(said.get("limits", {}), f"{place}.limits"),
-        )
-
-    def limits(self, value: Any, place: str) -> dict[str, Any]:
-        """As `forge.agent.limits.Limits` takes them; `price` says what a million tokens cost."""
-        said = dict(self.mapping(value, place, ("calls", "cost", "price", "seconds", "tokens", "turns")))
-        if "price" in said:
-            price = self.mapping(said["price"], f"{place}.price", ("cached", "input", "output"))
-            if missing := {"input", "output"} - price.keys():
-                raise self.error(f"{place}.price", f"{sorted(missing)[0]} is missing")
-            said["price"] = {key: self.number(one, f"{place}.price.{key}", above=0) for key, one in price.items()}
-        if said.get("cost") and "price" not in said:
-            raise self.error(f"{place}.cost", "without a price nobody knows the cost; say price: {input: …, output: …}")
-        for key in said.keys() - {"price"}:
-            least = 1 if key == "turns" else 0
-            whole = key not in ("cost", "seconds")
-            one = said[key]
-            if isinstance(one, bool) or not isinstance(one, int if whole else int | float) or not least <= one < 1e15:
-                raise self.error(f"{place}.{key}", f"expected a number from {least}, got {one!r:.60}")
-        return said
-
-    def entry(self, value: Any, place: str) -> ToolEntry:
-        if isinstance(value, str):
-            return ToolEntry(place=place, name=self.text(value, place))
-        entry = self.mapping(value, place, ("config", "group", "name"))
-        if ("name" in entry) == ("group" in entry):
-            raise self.error(place, "expected either a name or a group")
-        config = self.mapping(entry.get("config", {}), f"{place}.config")
-        return ToolEntry(
-            place=place,
-            name=self.text(entry["name"], f"{place}.name") if "name" in entry else "",
-            group=self.text(entry["group"], f"{place}.group") if "group" in entry else "",
-            config={key: self.setting(key, one, f"{place}.config.{key}") for key, one in config.items()},
-        )
-
-    def setting(self, key: str, value: Any, place: str) -> Any:
-        """The settings any tool has; the others are for the tool itself to judge."""
-        if key == "timeout":
-            return None if value is None else self.number(value, place, above=0)
-        if key == "confirm":
-            return self.flag(value, place)
-        if key == "permissions":
-            return [self.permission(one, f"{place}[{i}]") for i, one in enumerate(self.sequence(value, place))]
-        if key == "rate":
-            rate = self.mapping(value, place, ("calls", "max_calls", "seconds"))
-            return {name: self.amount(name, one, f"{place}.{name}") for name, one in rate.items()}
-        return value
-
-    def amount(self, name: str, value: Any, place: str) -> Any:
-        if name == "seconds":
-            return self.number(value, place, above=0)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise self.error(place, f"expected a whole number from 0, got {value!r:.60}")
-        return value
-
-    def permission(self, value: Any, place: str) -> str:
-        if value not in list(Permission):
-            raise self.error(place, f"there is no permission {value!r:.60}", str(value), Permission)
-        return str(value)

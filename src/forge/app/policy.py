@@ -1,19 +1,23 @@
-"""The policy of a project: its configuration's rules, then those given for this call."""
+"""The policy of a project: the organisation's rules, the user's, the project's, then those given for this call."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from forge.app.config import Configuration
+from forge.app.layers import rule_layers
 from forge.permissions.policy import Rules, layered, load_rules
 
 
 def project_policy(configuration: Configuration, policy: str | None) -> Rules:
-    """A rule file given for this call is the more specific layer: it decides, but what the project denies stays denied.
+    """A rule file given for this call is the most specific layer: it decides, but what another denies stays denied.
 
     Raises `PolicyError`.
     """
+    above = rule_layers(configuration.layers)
     return layered(
-        project=load_rules(Path(configuration.name)) if configuration.rules else None,  # again, for the lines
+        organisation=above.get("organisation"),
+        user=above.get("user"),
+        project=above.get("project"),
         session=load_rules(Path(policy)) if policy is not None else None,
     )

@@ -11,11 +11,28 @@ from forge.permissions.bounded import Unreadable, bounded_text, bounded_yaml
 
 def read_yaml(path: str) -> Any:
     """The document as plain data. Raises `ToolError` of kind `config_error`, with the line where there is one."""
+    return parse_yaml(read_text(path), path)
+
+
+def read_text(path: str) -> str:
+    """Raises `ToolError`."""
     try:
-        return bounded_yaml(bounded_text(Path(path)), path, _built)
+        return bounded_text(Path(path))
     except Unreadable as error:
-        words = f"{error.place}: cannot read the configuration: {error.problem}"
-        raise ToolError(words, ErrorKind.CONFIG, error.advice) from None
+        raise _refused(error) from None
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    """The text of a file of that name as plain data. Raises `ToolError`."""
+    try:
+        return bounded_yaml(text, name, _built)
+    except Unreadable as error:
+        raise _refused(error) from None
+
+
+def _refused(error: Unreadable) -> ToolError:
+    words = f"{error.place}: cannot read the configuration: {error.problem}"
+    return ToolError(words, ErrorKind.CONFIG, error.advice)
 
 
 def _built(yaml: Any, text: str) -> Any:

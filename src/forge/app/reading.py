@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from forge.core.arguments import article, json_type, near
@@ -13,40 +14,54 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Of one document: whatever it refuses, it names the file and the place. Raises `ToolError`."""
+    """Of one document: whatever it refuses, it names the file and the place. Raises `ToolError`.
 
-    def __init__(self, name: str) -> None:
+    Without an `environment`, variables are not looked up: `${NAME}` stays as it is. `files` says which parts of the
+    document are from another file than `name`.
+    """
+
+    def __init__(
+        self, name: str, environment: Mapping[str, str] | None = os.environ, files: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
+        self.environment = environment
+        self.files = files or {}
+        self.variables: dict[str, None] = {}  # that must be set, in the order of the document
 
     def variable(self, value: Any, place: str) -> str:
         name = self.text(value, place)
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             # the value is not repeated: someone may have written the secret itself
             raise self.error(place, "expected the name of an environment variable, such as GITHUB_TOKEN")
+        self.variables[name] = None
         return name
 
-    def mapping(self, value: Any, place: str, keys: Iterable[str] = (), later: Iterable[str] = ()) -> dict[str, Any]:
+    def mapping(self, value: Any, place: str, keys: Iterable[str] = ()) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self.error(place or "the document", f"expected a mapping, got {article(json_type(value))}")
+            raise self.error(place or "the document", f"expected a mapping, got {_kind(value)}")
         for key in value:
             at = f"{place}.{key}" if place else f"{key}"
             if not isinstance(key, str):
                 raise self.error(at, "expected a text as key")
-            if key in later:
-                raise config_error(self.name, at, "not supported by this version yet", advice="Leave it out for now.")
             if keys and key not in keys:
                 raise self.error(at, "unknown key", key, keys)
         return value
 
     def sequence(self, value: Any, place: str) -> list[Any]:
         if not isinstance(value, list):
-            raise self.error(place, f"expected a list, got {article(json_type(value))}")
+            raise self.error(place, f"expected a list, got {_kind(value)}")
         return value
 
     def text(self, value: Any, place: str) -> str:
         if not isinstance(value, str) or not value.strip() or "\0" in value:
-            got = "an empty text" if isinstance(value, str) else article(json_type(value))
+            got = "an empty text" if isinstance(value, str) else _kind(value)
             raise self.error(place, f"expected a text, got {got}")
+        return value
+
+    def words(self, value: Any, place: str) -> str:
+        """A text that may be empty."""
+        if not isinstance(value, str) or "\0" in value:
+            raise self.error(place, f"expected a text, got {_kind(value)}")
         return value
 
     def number(self, value: Any, place: str, above: float) -> float:
@@ -54,8 +69,22 @@ class Reader:
             raise self.error(place, f"expected a number above {above:g}, got {value!r:.60}")
         return value
 
+    def whole(self, value: Any, place: str, least: int = 0, words: str = "a whole number") -> int:
+        """5.0 is one, as it is to JSON Schema."""
+        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not is_whole or not least <= value < 1e15:
+            raise self.error(place, f"expected {words} from {least}, got {value!r:.60}")
+        return int(value)
+
+    def choice(self, value: Any, place: str, choices: Iterable[str], words: str = "") -> str:
+        known = [*choices]
+        if not isinstance(value, str) or value not in known:
+            expected = words or f"one of {', '.join(known)}"
+            raise self.error(place, f"expected {expected}, got {value!r:.60}", str(value), known)
+        return value
+
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
-        return config_error(self.name, place, problem, written, known)
+        return config_error(file_of(place, self.files, self.name), place, problem, written, known, example=True)
 
     def named(self, top: dict[str, Any], key: str, read: Callable[[Reader, Any, str], T]) -> dict[str, T]:
         """A mapping of names to entries of one kind."""
@@ -66,7 +95,7 @@ class Reader:
 
     def flag(self, value: Any, place: str) -> bool:
         if not isinstance(value, bool):
-            raise self.error(place, f"expected true or false, got {article(json_type(value))}")
+            raise self.error(place, f"expected true or false, got {_kind(value)}")
         return value
 
     def texts(self, value: Any, place: str) -> tuple[str, ...]:
@@ -76,14 +105,28 @@ class Reader:
 
 
 def config_error(
-    name: str, place: str, problem: str, written: str = "", known: Iterable[str] = (), advice: str = ""
+    name: str, place: str, problem: str, written: str = "", known: Iterable[str] = (), *, example: bool = False
 ) -> ToolError:
-    """What is wrong, where, and what was probably meant."""
+    """What is wrong, where, what was probably meant, and how it is written."""
+    from forge.app.config_schema import example_at  # only where something is wrong
+
     names = [str(one) for one in known]
     hint = near(written, names, 1) if written else []
-    known_ones = f"Known are {', '.join(sorted(names))}." if names else "Mend the file."
-    return ToolError(
-        f"{name}: {place}: {problem}",
-        ErrorKind.CONFIG,
-        advice or (f"Did you mean {hint[0]!r}?" if hint else known_ones),
-    )
+    way = f"Did you mean {hint[0]!r}?" if hint else f"Known are {', '.join(sorted(names))}." if names else ""
+    if example or not way:
+        is_key = bool(hint) and place.endswith(written)
+        way = f"{way} For example: {example_at(place, hint[0] if is_key else '')}".lstrip()
+    return ToolError(f"{name}: {place}: {problem}", ErrorKind.CONFIG, way)
+
+
+def file_of(place: str, files: Mapping[str, str], name: str) -> str:
+    """The file that a part of a document is from; `name`, unless something else is known of it."""
+    steps = re.split(r"[.\[]", place)
+    for length in range(min(len(steps), 3), 0, -1):
+        if found := files.get(".".join(steps[:length])):
+            return found
+    return name
+
+
+def _kind(value: Any) -> str:
+    return article(json_type(value))

@@ -1,9 +1,11 @@
-"""Which values are secret here: those of the variables a project names, and the keys of known providers."""
+"""Which values are secret here: those of the variables and files a project names, and the keys of known providers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from forge.app.config import Configuration
 from forge.core.secrets import SHORTEST, Secrets
@@ -16,29 +18,62 @@ KEYS = (
     "TAVILY_API_KEY",
     *(s.key for s in SERVERS.values() if s.key),
 )
+LARGEST = 64 * 1024  # bytes of a file that holds a secret
+MOUNTED = "/run/"  # where container runtimes put secrets, readable for all in the container
 
 
 def project_secrets(configuration: Configuration, environment: Mapping[str, str] = os.environ) -> Secrets:
-    """Registered for masking. A named one too short to be masked is refused: it would be shown."""
+    """Registered for masking. A named one too short to be masked is refused: it would be shown. Raises `ToolError`."""
     secrets = Secrets()
-    for key in KEYS:
-        if len(value := environment.get(key, "")) >= SHORTEST:
-            secrets.add(value)
-    named = [variable for entry in configuration.channels.values() for variable in (entry.url_env, entry.token_env)]
-    embedder = configuration.memory.embedder if configuration.memory else ""
-    named += [str(embedder.get("key_env", ""))] if isinstance(embedder, dict) else []
-    for value in (environment.get(name, "") for name in named):
-        if len(value) >= SHORTEST:
-            secrets.add(value)
-    sections = (configuration.servers, configuration.openapi, configuration.webhooks)
-    for value in (one for section in sections for entry in section.values() for one in entry.secrets):
+    for value in _known(configuration, environment):
         if len(value) >= SHORTEST:
             secrets.add(value)
     for index, name in enumerate(configuration.secrets):
-        value = environment.get(name, "")
-        if 0 < len(value) < SHORTEST:
-            problem = f"the value of {name} has {len(value)} characters and cannot be masked: {SHORTEST} are the least"
-            raise configuration.error(f"secrets[{index}]", problem)
-        if value:
+        if value := environment.get(name, ""):
+            _check_length(configuration, f"secrets[{index}]", f"the value of {name}", value)
             secrets.add(value)
+    for path in configuration.secret_files:
+        value = _content(configuration, path)
+        _check_length(configuration, "secrets", f"{path}", value)
+        secrets.add(value, *(line for line in value.splitlines() if len(line) >= SHORTEST))
     return secrets
+
+
+def _known(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[str]:
+    """What is secret without being listed under `secrets`."""
+    names = [*KEYS]
+    for entry in configuration.channels.values():
+        names += [entry.url_env, entry.token_env, *entry.headers_env.values()]
+    embedder = configuration.memory.embedder if configuration.memory else ""
+    names += [str(embedder.get("key_env", ""))] if isinstance(embedder, dict) else []
+    yield from (environment.get(name, "") for name in names)
+    for section in (configuration.servers, configuration.openapi, configuration.webhooks):
+        for source in section.values():
+            yield from source.secrets
+
+
+def _check_length(configuration: Configuration, place: str, what: str, value: str) -> None:
+    if len(value) < SHORTEST:
+        problem = f"{what} has {len(value)} characters and cannot be masked: {SHORTEST} are the least"
+        raise configuration.error(place, problem)
+
+
+def _content(configuration: Configuration, path: Path) -> str:
+    """Of a file that nobody else can read or change: what others know is no secret."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(file, "rb") as stream:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                raise configuration.error("secrets", f"{path} is not a regular file")
+            for bits, what in ((0o022, "change"), (0o044, "read")):
+                if status.st_mode & bits and not (what == "read" and os.path.realpath(path).startswith(MOUNTED)):
+                    problem = f"others can {what} {path}; take their rights with: chmod 600 {path}"
+                    raise configuration.error("secrets", problem)
+            content = stream.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise configuration.error("secrets", f"{path} cannot be read: {problem}") from None
+    if len(content) > LARGEST:
+        raise configuration.error("secrets", f"{path} is larger than {LARGEST // 1024} KiB")
+    return content.decode("utf-8", "replace").strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,8 +79,7 @@ def mcp_entry(reader: Reader, value: Any, place: str) -> McpEntry | None:
             f"{place}.autoApprove", "nothing is approved by a server's entry; write a rule such as allow tool:git__*"
         )
     for key in ("type", "transport"):
-        if said.get(key, "stdio") not in _TRANSPORTS:
-            raise reader.error(f"{place}.{key}", f"expected one of {', '.join(_TRANSPORTS)}, got {said[key]!r:.60}")
+        reader.choice(said.get(key, "stdio"), f"{place}.{key}", _TRANSPORTS)
     if ("command" in said) == ("url" in said):
         raise reader.error(place, "expected either a command or a url")
     values = _Values(reader)
@@ -174,13 +172,18 @@ class _Values:
         return self.text(value, place, secret=secret) if value != "" else ""
 
     def pairs(self, value: Any, place: str) -> dict[str, str]:
-        return {key: self.argument(one, f"{place}.{key}") for key, one in self.reader.mapping(value, place).items()}
+        return {key: self._named(key, one, f"{place}.{key}") for key, one in self.reader.mapping(value, place).items()}
+
+    def _named(self, key: str, value: Any, place: str) -> str:
+        """A variable or a header: whose name says that it is secret, its value is one, also where it is written out."""
+        is_secret = _SECRET.search(key) is not None or key.lower() == "cookie"
+        text = self.argument(value, place, secret=is_secret)
+        if is_secret and self.reader.environment is not None:
+            self._found.append(text)
+        return text
 
     def headers(self, said: Mapping[str, Any], place: str) -> dict[str, str]:
-        plain = {
-            key: self.argument(one, f"{place}.headers.{key}", secret=True)
-            for key, one in self.reader.mapping(said.get("headers", {}), f"{place}.headers").items()
-        }
+        plain = self.pairs(said.get("headers", {}), f"{place}.headers")
         named = self.reader.mapping(said.get("headers_env", {}), f"{place}.headers_env")
         return {**plain, **{key: self.variable(one, f"{place}.headers_env.{key}") for key, one in named.items()}}
 
@@ -189,10 +192,15 @@ class _Values:
         return self._value(self.reader.variable(value, place), None, place, secret=True)
 
     def _value(self, name: str, default: str | None, place: str, *, secret: bool) -> str:
-        value = os.environ.get(name) or default
+        environment = self.reader.environment
+        if default is None:
+            self.reader.variables[name] = None
+        if environment is None:
+            return f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"
+        value = environment.get(name) or default
         if value is None:
             raise self.reader.error(place, f"the environment variable {name} is not set; set it before Forge starts")
-        if os.environ.get(name) and (secret or _SECRET.search(name)):
+        if environment.get(name) and (secret or _SECRET.search(name)):
             self._found.append(value)
         return value
 
@@ -215,6 +223,8 @@ def _auth(reader: Reader, values: _Values, value: Any, place: str) -> dict[str, 
         raise reader.error(place, "expected one of api_key_env, basic_env, bearer_env")
     if not said:
         return {}
+    more: dict[str, str] = {key: reader.text(said[key], f"{place}.{key}") for key in ("name", "in") if key in said}
+    reader.choice(more.get("in", "header"), f"{place}.in", ("header", "query", "cookie"))
     if kinds[0] == "basic_env":
         both = reader.mapping(said["basic_env"], f"{place}.basic_env", ("password", "user"))
         if missing := {"password", "user"} - both.keys():
@@ -222,9 +232,6 @@ def _auth(reader: Reader, values: _Values, value: Any, place: str) -> dict[str, 
         user, password = (values.variable(both[key], f"{place}.basic_env.{key}") for key in ("user", "password"))
         return {"basic": (user, password)}
     kind = kinds[0].removesuffix("_env")
-    more: dict[str, str] = {key: reader.text(said[key], f"{place}.{key}") for key in ("name", "in") if key in said}
-    if more.get("in", "header") not in ("header", "query", "cookie"):
-        raise reader.error(f"{place}.in", f"expected header, query or cookie, got {more['in']!r:.60}")
     return {kind: values.variable(said[kinds[0]], f"{place}.{kinds[0]}"), **more}
 
 

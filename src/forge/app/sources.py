@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from forge.app.choose import check_names, configured
-from forge.app.config import Configuration, load_configuration
+from forge.app.config import NAME, Configuration, load_configuration
 from forge.app.egress import project_egress
 from forge.app.workspace import workspace_root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
@@ -52,6 +52,8 @@ class Sources:
         self.servers = _servers(configuration, workspace)
         self.documents = _documents(configuration)
         self.scripts = _scripts(configuration, workspace) if watch or has_scripts(workspace) else {}
+        if self.scripts and _is_held_back(configuration, workspace):
+            self.scripts = {}
 
     def of(self, name: str) -> Sources:
         """Only those that a tool of this name would come from; all of them, where it could be from none."""
@@ -220,6 +222,12 @@ def _taken() -> frozenset[str]:
 
     known = (tool.spec for tool in built_ins(ToolRegistry()))
     return frozenset(name for spec in known for name in (spec.name, *spec.aliases)) | MADE_FOR_PROJECTS
+
+
+def _is_held_back(configuration: Configuration, workspace: Path) -> bool:
+    """A project whose configuration is there and was not accepted: what its scripts say reaches no model either."""
+    is_in_use = any(layer.kind == "project" for layer in configuration.layers)
+    return not is_in_use and os.path.lexists(workspace / NAME)
 
 
 def has_scripts(workspace: Path) -> bool:

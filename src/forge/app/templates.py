@@ -90,7 +90,7 @@ _README = """\
 
 {about}
 
-    forge trust                     # this project's forge.yaml counts from now on
+    forge trust                     # after a clone or a change: this project's forge.yaml counts from now on
     forge tool list                 # what the agent has
     forge policy test {tests}       # what it may do
     forge run "…"                   # at work; without a task, a conversation

@@ -21,7 +21,9 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
     cls=LazyGroup,
     modules={
         "audit": "forge.cli.audit",
+        "build": "forge.cli.build",
         "completion": "forge.cli.completion",
+        "config": "forge.cli.config",
         "doctor": "forge.cli.doctor",
         "init": "forge.cli.init",
         "mcp": "forge.cli.mcp",
@@ -33,6 +35,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
         "session": "forge.cli.session",
         "skill": "forge.cli.skill",
         "tool": "forge.cli.tool",
+        "trust": "forge.cli.trust",
         "undo": "forge.cli.undo",
     },
     epilog=ENDS,
@@ -56,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command to its exit code. Whatever happens, a person reads a sentence and not a traceback."""
     _speak_utf8()
     try:
-        code = forge.main(list(arguments), prog_name="forge", standalone_mode=False)
+        code = forge.main(list(arguments), prog_name="forge", standalone_mode=False, color=_colour())
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()
@@ -83,6 +86,11 @@ def _occupy_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def _colour() -> bool | None:
+    """None lets each stream decide: colours on a terminal, none elsewhere."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def _say_version(ctx: click.Context) -> None:

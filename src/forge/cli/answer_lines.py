@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from uuid import uuid4
 
 from pydantic_core import from_json
@@ -127,12 +128,25 @@ def understood(number: int, content: bytes | None) -> Line:
     if content is None:
         return _refused(number, f"the line is longer than {MAX_LINE // (1024 * 1024)} MiB", "Send less at once.")
     try:
-        entry = from_json(content.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
+        entry = _entry(content.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError) as error:
         return _refused(number, f"the line is not valid JSON: {str(error)[:200]}", _SHAPE)
     if not isinstance(entry, dict):
         return _refused(number, f"the line is {article(json_type(entry))}, not an object", _SHAPE)
     return _call_of(number, entry)
+
+
+def _entry(content: bytes) -> Any:
+    try:
+        return from_json(content, allow_inf_nan=False)
+    except ValueError:
+        if b"\\ud" not in content.lower():
+            raise
+        return json.loads(content, parse_constant=_refuse)  # half a surrogate pair: the call has its id all the same
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number of JSON")
 
 
 _SHAPE = 'Write one call a line: {"name": "math_calculate", "arguments": {"expression": "1 + 1"}, "id": "1"}'

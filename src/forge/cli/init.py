@@ -47,13 +47,27 @@ def command(options: Options, directory: str | None, template: str, name: str | 
         if name is not None and name != _id(name):
             raise Refusal(f"{name[:80]!r} cannot be the id of an agent: lower-case letters, digits and hyphens.")
         write_new(root, files)
+        accepted = _accepted(root)
     if options.json:
         click.echo(json.dumps({"directory": str(root), "template": template, "files": sorted(files)}))
         return 0
     click.echo("".join(f"  {path}\n" for path in sorted(files)), nl=False)
     there = "" if root == Path.cwd() else f"  cd {directory}\n"
-    click.echo(f'Next:\n{there}  forge trust\n  forge tool list\n  forge run "What is in this directory?"')
+    trust = "" if accepted else "  forge trust\n"
+    click.echo(f'Next:\n{there}{trust}  forge tool list\n  forge run "What is in this directory?"')
     return 0
+
+
+def _accepted(root: Path) -> bool:
+    """Whoever begins a project trusts it; where nothing can be remembered, `forge trust` says why."""
+    from forge.app.trust import accept
+    from forge.core.errors import ToolError
+
+    try:
+        accept(root)
+    except ToolError:
+        return False
+    return True
 
 
 def _directory(path: str) -> Path:

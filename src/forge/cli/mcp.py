@@ -38,6 +38,9 @@ def list_(options: Options) -> None:
     """Start every server, and list its tools: pinned (approved as they are), new, or changed since.
 
     \b
+    forge mcp list --json
+
+    \b
     With --json: {"servers": [{name, target, state: up|down, error,
                   tools: [{name, tool, state, hidden}], left_out: {name: why}}]}.
     """
@@ -57,6 +60,9 @@ def list_(options: Options) -> None:
 @with_options
 def approve(options: Options, server: str) -> int:
     """Show what is new or changed at a server, and record what you approve.
+
+    \b
+    forge mcp approve git
 
     With --yes all that is new is approved; what changed is asked about at a terminal only.
 
@@ -82,7 +88,11 @@ def approve(options: Options, server: str) -> int:
 @click.argument("server")
 @with_options
 def forget(options: Options, server: str) -> None:
-    """Take back what was approved of a server: all its tools are new again."""
+    """Take back what was approved of a server: all its tools are new again.
+
+    \b
+    forge mcp forget git
+    """
     with refusals():
         servers = _servers(options)
         pins = next(iter(servers.values())).pins if servers else None
@@ -138,8 +148,9 @@ def _show(server: Mapping[str, Any]) -> None:
         click.echo(f"  {click.style(line, fg='red')}")
     width = max((len(tool["name"]) for tool in server["tools"]), default=0)
     for tool in server["tools"]:
-        state = click.style(f"{tool['state']:<7}", fg=_COLOURS[tool["state"]])
-        click.echo(f"  {tool['name']:<{width}}  {state}{'  hidden' if tool['hidden'] else ''}".rstrip())
+        state = click.style(tool["state"], fg=_COLOURS[tool["state"]])
+        hidden = f"{'':{9 - len(tool['state'])}}hidden" if tool["hidden"] else ""
+        click.echo(f"  {tool['name']:<{width}}  {state}{hidden}")
     for name, why in server["left_out"].items():
         click.echo(f"  {harmless(name)} is left out: {harmless(why)}")
 

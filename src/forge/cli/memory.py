@@ -29,6 +29,9 @@ def command() -> None:
 def search(options: Options, query: str, max_results: int) -> None:
     """Find pieces of notes, as the agent does.
 
+    \b
+    forge memory search "favourite colour"
+
     With --json: {"results": [{text, source, line_start, line_end, score}], "remarks": []}.
     """
     import asyncio
@@ -53,6 +56,9 @@ def search(options: Options, query: str, max_results: int) -> None:
 def show(options: Options, file: str | None) -> None:
     """Print a note, or list all of them.
 
+    \b
+    forge memory show MEMORY.md
+
     With --json: {path, content}, or {"notes": [name]}.
     """
     with _memory(options) as memory:
@@ -72,6 +78,9 @@ def show(options: Options, file: str | None) -> None:
 @click.option("--anew", is_flag=True, help="Remove the index first, and make all of it again.")
 def reindex(options: Options, anew: bool) -> None:
     """Bring the index up to date with the notes. It happens by itself, too, but not all vectors at once.
+
+    \b
+    forge memory reindex
 
     With --json: {notes, changed, chunks, embedded, seconds, remarks}.
     """
@@ -93,6 +102,9 @@ def reindex(options: Options, anew: bool) -> None:
 @with_options
 def stats(options: Options) -> None:
     """Say how much is remembered, and where.
+
+    \b
+    forge memory stats --json
 
     With --json: {directory, embedder, notes, chunks, vectors, without_vector, index, index_bytes, remarks}.
     """

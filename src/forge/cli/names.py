@@ -15,6 +15,7 @@ from forge.app.workspace import project_scope, workspace_root
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.core.arguments import near
+from forge.core.errors import ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
 
@@ -56,5 +57,8 @@ def tool_named(name: str, registry: ToolRegistry) -> Tool:
 
 def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """What a shell offers after `forge tool call`."""
-    names = choose_tools(load_configuration(None), dev=bool(ctx.params.get("dev")))
+    try:
+        names = choose_tools(load_configuration(None), dev=bool(ctx.params.get("dev")))
+    except ToolError:  # a shell shows no errors
+        return []
     return [name for name in sorted(names) if name.startswith(incomplete)]

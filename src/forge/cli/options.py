@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,9 +11,14 @@ import click
 
 from forge.cli.log import listen
 
+PROJECT = "forge.yaml"
+
 
 class Options(NamedTuple):
-    """What the person asked for, beside the command itself."""
+    """What the person asked for, beside the command itself.
+
+    `config` is the file that they named or, where it is trusted, the workspace's own.
+    """
 
     workspace: str | None
     config: str | None
@@ -32,7 +38,12 @@ def _session(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
 
 _FLAGS = (
     click.option("--workspace", metavar="DIR", help="The directory that tools work in; the current one by default."),
-    click.option("--config", metavar="FILE", help="The project's forge.yaml; never loaded unless it is named here."),
+    click.option(
+        "--config",
+        metavar="FILE",
+        envvar="FORGE_CONFIG",
+        help="The project's forge.yaml; by default the workspace's own, once `forge trust` accepted it.",
+    ),
     click.option(
         "--policy", metavar="FILE", help="Rules for this call, one a line or as YAML, on top of the project's."
     ),
@@ -53,13 +64,60 @@ _FLAGS = (
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the common flags, as its first argument `options`."""
+    return _with_flags(function, found=True)
 
+
+def with_named_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for commands that look at the workspace's configuration themselves, trusted or not."""
+    return _with_flags(function, found=False)
+
+
+def _with_flags(function: Callable[..., Any], *, found: bool) -> Callable[..., Any]:
     @functools.wraps(function)
     def collected(**given: Any) -> Any:
         options = Options(**{name: given.pop(name) for name in Options._fields})
         listen(debug=options.debug)
+        if found and options.config is None:
+            options = options._replace(config=_found(options))
         return function(options, **given)
 
     for flag in reversed(_FLAGS):
         collected = flag(collected)
     return collected
+
+
+def workspace_of(options: Options) -> str:
+    """Where a configuration is looked for; whether tools can work there is another question."""
+    return options.workspace or os.environ.get("AGENT_WORKSPACE_ROOT") or "."
+
+
+def _found(options: Options) -> str | None:
+    """The workspace's own configuration, if a person accepted it; otherwise one line says that it is not used."""
+    where = workspace_of(options)
+    if "\0" in where or not os.path.lexists(os.path.join(where, PROJECT)):
+        return None
+    from forge.app.trust import Found, standing, why_not  # most commands run where there is none
+
+    now = standing(where)
+    if now.status == "trusted":
+        return Found(str(now.path))
+    if now.status != "none":
+        way = (
+            "name it with --config to use it" if now.problem else "`forge trust` shows what it would do, and accepts it"
+        )
+        click.echo(f"forge: {PROJECT} {why_not(now)}, and is not used; {way}", err=True)
+    return None
+
+
+def needed_project(options: Options, doing: str) -> str:
+    """The project's configuration, for a command that cannot do without. Raises `Refusal` (exit code 2)."""
+    if options.config is not None:
+        return options.config
+    from forge.cli.refusal import Refusal
+
+    there = os.path.lexists(os.path.join(workspace_of(options), PROJECT))
+    if there:
+        raise Refusal(
+            f"cannot {doing}: untrusted project: {PROJECT} is not accepted\n`forge trust` shows and accepts it."
+        )
+    raise Refusal(f"cannot {doing}: there is no {PROJECT} here\n`forge init` writes one; --config names another.")

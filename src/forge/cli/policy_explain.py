@@ -21,6 +21,9 @@ _STRICTNESS = ("allow", "ask", "deny")
 def command(options: Options, name: str, arguments: str | None) -> None:
     """Say which rule decides about a call, and why.
 
+    \b
+    forge policy explain bash '{"command": "git push"}'
+
     With --json: {tool, decision, rulings: [{permission, target, optional, decision, reason, rule, layer}]}. The
     strictest decides; what is optional is asked for while the tool runs, if at all.
     """

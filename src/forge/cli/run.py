@@ -19,6 +19,8 @@ from forge.cli.options import Options, with_options
     "--max-turns", metavar="N", type=click.IntRange(min=1), default=None,
     help="How often the model may be asked before the run is stopped; 50, unless the configuration says otherwise.",
 )  # fmt: skip
+@click.option("--from", "built", metavar="DIR", help="Run exactly what `forge build` wrote there.")
+@click.option("--expect", metavar="HASH", help="With --from: the SHA-256 that its manifest must have.")
 @click.option("--quiet", is_flag=True, help="Only the final text.")
 @click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
 @click.option("--no-audit", is_flag=True, help="Keep no log of events.")
@@ -51,9 +53,13 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
     """
     if prompt is not None and prompt != "-" and not prompt.strip():
         raise click.UsageError("The prompt is empty.")
+    if more["expect"] is not None and more["built"] is None:
+        raise click.UsageError("--expect says which build is meant: name it with --from.")
+    if more["built"] is not None and (options.dev or _source("config") is ParameterSource.COMMANDLINE):
+        raise click.UsageError("--from runs what was built: --config and --dev belong to forge build.")
     from forge.cli.sitting import Asked  # the whole agent, which showing the help does without
 
-    named = click.get_current_context().get_parameter_source("session") is not ParameterSource.DEFAULT
+    named = _source("session") is not ParameterSource.DEFAULT
     asked = Asked(
         **more, session=options.session if named else None, reads_stdin=prompt == "-" or not sys.stdin.isatty()
     )
@@ -69,6 +75,10 @@ for _option in command.params:
         assert isinstance(_option, click.Option)
         _option.show_default = "a new one"
         _option.help = "The session to go on with; made if it is not there."
+
+
+def _source(option: str) -> ParameterSource | None:
+    return click.get_current_context().get_parameter_source(option)
 
 
 def _once(options: Options, asked: Any, prompt: str) -> int:

@@ -35,6 +35,9 @@ def command() -> None:
 def list_(options: Options, enabled: bool) -> None:
     """List the schedules, and when each is due next.
 
+    \b
+    forge schedule list --json
+
     With --json: {"schedules": [{id, cron, task, enabled, source, next_fire, last_fire, timezone, …}]}.
     """
     with _store(options) as store:
@@ -86,7 +89,11 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
 @click.argument("id")
 @with_options
 def remove(options: Options, id: str) -> None:
-    """Remove a schedule; what was run stays in the history."""
+    """Remove a schedule; what was run stays in the history.
+
+    \b
+    forge schedule remove nightly
+    """
     from forge.schedules.schedule import Source
 
     with _store(options) as store:
@@ -105,6 +112,9 @@ def remove(options: Options, id: str) -> None:
 @click.option("--limit", metavar="N", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")
 def history(options: Options, id: str | None, limit: int) -> None:
     """Show what was run, the latest first.
+
+    \b
+    forge schedule history nightly
 
     With --json: {"history": [{schedule_id, status, due, started, duration, error, result, session, run}]}; the status
     is running, completed, failed, skipped (the one before was active), cancelled, or lost (its process was killed).

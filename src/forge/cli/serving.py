@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from forge.app.assemble import Assembly, Wishes, assemble
+from forge.app.trust import Found
 from forge.app.version import version
 from forge.cli.audited import audited
 from forge.cli.options import Options
@@ -165,7 +166,8 @@ def _listen_to_packages(*, debug: bool) -> None:
 
 def _stdio_entry(options: Options, wishes: dict[str, Any], workspace: Path) -> dict[str, Any]:
     command, *first = _ourselves()
-    files = {"--config": options.config, "--policy": options.policy, "--audit": wishes["audit"]}
+    named = None if isinstance(options.config, Found) else options.config  # what was found is found again, if trusted
+    files = {"--config": named, "--policy": options.policy, "--audit": wishes["audit"]}
     flags = {
         "--yes": options.yes,
         "--dev": options.dev,

@@ -32,6 +32,9 @@ def command() -> None:
 def list_(options: Options) -> None:
     """List the sessions, the one used last first.
 
+    \b
+    forge session list --json
+
     With --json: {"sessions": [{name, created, updated, messages, turns, title}]}.
     """
     with _store(options) as store:
@@ -52,6 +55,9 @@ def list_(options: Options) -> None:
 def show(options: Options, name: str) -> None:
     """Print a conversation.
 
+    \b
+    forge session show cli
+
     With --json: {name, created, updated, messages: [{role, text, tool_calls?, call_id?, …}], …}.
     """
     with _store(options, name) as store:
@@ -69,7 +75,11 @@ def show(options: Options, name: str) -> None:
 @with_options
 @click.option("--upto", metavar="N", type=click.IntRange(min=0), help="Copy only the first N messages.")
 def fork(options: Options, name: str, new: str, upto: int | None) -> None:
-    """Copy a session under a new name; both go on independently."""
+    """Copy a session under a new name; both go on independently.
+
+    \b
+    forge session fork cli attempt-2
+    """
     with _store(options, name) as store:
         made = store.fork(name, new, upto).info
     if options.json:
@@ -82,7 +92,11 @@ def fork(options: Options, name: str, new: str, upto: int | None) -> None:
 @click.argument("name")
 @with_options
 def export(options: Options, name: str) -> None:
-    """Write a session to the standard output, as JSON: {name, messages}."""
+    """Write a session to the standard output, as JSON: {name, messages}.
+
+    \b
+    forge session export cli > cli.json
+    """
     with _store(options, name) as store:
         _print({"name": name, "messages": store.export(name)}, None if options.json else 2)
 
@@ -93,6 +107,9 @@ def export(options: Options, name: str) -> None:
 @click.option("--model", metavar="NAME", help="Which model sums it up; as for `forge run`.")
 def remember(options: Options, name: str, model: str | None) -> None:
     """Sum a session up and note it in the memory, where later sessions find it.
+
+    \b
+    forge session remember cli
 
     With --json: {"session", "note", "line"}.
     """
@@ -148,7 +165,11 @@ command.add_command(
 @click.argument("name")
 @with_options
 def delete(options: Options, name: str) -> None:
-    """Remove a session for good."""
+    """Remove a session for good.
+
+    \b
+    forge session delete cli
+    """
     from forge.workspace.tracking import SessionState  # loads what only this needs
 
     with _store(options, name) as store:

@@ -16,6 +16,7 @@ import click
 from forge.agent.session import SessionStore
 from forge.app.agent import Assistant, assistant
 from forge.app.assemble import Wishes
+from forge.app.built import load_built
 from forge.app.kept import Kept, new_name, not_kept, open_kept, session_store
 from forge.cli.approve import ask_on_terminal
 from forge.cli.audited import audited
@@ -48,6 +49,8 @@ class Asked:
     audit: str | None
     no_audit: bool
     session: str | None  # None: a new one
+    built: str | None = None  # a directory that `forge build` wrote
+    expect: str | None = None  # the SHA-256 of its manifest
     reads_stdin: bool = False  # it carries prompts: nobody can be asked there
 
 
@@ -181,9 +184,12 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
     questions = Questions()
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not asked.reads_stdin
     approve: Approver = approve_all if options.yes else questions if at_terminal else nobody
+    with refusals():
+        built = load_built(asked.built, asked.expect, workspace=options.workspace) if asked.built is not None else None
     wishes = Wishes(
+        built=built,
         workspace=options.workspace,
-        config=options.config,
+        config=options.config if built is None else None,
         policy=options.policy,
         session=asked.session or new_name(),
         dev=options.dev,

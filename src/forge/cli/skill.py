@@ -28,6 +28,9 @@ def command() -> None:
 def list_(options: Options) -> None:
     """List the skills; those that lack something, and those that are broken, say so.
 
+    \b
+    forge skill list --json
+
     With --json: {"skills": [{name, description, tags, version, path, built_in, missing, notes}],
     "problems": [{path, why}]}.
     """
@@ -51,6 +54,9 @@ def list_(options: Options) -> None:
 def show(options: Options, name: str) -> None:
     """Print a skill: what it says of itself, and its instructions.
 
+    \b
+    forge skill show code-agent
+
     With --json: what `list` says of it, and {body, license, compatibility, allowed_tools, requires, egress_domains,
     denied_tools, groups, guardrails, timeout_hint, tools: [{name, description, parameters, script, problem}]}.
     """
@@ -71,6 +77,9 @@ def show(options: Options, name: str) -> None:
 @with_options
 def check(options: Options, name: str | None) -> int:
     """Say what is wrong with a skill, or with all of them.
+
+    \b
+    forge skill check
 
     \b
     With --json: {"ok": …, "problems": [{path, why}], "missing": {name: […]}, "notes": {name: […]}}.
@@ -98,6 +107,9 @@ def check(options: Options, name: str | None) -> int:
 @with_options
 def new(options: Options, name: str) -> None:
     """Write a skill to begin with: instructions, and a script that becomes a tool.
+
+    \b
+    forge skill new deploy
 
     \b
     With --json: {"skill": …, "files": […]}.
@@ -220,6 +232,8 @@ def _written(catalog: Catalog, name: str) -> list[str]:
     """All of its files or none, where nothing was; a folder that leads out of the workspace is refused."""
     import shutil
 
+    from forge.app.write_new import write_new
+    from forge.core.errors import ToolError
     from forge.skills.catalog import is_skill_name
     from forge.skills.template import files_of
     from forge.workspace.paths import PathValidator
@@ -231,23 +245,16 @@ def _written(catalog: Catalog, name: str) -> list[str]:
     if name in catalog.skills and not catalog.skills[name].is_built_in:
         raise Refusal(f"{catalog.skills[name].place.shown} is a skill of that name already. Choose another name.")
     folder = catalog.paths[0] if catalog.paths else "skills"
-    paths = PathValidator.of(catalog.scope)
-    top = paths.resolve_for_writing(f"{folder}/{name}").path
+    top = PathValidator.of(catalog.scope).resolve_for_writing(f"{folder}/{name}").path
     if top.exists() or top.is_symlink():
         raise Refusal(f"{folder}/{name} is there already, and is not overwritten. Choose another name.")
-    written = []
-    for file, content in files_of(name).items():
-        shown = f"{folder}/{name}/{file}"
-        place = paths.resolve_for_writing(shown).path
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with place.open("x", encoding="utf-8") as stream:
-                stream.write(content)
-        except OSError as error:
-            shutil.rmtree(top, ignore_errors=True)  # it was not there before
-            raise Refusal(f"{shown} cannot be written: {error.strerror}") from error
-        written.append(shown)
-    return written
+    files = {f"{folder}/{name}/{file}": content for file, content in files_of(name).items()}
+    try:
+        write_new(catalog.scope.workspace, files)
+    except ToolError:
+        shutil.rmtree(top, ignore_errors=True)  # it was not there before
+        raise
+    return list(files)
 
 
 def _tell(problems: Sequence[Any]) -> None:

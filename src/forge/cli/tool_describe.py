@@ -20,6 +20,9 @@ from forge.core.spec import ToolSpec
 def command(options: Options, name: str) -> None:
     """Show a tool's schema, permissions, aliases, origin, and an example call.
 
+    \b
+    forge tool describe math_calculate
+
     With --json: what `forge tool list` has, and parameters, optional_permissions, example (the arguments of a call).
     """
     spec = tool_named(name, project_tools(options, name)).spec

@@ -27,6 +27,9 @@ NO_PERMISSION = "none"
 def command(options: Options, category: str | None, permission: str | None) -> None:
     """List the tools, sorted by name.
 
+    \b
+    forge tool list --permission write
+
     With --json: {"tools": [{name, category, description, permissions, aliases, origin}]}.
     """
     specs = [tool.spec for _, tool in sorted(project_tools(options).items())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -101,16 +102,20 @@ def command(options: Options, name: str, lang: str) -> int:
     """Write a tool of your own: a script in tools/, with a header that says what it takes, and a test for it.
 
     \b
+    forge tool new weather --lang py
+
+    \b
     Exit codes: 0 it is written     2 the name cannot be used, or a file is there already
     """
     from forge.app.config import load_configuration  # showing the help does without
     from forge.app.workspace import project_scope
+    from forge.app.write_new import write_new
 
     with refusals():
         root = project_scope(options.workspace, load_configuration(options.config), options.session).workspace
         _check(name, root)
         files = _files(name, lang)
-        _write(root, files)
+        write_new(root, files)
     script, test = files
     call = f"""forge tool call {name} '{{"text": "hello"}}'"""
     if options.json:
@@ -140,25 +145,10 @@ def _files(name: str, lang: str) -> dict[str, str]:
     """What to write, by path: first the script, then its test."""
     header = _HEADER.format(name=name)
     if lang == "py":
-        script, content = f"tools/{name}.py", _PYTHON.format(header=header)
+        # Python looks beside a script first: as json.py it would hide the module from all of them
+        beginning = "tool_" if name in sys.stdlib_module_names else ""
+        script, content = f"tools/{beginning}{name}.py", _PYTHON.format(header=header)
     else:
         starred = "\n".join(f" * {line}".rstrip() for line in header.splitlines())
         script, content = f"tools/tool_{name}.ts", _TYPESCRIPT.format(header=starred)
     return {script: content, f"tests/test_{name.replace('-', '_')}.py": _TEST.format(path=script, name=name)}
-
-
-def _write(root: Path, files: dict[str, str]) -> None:
-    """Both or none, where nothing was; a link that leads out of the project is refused."""
-    from forge.workspace.paths import PathValidator
-
-    places = {path: PathValidator(root).resolve_for_writing(path).path for path in files}
-    for path, place in places.items():
-        if place.exists() or (root / path).is_symlink():
-            raise Refusal(f"{path} is there already, and is not overwritten. Choose another name.")
-    for path, place in places.items():
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with place.open("x", encoding="utf-8") as file:
-                file.write(files[path])
-        except OSError as error:
-            raise Refusal(f"{path} cannot be written: {error.strerror}") from error

@@ -24,6 +24,9 @@ from forge.cli.options import Options, with_options
 def command(context: click.Context, options: Options, listed: bool, call_id: str, turn: str) -> int:
     """Take back what an agent's file tools changed: the last change, or those of a call or a turn.
 
+    \b
+    forge undo --list
+
     The difference is shown and asked about first. A file that was changed since is left alone, and so are the others
     of the same call or turn. What is taken back can be put back: undo the undo by its call.
 

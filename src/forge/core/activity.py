@@ -162,6 +162,12 @@ class _Listener:
             self.busy or bool(self.backlog) or bool(self._thread_queue and self._thread_queue.unfinished_tasks)
         )
 
+    @property
+    def title(self) -> str:
+        """For the log, which people read: the function that made it, without where it lies in memory."""
+        name = getattr(self.handler, "__qualname__", None) or type(self.handler).__qualname__
+        return str(name).partition(".<locals>")[0]
+
     def stop(self) -> None:
         self.active = False
         if self._thread_queue is not None:
@@ -175,14 +181,14 @@ class _Listener:
             if len(self.backlog) == BACKLOG:
                 self.dropped += 1
                 if self.dropped % 1_000 == 1:
-                    log.warning("listener %r does not keep up; %d events dropped", self.handler, self.dropped)
+                    log.warning("listener %s does not keep up; %d events dropped", self.title, self.dropped)
             self.backlog.append(event)
             self._start_task()
         elif self._thread_queue is not None:
             try:
                 self._thread_queue.put_nowait(event)
             except queue.Full:
-                log.warning("listener %r does not keep up; %s dropped", self.handler, event.type)
+                log.warning("listener %s does not keep up; %s dropped", self.title, event.type)
         else:
             started = time.perf_counter()
             self._call(event)
@@ -198,10 +204,10 @@ class _Listener:
         except BaseException as error:  # a listener must never break the work it watches, SystemExit included
             if is_interrupt(error):
                 raise
-            log.exception("listener %r failed on %s", self.handler, event.type)
+            log.exception("listener %s failed on %s", self.title, event.type)
 
     def _move_to_thread(self) -> None:
-        log.warning("listener %r takes over %d ms; it goes on in a thread of its own", self.handler, SLOW * 1000)
+        log.warning("listener %s takes over %d ms; it goes on in a thread of its own", self.title, SLOW * 1000)
         waiting = self._thread_queue = queue.Queue(BACKLOG)
 
         def work() -> None:
@@ -243,7 +249,7 @@ class _Listener:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # the loop is closing
-            log.exception("listener %r failed", self.handler)
+            log.exception("listener %s failed", self.title)
 
 
 def _check_wire_name(name: str) -> None:

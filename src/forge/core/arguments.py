@@ -66,7 +66,9 @@ def as_text(arguments: Mapping[str, Any] | str) -> str:
     try:
         return pydantic_core.to_json(arguments, inf_nan_mode="constants", fallback=_mapping).decode()
     except (ValueError, TypeError, RecursionError) as error:
-        words = f"the arguments cannot be written as JSON: {str(error)[:200]}"
+        half = "surrogates not allowed" in str(error)
+        problem = "half a surrogate pair is no character" if half else str(error)[:200]
+        words = f"the arguments cannot be written as JSON: {problem}"
         raise ToolError(words, ErrorKind.VALIDATION, "Send plain JSON values only.") from None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol, runtime_checkable
 
@@ -24,15 +24,25 @@ class LiveSource(Protocol):
         """Call `changed` with all the tools there are now, on the event loop, whenever they are others than before."""
 
 
+@runtime_checkable
+class YieldingSource(Protocol):
+    """A source of many that are nobody's in common, such as a folder: one of a taken name must not cost the others."""
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Offer no tool of these names, which belong to others."""
+
+
 @asynccontextmanager
 async def mounted(
     registry: ToolRegistry, source: ToolSource, prepare: Prepare = lambda tool: tool
 ) -> AsyncIterator[None]:
     """The source's tools are in the registry while the block runs; `prepare` may put another in a tool's place.
 
-    A name that is taken raises `DuplicateToolError` at the beginning. Of what comes later, a tool that cannot be
-    registered is left out and logged: a source must not harm what is there.
+    A name that is taken raises `DuplicateToolError` at the beginning, unless the source yields. Of what comes later, a
+    tool that cannot be registered is left out and logged: a source must not harm what is there.
     """
+    if isinstance(source, YieldingSource):
+        source.leave_out(frozenset(registry.names))
     async with source as tools:
         mount = _Mount(registry, prepare)
         registry.add(*(prepare(tool) for tool in tools))

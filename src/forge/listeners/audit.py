@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable
 
 from forge.core.activity import ActivityStream
 from forge.core.events import Event, TextDelta
 from forge.workspace.state import append_whole
+
+log = logging.getLogger(__name__)
 
 MODE = 0o600
 LONGEST_TEXT = 16 * 1024  # characters of one text in the log; the rest is in the result itself
@@ -27,7 +30,11 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
         if isinstance(event, TextDelta):
             return  # the message as a whole is told elsewhere
         line = json.dumps(_shortened(event.to_dict()), ensure_ascii=False)
-        append_whole(file, f"{line}\n".encode())
+        content = f"{line}\n".encode("utf-8", "backslashreplace")  # half a surrogate pair becomes its escape in JSON
+        try:
+            append_whole(file, content)
+        except OSError as error:
+            log.warning("the audit log lacks %s: %s", event.type, error.strerror)
 
     unsubscribe = activity.subscribe(write)
 

@@ -57,6 +57,9 @@ def request_text(request: PermissionRequest) -> str:
     lines += [f"  ⟨{len(parts) - MOST:,} more targets⟩"] if len(parts) > MOST else []
     if request.ruling is not None:
         lines.append(f"Asked because: {_one_line(request.ruling.reason)}")
+    if request.introduction:
+        lines += ["No person has approved this tool yet. It says of itself:"]
+        lines += _indented(request.introduction, LONGEST_PREVIEW)
     if request.preview:
         lines += [
             "What changed since:" if request.personal else "It would change:",

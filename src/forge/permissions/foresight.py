@@ -1,4 +1,4 @@
-"""What a call would change, found out before anybody is asked about it: a preview that fails refuses the call."""
+"""What a person has to know before they answer: what a call would change, and what a new tool says of itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ SECONDS = 30.0  # that a preview may take
 log = logging.getLogger(__name__)
 
 
+def introduced(ctx: ToolContext) -> str:
+    """What is said of a tool that no person has approved yet, registered secrets masked; empty for all others."""
+    introduce = getattr(type(ctx.tool), "introduce", None)
+    return ctx.activity.secrets.mask(str(introduce(ctx.tool))) if introduce is not None else ""
+
+
 async def foreseen(ctx: ToolContext) -> str:
     """The tool's own preview, registered secrets masked; empty for tools that have none.
 
-    Raises `ToolError` where it fails.
+    Raises `ToolError` where it fails: then the call is refused.
     """
     look = getattr(type(ctx.tool), "foresee", None)
     if look is None:

@@ -17,7 +17,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions import refusals
 from forge.permissions.answers import Answer, Approver, answer_of, approve_all, nobody
-from forge.permissions.foresight import foreseen
+from forge.permissions.foresight import foreseen, introduced
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
 from forge.permissions.remember import Memory, Remembered, fingerprint, memory
 from forge.permissions.request import strictest
@@ -229,6 +229,7 @@ class PolicyGate:
             first.ruling,
             others,
             preview=preview,
+            introduction=introduced(ctx),
             editable=editable,
             personal=ctx.tool.needs_person,
         )

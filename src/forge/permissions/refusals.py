@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
-from forge.core.spec import Permission
+from forge.core.spec import Category, Permission
 from forge.permissions.hosts import pattern_of
 from forge.permissions.request import PermissionRequest, Ruling
 from forge.permissions.targets import Opaque
+
+MOST_RULES = 3  # that are named
 
 
 def denied(request: PermissionRequest, ruling: Ruling) -> ToolError:
@@ -35,14 +37,25 @@ def refused(request: PermissionRequest, feedback: str) -> ToolError:
 def nobody_there(request: PermissionRequest) -> ToolError:
     """It asks, and there is no one to ask."""
     reason = f" ({request.ruling.reason})" if request.ruling is not None else ""
-    rule = f"The rule `{_rule(request)}` in the policy would allow it, or --yes on the command line."
     return ToolError(
         f"{_what(request)} needs a person's yes, and nobody is there to ask{reason}",
         ErrorKind.PERMISSION,
-        "Neither a rule nor --yes can allow it: ask the person to look at it at a terminal."
-        if request.personal
-        else rule,
+        _way(request),
     )
+
+
+def _way(request: PermissionRequest) -> str:
+    """What would help where nobody is there."""
+    if request.personal:
+        return "Neither a rule nor --yes can allow it: ask the person to look at it at a terminal."
+    if request.introduction:
+        return "No person approved this tool yet, and no rule does: `forge mcp approve` or --yes on the command line."
+    if request.spec.confirm:
+        return "No rule can allow it, since it asks each time: --yes on the command line would."
+    rules = list(dict.fromkeys(f"`{_rule(part)}`" for part in request.parts[:MOST_RULES]))
+    more = " (and more like it)" if len(request.parts) > MOST_RULES else ""
+    which = f"The rule {rules[0]}" if len(rules) == 1 else f"The rules {', '.join(rules[:-1])} and {rules[-1]}"
+    return f"{which}{more} in the policy would allow it, or --yes on the command line."
 
 
 def withheld(feedback: str) -> ToolResult:
@@ -62,6 +75,8 @@ def _what(request: PermissionRequest) -> str:
 
 def _rule(request: PermissionRequest) -> str:
     target = "" if isinstance(request.target, Opaque) else request.target
+    if not request.target and request.spec.category is Category.ADAPTER:  # of a program there is nothing else to name
+        return _short(f"allow tool:{request.spec.name}")
     if request.permission is Permission.NETWORK:
         target = pattern_of(target)  # rules are about hosts, calls about URLs
     return _short(f"allow {request.permission or f'tool:{request.spec.name}'} {target}".strip())

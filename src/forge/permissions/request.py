@@ -56,8 +56,10 @@ class PermissionRequest:
     result: ToolResult | None = None  # set when the question is whether the model may see this result
     question: str = ""  # set when it is about something else, such as whether to go on
     preview: str = ""  # what it would change, such as a diff
+    introduction: str = ""  # what is said of a tool that no person has approved yet
     editable: bool = True  # False: the arguments are in use already, so no answer can change them
     personal: bool = False  # True: only a person can answer, and only for this call
+    form: Mapping[str, Any] | None = None  # with a question: the schema of the fields that an answer has as arguments
 
     @property
     def remember(self) -> str:

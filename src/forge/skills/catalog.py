@@ -110,7 +110,7 @@ class Catalog:
 
     def _load(self, folder: str, found: dict[str, Skill]) -> None:
         if os.path.isabs(folder):
-            self._take(PathValidator(Path(folder)), ".", found)
+            self._take(PathValidator(Path(folder), environment={}), ".", found)
         else:
             self._take(PathValidator.of(self.scope), folder, found)
 

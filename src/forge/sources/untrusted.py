@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 LONGEST = 2_000  # characters of a description
@@ -50,9 +51,11 @@ def one_line(text: object, limit: int = 200) -> str:
 def clean_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a JSON Schema whose texts are clean. The schema must not be deeper than `check_schema` allows.
 
-    Names and values are compared with data and stay as they are; `ValueError` if one holds control characters.
+    Names and values are compared with data and stay as they are; `ValueError` if one holds control characters, or is a
+    number that JSON does not have (1e999 in a document), since one such tool would spoil the request for all of them.
     """
-    return {_name(key): _cleaned(key, value) for key, value in schema.items()}
+    kept = (one for one in schema.items() if one[0] != "default" or not _is_endless(one[1]))  # a hint: its loss is none
+    return {_name(key): _cleaned(key, value) for key, value in kept}
 
 
 def _cleaned(key: str, value: Any) -> Any:
@@ -70,11 +73,17 @@ def _cleaned(key: str, value: Any) -> Any:
 def _checked(value: Any) -> Any:
     if isinstance(value, str):
         return _name(value)
+    if _is_endless(value):
+        raise ValueError(f"{value} in its schema is no number that JSON has")
     if isinstance(value, list | tuple):
         return [_checked(item) for item in value]
     if isinstance(value, Mapping):
         return {_name(key): _checked(item) for key, item in value.items()}
     return value
+
+
+def _is_endless(value: Any) -> bool:
+    return isinstance(value, float) and not isfinite(value)
 
 
 def _name(text: Any) -> str:

@@ -11,7 +11,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import sendable
 from forge.core.result import Attachment, ToolResult
-from forge.core.secrets import SHORTEST
+from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Category, Permission, PermissionName, ToolSpec
 from forge.core.tool import SchemaTool
 from forge.sources.untrusted import clean
@@ -108,7 +108,7 @@ class Webhook(SchemaTool):
             limits=bounds,
             follow="same-host",
         )
-        return _told(answer, self.url)
+        return _told(answer, self.url, Secrets(self.secrets))  # a server may send back what it was asked
 
     def _egress(self) -> Egress:
         """The call's, with the one place that a person named; where requests are switched off, they are."""
@@ -154,7 +154,8 @@ def _titled(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _secrets(url: Url, headers: Mapping[str, str]) -> tuple[str, ...]:
     """What would let others call it: the URL and the parts of it that look like tokens, and the headers' values."""
-    found = [str(url), *_TOKEN.findall(url.target)] if url.target != "/" else []
+    tokens = _TOKEN.findall(url.target)
+    found = [str(url), *([url.target] if tokens or "?" in url.target else []), *tokens] if url.target != "/" else []
     for name, value in headers.items():
         if name.lower() not in ("content-type", "accept", "user-agent"):
             found += [value, value.partition(" ")[2]]
@@ -170,19 +171,19 @@ def _encoded(value: Any) -> bytes:
         ) from None
 
 
-def _told(answer: Response, url: Url) -> ToolResult:
+def _told(answer: Response, url: Url, secrets: Secrets) -> ToolResult:
     found = answer.text()
     attached: tuple[Attachment, ...] = ()
-    body = sendable(found.text)
+    body = sendable(secrets.mask(found.text))
     if found.binary and answer.body:
         attached = (Attachment(answer.content_type or "application/octet-stream", answer.body),)
         body = f"[{attached[0].media_type}, {len(answer.body):,} bytes, attached]"
-    said = f"HTTP {answer.status} {clean(answer.reason, 80)}".rstrip()
+    said = f"HTTP {answer.status} {clean(secrets.mask(answer.reason), 80)}".rstrip()
     lines = [said, *(["", body] if body else [])]
     if answer.truncated:
         lines.append(f"[only the first {len(answer.body):,} bytes; there are more]")
     data: dict[str, Any] = {"status": answer.status, "body": body, "truncated": answer.truncated}
     if answer.location:
-        data["location"] = answer.location
+        data["location"] = secrets.mask(answer.location)
         lines.append("[it redirects to another server, to which nothing was sent]")
     return ToolResult(for_llm="\n".join(lines), title=f"{url.host}: {answer.status}", data=data, attachments=attached)

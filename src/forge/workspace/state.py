@@ -18,8 +18,11 @@ def state_directory(workspace: Path, *parts: str) -> Path:
     try:
         return _made(workspace / NAME, parts)
     except OSError:
+        from hashlib import sha256  # only for a workspace that cannot be written
+
         user = os.getuid() if hasattr(os, "getuid") else 0
-        return _made(Path(tempfile.gettempdir()) / f"forge-{user}", parts)
+        mark = sha256(os.fsencode(workspace.absolute())).hexdigest()[:16]  # what one approves or notes is not another's
+        return _made(Path(tempfile.gettempdir()) / f"forge-{user}", (mark, *parts))
 
 
 def write_private(path: Path, text: str) -> None:
@@ -84,7 +87,8 @@ def _made(root: Path, parts: tuple[str, ...]) -> Path:
         root.chmod(0o700)
     ignore = root / ".gitignore"
     if not ignore.exists():
-        ignore.write_text("*\n")
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            write_private(ignore, "*\n")
     path = root
     for part in parts:
         path = path / part

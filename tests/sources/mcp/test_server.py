@@ -101,6 +101,22 @@ async def test_names_that_become_equal_or_too_long_get_a_hash_and_stay_the_same(
     assert {tool.remote for tool in first.values()} == {"a/b", "a.b", "x" * 100, "日本", "Log", "log"}
 
 
+async def test_what_is_called_so_keeps_its_name_beside_what_only_becomes_it(remote):
+    remote.definitions = [definition(name) for name in ("a!b", "a_b", "a b")]
+    names = {tool.remote: name for name, tool in (await tools_of(mcp("x"))).items()}
+    assert names["a_b"] == "x__a_b"
+    assert len(set(names.values())) == 3
+
+
+async def test_a_tool_that_runs_as_a_task_only_is_left_out(remote):
+    definitions = [definition(kind, execution={"taskSupport": kind}) for kind in ("required", "optional", "forbidden")]
+    remote.definitions = [*definitions, definition("odd", execution="nonsense")]
+    server = mcp("x")
+    async with server:
+        assert {tool.remote for tool in server.tools} == {"optional", "forbidden", "odd"}
+        assert "task" in server.left_out["required"]
+
+
 async def test_one_bad_definition_leaves_out_that_tool_alone(remote, caplog):
     deep: dict = {}
     for _ in range(5_000):
@@ -270,6 +286,9 @@ def test_what_is_secret_is_known_and_not_shown():
     )
     assert program.secrets == ("0123456789",)
     assert program.target == "uvx mcp-server-x --key [secret]"
+    several = mcp("docker run -e API_TOKEN=0123456789 --rm x/y --api-key=abcdefghij --password --mode production")
+    assert several.target == "docker run -e API_TOKEN=[secret] --rm x/y --[secret] --password --mode production"
+    assert not several.secrets, "a word of an option may be any word: it is not masked everywhere"
     assert "hunter2" not in repr(server)
 
 

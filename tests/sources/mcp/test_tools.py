@@ -17,6 +17,7 @@ from forge.core.messages import ToolCall
 from forge.core.mounting import mounted
 from forge.core.registry import ToolRegistry
 from forge.permissions.answers import Answer, approve_all, nobody
+from forge.permissions.display import request_text
 from forge.sources.mcp import mcp
 from forge.sources.pins import Pins
 from tests.sources.mcp.remote import Desk, Person, Remote, definition, until
@@ -102,11 +103,38 @@ async def test_a_new_tool_is_confirmed_until_a_call_passes(remote, path):
         assert not desk.registry["git__status"].spec.confirm
         assert (await desk.call("git__status")).success
     assert len(desk.person.asked) == 2
+    assert "No person has approved this tool yet" in request_text(desk.person.asked[0])
+    assert "Show the status." in desk.person.asked[0].introduction, "what is approved was seen"
     kept = json.loads(path.read_text())["servers"]["git"]["tools"]["status"]
     assert kept["by"] == "a call in session desk"
     again = Desk(person=nobody)
     async with mounted(again.registry, mcp("uvx mcp-server-git", pins=path)):
         assert (await again.call("git__status")).success
+
+
+async def test_a_refusal_where_nobody_is_names_what_would_really_help(remote, path):
+    desk = Desk("ask *", person=nobody)
+    async with mounted(desk.registry, mcp("uvx mcp-server-git", pins=path)):
+        assert "`forge mcp approve`" in (await desk.call("git__status")).failure.suggestion
+    remote.definitions = [definition("status"), definition("erase", annotations={"destructiveHint": True})]
+    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+        assert "`allow tool:git__status`" in (await desk.call("git__status")).failure.suggestion
+        assert "No rule can allow it" in (await desk.call("git__erase")).failure.suggestion
+
+
+async def test_a_tool_that_comes_later_takes_no_name_away(remote, path):
+    server = mcp("uvx mcp-server-git", pins=path, rename={"log": "history"})
+    desk = Desk("allow *", "deny tool:git__status")
+    async with mounted(desk.registry, server):
+        await server.approve(*server.tools, by="a test")
+        more = [definition(name) for name in ("Status", "status!", "history", "sta/tus", "sta.tus")]
+        await remote.change(*more, *remote.definitions, definition("log"))
+        await until(lambda: len(desk.registry) == 7)
+        names = {tool.remote: tool.spec.name for tool in server.tools}
+        assert names["status"] == "git__status"
+        assert names["log"] == "git__history"
+        assert len(set(names.values())) == 7
+        assert "denied" in (await desk.call("git__status")).for_llm
 
 
 async def test_yes_on_the_command_line_answers_for_a_new_tool_and_never_for_a_changed_one(remote, path):

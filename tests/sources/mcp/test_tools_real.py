@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.messages import Message
 from forge.core.mounting import mounted
@@ -104,3 +104,16 @@ async def test_a_server_that_dies_fails_its_call_and_comes_back():
         assert second not in (first, os.getpid())
     with pytest.raises(ProcessLookupError):
         os.kill(second, 0)
+
+
+async def test_a_project_that_serves_itself_to_itself_comes_to_an_end(monkeypatch):
+    says = mcp(["sh", "-c", "echo depth $FORGE_MCP_DEPTH >&2; exit 3"], name="deep")
+    for inside, found in (
+        ("", "depth 1"),
+        ("3", "depth 4"),
+        ("4", "servers have started servers"),
+        ("x" * 9, "depth 1"),
+    ):
+        monkeypatch.setenv("FORGE_MCP_DEPTH", inside)
+        with pytest.raises(ToolError, match=found):
+            await says.__aenter__()

@@ -49,6 +49,7 @@ async def test_a_bearer_token(auth):
         {"basic": f"ada:{TOKEN}"},
         {"basic": {"user": "ada", "password": TOKEN}},
         {"basic_env": {"user_env": "PETS_USER", "password_env": "PETS_TOKEN"}},
+        {"basic_env": {"user": "PETS_USER", "password": "PETS_TOKEN"}},  # as in forge.yaml
     ],
 )
 async def test_a_user_and_a_password(auth):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from forge.core.errors import ToolError
 from forge.core.schema import check_schema
 from tests.sources.openapi.mounting import document, kind_of, mount, open_tools
 
@@ -144,3 +146,24 @@ async def test_nonsense_harms_nobody(schema):
 async def test_a_broken_operation_is_told_when_it_is_called(broken):
     async with mount({**document(**broken, method="post")}) as api:
         assert isinstance(api.registry["pets__it"].spec.parameters, dict)
+
+
+async def test_a_number_that_json_has_not_spoils_no_other_definition(tmp_path):
+    parameters = [{"name": "v", "in": "query", "schema": {"type": "number", "default": 777, "description": "Fine."}}]
+    file = tmp_path / "pets.json"
+    file.write_text(json.dumps(document(parameters)).replace("777", "1e999"))
+    (tool,) = (await open_tools(file)).values()
+    assert tool.spec.parameters["properties"]["v"] == {"type": "number", "description": "Fine."}
+    file.write_text(file.read_text().replace("default", "maximum"))
+    (tool,) = (await open_tools(file)).values()
+    json.dumps(tool.spec.parameters, allow_nan=False)
+    with pytest.raises(ToolError, match="no number that JSON has"):
+        tool.parse({})
+
+
+async def test_more_parameters_than_anybody_sends_take_no_time():
+    names = (f"p{chr(0x4E00 + number)}" for number in range(501))  # all the same once they are safe
+    (tool,) = (await open_tools(document([{"name": name, "in": "query"} for name in names]))).values()
+    assert tool.spec.parameters["properties"] == {}
+    with pytest.raises(ToolError, match="more than 500 parameters"):
+        tool.parse({})

@@ -258,3 +258,13 @@ async def test_whoever_is_told_of_changes_and_fails_is_told_again(tmp_path):
         async with asyncio.timeout(5):
             await twice.wait()
     assert told == [["first"], ["first", "second"]]
+
+
+def test_line_ends_that_hide_the_interpreter_are_told(tmp_path):
+    content = f"#!/bin/sh\n# {HEADER.format(name='it').replace(chr(10), chr(10) + '# ')}\n"
+    file = put(tmp_path, "tools/it", content.replace("\n", "\r\n"), 0o755)
+    folder = scripts(root=tmp_path)
+    assert names(folder) == []
+    assert "carriage return" in why(folder)["tools/it"]
+    file.write_text(content)
+    assert names(folder) == ["it"]

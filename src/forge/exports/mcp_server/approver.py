@@ -53,8 +53,12 @@ class ElicitingApprover:
         question = asking.question()
         if question is None:
             return await nobody(request)
+        message = asking.masked(request_text(request))
+        if request.form is not None:  # what a server asks, of which ours is the client
+            filled = await question(message, request.form)
+            return Answer.no(by=asking.person) if filled is None else Answer.edit(filled, by=asking.person)
         choices = _choices(request)
-        filled = await question(asking.masked(request_text(request)), _form(choices))
+        filled = await question(message, _form(choices))
         return _answer(filled, choices, asking.person)
 
 

@@ -141,13 +141,13 @@ class _Judged(httpx2.AsyncBaseTransport):
     def _not_let_in(self, status: int) -> ToolError:
         if "authorization" in self._sent:
             what = "it does not accept the Authorization header that is configured"
-            hint = "A person has to look at the token: it may be wrong, expired, or not enough."
+            hint = "A person has to look at it: the token may be wrong or expired, or `Bearer` is missing before it."
         elif self._sent:
             what = f"the configured headers ({', '.join(sorted(self._sent))}) are not enough; Authorization is missing"
-            hint = "A person has to set it with headers_env: {Authorization: NAME_OF_A_VARIABLE}."
+            hint = 'A person has to set it: headers: {Authorization: "Bearer ${NAME_OF_A_VARIABLE}"}.'
         else:
             what = "the header Authorization is missing"
-            hint = "A person has to set it with headers_env: {Authorization: NAME_OF_A_VARIABLE}."
+            hint = 'A person has to set it: headers: {Authorization: "Bearer ${NAME_OF_A_VARIABLE}"}.'
         return ToolError(f"{self._origin} answered {status}: {what}", ErrorKind.CONFIG, hint)
 
     def _broken(self, error: Exception) -> ToolError:

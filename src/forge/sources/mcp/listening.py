@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from forge.core.context import ToolContext
@@ -133,8 +134,9 @@ class Listening:
         return found if found.asked <= MOST_QUESTIONS else None
 
     async def _within(self, call: _Call, work: Coroutine[Any, Any, T], gone: T) -> T:
-        """A question ends with its call: nobody is left with one that nobody waits for."""
-        task = asyncio.ensure_future(work)
+        """A question ends with its call: nobody is left with one that nobody waits for. It is asked where the call was
+        made, since that says who is asked; what the server sends arrives in a task of its own."""
+        task = asyncio.get_running_loop().create_task(work, context=call.context.copy())
         call.questions.add(task)
         try:
             return await task
@@ -151,6 +153,7 @@ class Listening:
 class _Call:
     def __init__(self, ctx: ToolContext) -> None:
         self.ctx = ctx
+        self.context = copy_context()
         self.notes = _Often()
         self.asked = 0
         self.questions: set[asyncio.Future[Any]] = set()

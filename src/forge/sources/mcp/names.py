@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 LONGEST = 64  # characters of a tool's whole name
 LONGEST_SERVER = 32
@@ -38,14 +37,28 @@ def server_name(where: str | Sequence[str]) -> str:
     return _begun(_safe(found), "server")[:LONGEST_SERVER].strip("_-") or "server"
 
 
-def tool_names(prefix: str, tools: Iterable[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """A name here for every name there: `prefix__tool`. Names that would be equal or too long end in a hash."""
+def tool_names(
+    prefix: str, tools: Iterable[str], rename: Mapping[str, str], approved: Container[str] = ()
+) -> dict[str, str]:
+    """A name here for every name there: `prefix__tool`. Names that would be equal or too long end in a hash.
+
+    Rules are about names, so none is lost to one that came later: what a person renamed keeps its name first, then what
+    a person approved, then what is called so at the server.
+    """
     wanted = {tool: f"{prefix}{SEPARATOR}{_safe(rename.get(tool, tool)) or 'tool'}" for tool in tools}
-    often = Counter(name.casefold() for name in wanted.values())
-    return {
-        tool: name if len(name) <= LONGEST and often[name.casefold()] == 1 else _hashed(name, tool)
-        for tool, name in wanted.items()
-    }
+    claims: dict[str, list[tuple[bool, bool, bool]]] = {}
+    for tool, name in wanted.items():
+        claims.setdefault(name.casefold(), []).append(_claim(tool, rename, approved))
+    names = {}
+    for tool, name in wanted.items():
+        others, own = claims[name.casefold()], _claim(tool, rename, approved)
+        is_first = own == max(others) and others.count(own) == 1
+        names[tool] = name if is_first and len(name) <= LONGEST else _hashed(name, tool)
+    return names
+
+
+def _claim(tool: str, rename: Mapping[str, str], approved: Container[str]) -> tuple[bool, bool, bool]:
+    return tool in rename, tool in approved, _safe(tool) == tool
 
 
 def safe_prefix(text: str) -> str:

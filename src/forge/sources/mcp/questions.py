@@ -13,7 +13,7 @@ from forge.core.spec import ToolSpec
 from forge.permissions.answers import Answer
 from forge.permissions.gate import Grant
 from forge.permissions.request import PermissionRequest
-from forge.sources.untrusted import clean, one_line
+from forge.sources.untrusted import clean, clean_schema, one_line
 
 if TYPE_CHECKING:
     from forge.core.messages import Message
@@ -46,16 +46,18 @@ async def fill_in(
     shown = {name: field.get("default") for name, field in fields.items()}
     lines = [*_says(server, message), "It wants an answer with these fields; edit them, or say no:"]
     question = "\n".join([*lines, *(_described(name, field, schema) for name, field in fields.items())])
+    form = _form(fields, schema)
+    fit = compiled(ToolSpec(name="answer", description="", parameters=form))
     problem = ""
     for _ in range(ROUNDS):
-        answer = await _asked(ctx, f"{problem}{question}", shown)
+        answer = await _asked(ctx, f"{problem}{question}", shown, form=form)
         if answer.kind == "no":
             return False if answer.by in ("cancelled", "error") else None
         content = {key: value for key, value in (answer.arguments or shown).items() if value is not None}
         try:
             if unknown := [key for key in content if key not in fields]:
                 raise ToolError(f"there is no field {one_line(unknown[0], 60)}")
-            return dict(_form(fields, schema)(content))
+            return dict(fit(content))
         except ToolError as error:
             shown = {**shown, **{key: value for key, value in content.items() if key in fields}}
             problem = f"The answer does not fit: {clean(error.message, 500)}\n"
@@ -105,7 +107,14 @@ async def ask_model(server: str, ctx: ToolContext, request: Mapping[str, Any], p
     }
 
 
-async def _asked(ctx: ToolContext, question: str, fields: Mapping[str, Any], *, personal: bool = True) -> Answer:
+async def _asked(
+    ctx: ToolContext,
+    question: str,
+    fields: Mapping[str, Any],
+    *,
+    form: Mapping[str, Any] | None = None,
+    personal: bool = True,
+) -> Answer:
     """Whoever is asked for this call's permissions is asked this too; nobody, if nothing guards it."""
     if not isinstance(ctx.gate, Grant):
         return Answer.no(by="nobody")
@@ -119,6 +128,7 @@ async def _asked(ctx: ToolContext, question: str, fields: Mapping[str, Any], *, 
         question=question,
         editable=bool(fields),
         personal=personal,
+        form=form,
     )
     return await ctx.gate.gate.ask(ctx, request)
 
@@ -142,18 +152,20 @@ def _fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]] | None:
         return None
     if any(field["type"] == "array" and not _is_choice(field.get("items")) for field in fields.values()):
         return None
-    return {str(name): field for name, field in fields.items()}
+    try:
+        return clean_schema(fields)  # others show it too
+    except ValueError:
+        return None
 
 
 def _is_choice(items: Any) -> bool:
     return isinstance(items, Mapping) and ("enum" in items or "anyOf" in items or "oneOf" in items)
 
 
-def _form(fields: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
-    """What checks an answer, in the words that arguments are checked in."""
+def _form(fields: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What an answer is checked against, and nothing else of the server's schema."""
     required = [name for name in _required(schema) if name in fields]
-    plain = {"type": "object", "properties": dict(fields), "required": required}
-    return compiled(ToolSpec(name="answer", description="", parameters=plain))
+    return {"type": "object", "properties": dict(fields), "required": required}
 
 
 def _required(schema: Mapping[str, Any]) -> Sequence[Any]:

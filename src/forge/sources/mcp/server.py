@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.secrets import MASK, SHORTEST, Secrets
+from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Permission, PermissionName
 from forge.core.threads import in_thread
 from forge.core.tool import Tool
 from forge.sources.mcp.listening import Listening
-from forge.sources.mcp.names import is_url, safe_prefix, server_name, tool_names
+from forge.sources.mcp.names import safe_prefix, server_name, tool_names
 from forge.sources.mcp.tools import TIMEOUT, McpTool, Offer, Settings, check_definition, default_permissions
+from forge.sources.mcp.where import TELLING, origin_of, read_where, shown
 from forge.sources.pins import Pins, digest, pins_of, state_of
 from forge.sources.untrusted import one_line
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 MANY = 40  # tools of one server, above which they are found by `tool_search` and not shown to every turn
 PAUSE = 0.1  # seconds in which further changes of a list count as one
 LONGEST_NAME = 200  # characters of a tool's name at its server
-_TELLING = re.compile(r"auth|token|secret|passw|key|cookie|credential", re.IGNORECASE)
-_LONG_SEGMENT = re.compile(r"(?<=/)[\w.~%-]{20,}(?=/|$)")  # of a path: some services put their token there
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +60,7 @@ class McpServer:
         egress: Egress | None = None,
         connect_timeout: float = 30.0,
     ) -> None:
-        self.command, self.url = _read(where)
+        self.command, self.url = read_where(where)
         self.name = safe_prefix(name) or server_name(where)
         self.prefix = safe_prefix(prefix or "") or self.name
         self.headers = dict(headers or {})
@@ -81,7 +78,7 @@ class McpServer:
         self._settings = Settings(
             f"mcp:{self.name}",
             default_permissions(permissions, is_program=bool(self.command)),
-            _origin(self.url) if self.url else "",
+            origin_of(self.url) if self.url else "",
             TIMEOUT if timeout is None else timeout,
         )
         self._tools: dict[str, McpTool] = {}  # by their name at the server
@@ -105,15 +102,12 @@ class McpServer:
     @property
     def target(self) -> str:
         """Its command or URL, for people and for pins: without what may be secret."""
-        if self.command:
-            return Secrets(self.secrets).mask_all(shlex.join(self.command))
-        place = re.split(r"[?#]", self.url, maxsplit=1)[0]
-        return Secrets(self.secrets).mask_all(_LONG_SEGMENT.sub(MASK, place))
+        return shown(self.command, self.url, self.secrets)
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Values that nobody should see: of headers, and of variables whose name says so."""
-        told = [value for key, value in self.environment.items() if _TELLING.search(key)]
+        told = [value for key, value in self.environment.items() if TELLING.search(key)]
         sent = [word for value in self.headers.values() for word in (value, value.rpartition(" ")[2])]
         return tuple(dict.fromkeys(value for value in (*told, *sent) if len(value) >= SHORTEST))
 
@@ -265,7 +259,7 @@ class McpServer:
         hidden = len(chosen) > MANY if self._hidden is None else self._hidden
         settings = self._settings._replace(hidden=hidden)
         made: dict[str, McpTool] = {}
-        for remote, name in tool_names(self.prefix, chosen, self._rename).items():
+        for remote, name in tool_names(self.prefix, chosen, self._rename, pins).items():
             pin = pins.get(remote)
             state = state_of(pin, target, digests[remote])
             offer = Offer(name, remote, chosen[remote], digests[remote], target, state, pin)
@@ -290,6 +284,9 @@ class McpServer:
                 continue
             if remote in chosen:
                 left_out[_shown(remote)] = "it is listed twice; the first one counts"
+                continue
+            if _runs_as_task_only(definition):
+                left_out[_shown(remote)] = "it can only be run as a task, which is not done here"
                 continue
             try:
                 check_definition(definition)
@@ -320,32 +317,15 @@ class McpServer:
         return f"<McpServer {self.name}: {len(self._tools)} tools{'' if self.is_open else ', closed'}>"
 
 
-def _read(where: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """A command or a URL. Raises `DefinitionError` or `ToolError`."""
-    if isinstance(where, str) and is_url(where):
-        from forge.network.url import read_url  # programs need nothing of the network
-
-        read_url(where.strip())
-        return (), where.strip()
-    try:
-        command = tuple(shlex.split(where)) if isinstance(where, str) else tuple(map(str, where))
-    except ValueError as error:
-        raise DefinitionError(f"mcp({where!r:.100}): {error}; write it as a list of words") from None
-    if not command or not command[0]:
-        raise DefinitionError(f"mcp({where!r:.100}): expected a command such as 'uvx mcp-server-git', or a URL")
-    return command, ""
-
-
-def _origin(url: str) -> str:
-    from forge.network.url import read_url
-
-    return read_url(url).origin
-
-
 def _globs(option: str, patterns: Collection[str]) -> tuple[str, ...]:
     if isinstance(patterns, str):
         raise DefinitionError(f"mcp({option}={patterns!r}): expected a list of names or patterns")
     return tuple(patterns)
+
+
+def _runs_as_task_only(definition: Mapping[str, Any]) -> bool:
+    execution = definition.get("execution")
+    return isinstance(execution, Mapping) and execution.get("taskSupport") == "required"
 
 
 def _shown(remote: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from forge.core.errors import ToolError
+from forge.core.errors import ErrorKind, ToolError
 from forge.process.environment import shell_environment
 from forge.process.piped import Piped
 from forge.sources.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE
@@ -24,6 +25,8 @@ from forge.sources.mcp.wire import Wire
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
+DEPTH = "FORGE_MCP_DEPTH"  # the variable that says a server how many it is in
+DEEPEST = 4
 PATIENCE, GRACE = 0.7, 1.0  # seconds to end by itself when nothing more comes, and when it is asked to
 _PIECE = MIB  # bytes read at once
 _PART = 4 * 1024  # bytes kept of the beginning and of the end of a line that is too long
@@ -39,10 +42,11 @@ _ID_LAST = re.compile(rb'[}\]]\s*,\s*"id"\s*:\s*"?([0-9]{1,15})"?\s*(?:,\s*"json
 @asynccontextmanager
 async def over_stdio(target: Target, wire: Wire) -> AsyncIterator[Streams]:
     """The streams of a program that runs meanwhile; `ToolError` if it cannot be started."""
+    depth = _depth() + 1
     program = await Piped.start(
         target.command,
         cwd=target.directory or Path.cwd(),
-        env={**shell_environment(), **target.environment},
+        env={**shell_environment(), **target.environment, DEPTH: str(depth)},
     )
     talk = _Talk(program, wire)
     try:
@@ -58,6 +62,19 @@ async def over_stdio(target: Target, wire: Wire) -> AsyncIterator[Streams]:
                 tasks.cancel_scope.cancel()
     finally:
         talk.close()
+
+
+def _depth() -> int:
+    """How many servers we are in. Raises `ToolError` where it is too many."""
+    said = os.environ.get(DEPTH, "")
+    depth = int(said) if said.isdecimal() and len(said) < 3 else 0
+    if depth >= DEEPEST:
+        raise ToolError(
+            f"servers have started servers, {depth} deep",
+            ErrorKind.CONFIG,
+            "Check whether a project that is served has itself among its mcpServers.",
+        )
+    return depth
 
 
 class _Talk:

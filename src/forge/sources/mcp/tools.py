@@ -13,13 +13,14 @@ from forge.core.schema import check_schema, compiled
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.sources.mcp.results import result_of
-from forge.sources.pins import PINNED, Pin, State, difference
+from forge.sources.pins import PINNED, Pin, State, difference, written
 from forge.sources.untrusted import clean, clean_schema
 
 DEEPEST = 100  # levels of a definition
 MOST_NODES = 20_000  # values in one
 LARGEST = 128 * 1024  # characters of one
 TIMEOUT = 120.0  # seconds, where nothing else is said
+READ = ("title", "description", "inputSchema")  # of a definition, by models
 
 
 class Settings(NamedTuple):
@@ -97,6 +98,12 @@ class McpTool(Tool):
 
     async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return self.difference()
+
+    def introduce(self) -> str:
+        """What models read of it, as long as nobody approved it: who lets a call pass has seen what they approve."""
+        if self.state is not State.NEW:
+            return ""
+        return written({key: self.offer.definition.get(key) for key in READ}, self.offer.target).rstrip("\n")
 
     def difference(self) -> str:
         """What changed in the definition since it was approved; empty if nothing did."""

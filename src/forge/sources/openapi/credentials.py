@@ -97,14 +97,20 @@ def _basic(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credentia
     elif isinstance(given, str):
         whole, problem = _of_environment(given, environment)
         user, _, password = whole.partition(":")
-    elif isinstance(given, Mapping) and {"user_env", "password_env"} <= given.keys():
-        user, problem = _of_environment(str(given["user_env"]), environment)
-        password, missing = _of_environment(str(given["password_env"]), environment)
+    elif "basic" not in auth and isinstance(given, Mapping) and (names := _both_names(given)):
+        user, problem = _of_environment(names[0], environment)
+        password, missing = _of_environment(names[1], environment)
         problem = problem or missing
     else:
         raise DefinitionError(f"auth: basic is not understood. {_HOW}")
     encoded = b64encode(f"{user}:{password}".encode()).decode()
     return Credential("basic", encoded, secrets=(*_spellings(password), *_spellings(encoded)), problem=problem)
+
+
+def _both_names(given: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The variables of user and password, also as forge.yaml spells them."""
+    user, password = (given.get(f"{key}_env", given.get(key)) for key in ("user", "password"))
+    return (str(user), str(password)) if user and password else None
 
 
 def placed(credentials: Sequence[Credential], document: Document) -> Placed:

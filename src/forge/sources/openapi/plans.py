@@ -19,6 +19,7 @@ Place = tuple[str, str]  # where a parameter stands, and its name in lower case
 
 BYTES = 'Text, bytes as "base64:…", or a file of the workspace as "file:PATH".'
 
+MOST_PARAMETERS = 500  # beside the body
 MOST_ARGUMENTS = 200  # that are properties of a body; of more, the body is one
 
 _STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
@@ -112,6 +113,8 @@ class _Drawing:
                 place = (raw.get("in"), raw.get("name"))
                 if place[0] in _STYLES and isinstance(place[1], str):
                     found[str(place[0]), place[1]] = raw
+                    if len(found) > MOST_PARAMETERS:
+                        raise Broken(f"it has more than {MOST_PARAMETERS} parameters")
         for name in _TEMPLATE.findall(self.operation.path):
             found.setdefault(("path", name), {"name": name, "in": "path", "schema": {"type": "string"}})
         return [

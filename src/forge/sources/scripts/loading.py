@@ -79,6 +79,8 @@ def _read(candidate: Candidate, place: Place, content: bytes) -> Script | Proble
         return Problem(candidate.path, why) if candidate.is_meant else None
     if runs_by_itself and not text.startswith("#!"):
         return Problem(candidate.path, "it has a header, but no first line such as #!/bin/sh that says what runs it")
+    if runs_by_itself and text.partition("\n")[0].endswith("\r"):  # the system would look for a program of that name
+        return Problem(candidate.path, "its first line ends in a carriage return; save it with plain line ends")
     name = header.name or candidate.name
     if not is_name(name) or "__" in name:
         how = "a letter, then up to 63 letters, digits, - or single _"

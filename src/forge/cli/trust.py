@@ -1,0 +1,176 @@
+"""`forge trust`: accept the configuration of a project, once it was looked at."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.options import Options, with_named_options, workspace_of
+from forge.cli.refusal import Refusal, refusals
+from forge.cli.show import harmless
+
+if TYPE_CHECKING:  # loaded when it is used
+    from forge.app.trust import Standing
+    from forge.app.turns_on import Turned
+
+_LONGEST = 300  # characters of one line
+_NEEDS_PERSON = 3
+
+
+@click.command("trust")
+@with_named_options
+@click.option("--list", "listing", is_flag=True, help="List the projects that were accepted.")
+@click.option("--forget", is_flag=True, help="Take it back.")
+@click.option("--dry-run", is_flag=True, help="Only show what it would turn on.")
+def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int:
+    """Accept the workspace's forge.yaml as it is now.
+
+    Before that, Forge says that it is there and goes on without it. It is shown what it would turn on: programs it
+    starts, schedules, channels, what it allows without asking, where it connects to. A change makes it untrusted
+    again, and is shown as a diff. What was accepted is remembered in $XDG_DATA_HOME/forge/trust.json (by default
+    ~/.local/share/forge), outside the project. A file named with --config is used without this: naming it is enough.
+
+    With --json: {workspace, status: none | trusted | new | changed, accepted, turns_on: [{kind, detail, risky}],
+    scripts}.
+
+    \b
+    Examples:
+      forge trust                      at a terminal: look, then answer
+      forge trust --dry-run            only look
+      forge trust --yes                accept without being asked
+      forge trust --forget
+      forge trust --list
+
+    \b
+    Exit codes: 0 accepted, or nothing to accept      1 it is not accepted
+                2 it cannot be read or remembered     3 nobody is there to answer
+    """
+    if listing:
+        return _list(options)
+    workspace = workspace_of(options)
+    if forget:
+        return _forget(workspace)
+    from forge.app.trust import standing
+
+    now = standing(workspace)
+    if now.status == "new" and not now.text and now.problem:
+        raise Refusal(f"forge.yaml cannot be trusted: {now.problem}\nMend it, then try again.")
+    with refusals():
+        turned, scripts = _turned(now), _scripts(workspace)
+        answer: bool | None = True if options.yes and not dry_run else None
+        if not options.json:
+            _show(now, turned, scripts)
+            if answer is None and not dry_run and _can_be_accepted(now, scripts):
+                answer = _ask()
+        accepts = bool(answer) and _can_be_accepted(now, scripts)
+        if accepts:
+            _accept(now, quiet=options.json)
+    if options.json:
+        _print_json(now, turned, scripts, accepts)
+    if accepts or dry_run or not _can_be_accepted(now, scripts):
+        return 0
+    return _NEEDS_PERSON if answer is None else 1
+
+
+def _turned(now: Standing) -> list[Turned]:
+    from forge.app.turns_on import turns_on
+
+    return turns_on(now.text, str(now.path)) if now.status != "none" else []
+
+
+def _scripts(workspace: str) -> list[str]:
+    from forge.app.turns_on import scripts_in
+
+    return scripts_in(workspace)
+
+
+def _can_be_accepted(now: Standing, scripts: list[str]) -> bool:
+    if now.status == "none":
+        from forge.app.trust import is_trusted
+
+        return bool(scripts) and not is_trusted(now.path.parent)
+    return now.status != "trusted"
+
+
+def _show(now: Standing, turned: list[Turned], scripts: list[str]) -> None:
+    if now.status == "none" and not scripts:
+        click.echo(f"There is no forge.yaml in {harmless(str(now.path.parent))}: nothing to accept.")
+        return
+    if now.status == "trusted":
+        click.echo(f"{harmless(str(now.path))} is accepted as it is.")
+        return
+    click.echo(f"{harmless(str(now.path))} would turn on:" if turned else f"In {harmless(str(now.path.parent))}:")
+    width = max((len(one.kind) for one in turned), default=0)
+    for one in turned:
+        line = harmless(" ".join(one.detail.split()))
+        cut = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+        mark = click.style("!", fg="yellow") if one.risky else " "
+        click.echo(f" {mark} {one.kind:<{width}}  {cut}")
+    if scripts:
+        shown = ", ".join(harmless(name) for name in scripts[:20])
+        more = f" and {len(scripts) - 20} more" if len(scripts) > 20 else ""
+        click.echo(f"   scripts in tools/, whose descriptions the model reads: {shown}{more}")
+    if now.before is not None:
+        _show_difference(now.before, now.text)
+
+
+def _show_difference(before: str, after: str) -> None:
+    from difflib import unified_diff
+
+    from forge.cli.diffs import coloured
+
+    lines = unified_diff(before.splitlines(), after.splitlines(), "accepted", "now", lineterm="")
+    click.echo("\nWhat changed since it was accepted:")
+    click.echo(coloured(harmless("\n".join(lines))))
+
+
+def _ask() -> bool | None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        click.echo("Nobody is there to accept it: `forge trust --yes` does.", err=True)
+        return None
+    return click.confirm("Accept it?", default=False, err=True)
+
+
+def _accept(now: Standing, *, quiet: bool) -> None:
+    from forge.app.trust import accept
+
+    where = accept(now.path.parent, now.text if now.status != "none" else None)
+    if not quiet:
+        click.echo(f"Accepted, and remembered in {harmless(str(where))}.")
+
+
+def _print_json(now: Standing, turned: list[Turned], scripts: list[str], accepted: bool) -> None:
+    document: dict[str, Any] = {
+        "workspace": str(now.path.parent),
+        "status": now.status,
+        "accepted": accepted or now.status == "trusted",
+        "turns_on": [one._asdict() for one in turned],
+        "scripts": scripts,
+    }
+    click.echo(json.dumps(document, ensure_ascii=False))
+
+
+def _forget(workspace: str) -> int:
+    from forge.app.trust import forget
+
+    with refusals():
+        there = forget(workspace)
+    click.echo("Forgotten." if there else "It was not accepted: nothing to forget.")
+    return 0
+
+
+def _list(options: Options) -> int:
+    from forge.app.trust import accepted, standing
+
+    rows = [{"workspace": name, "status": standing(name).status} for name in sorted(accepted())]
+    if options.json:
+        click.echo(json.dumps({"projects": rows}, ensure_ascii=False))
+        return 0
+    for row in rows:
+        click.echo(f"{row['status']:<8} {harmless(row['workspace'])}")
+    if not rows:
+        click.echo("No project was accepted yet.", err=True)
+    return 0

@@ -1,0 +1,170 @@
+"""`forge trust`, and what other commands say of a configuration that nobody accepted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from forge.cli.options import Options, needed_project
+from forge.cli.trust import command
+from tests.cli.conftest import Ended
+
+
+@pytest.fixture
+def place(workspace: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    monkeypatch.delenv("FORGE_CONFIG", raising=False)
+    (workspace / "forge.yaml").write_text("tools: [{name: 'math_*'}]\npermissions: {rules: [allow execute]}\n")
+    return workspace
+
+
+@pytest.fixture
+def trust(place: Path, capfd: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> Ended:
+        capfd.readouterr()
+        try:
+            code = command.main([*arguments], standalone_mode=False)
+        except click.ClickException as error:
+            error.show()
+            code = error.exit_code
+        return Ended(code, *capfd.readouterr())
+
+    return run
+
+
+def names(ended: Ended) -> list[str]:
+    return [tool["name"] for tool in ended.json["tools"]]
+
+
+def test_an_untrusted_project_is_named_in_one_line_and_not_used(here, place):
+    ended = here("tool", "list", "--json")
+    assert ended.code == 0
+    assert "csv_parse" in names(ended)
+    assert ended.err.splitlines() == [
+        "forge: forge.yaml is not accepted yet, and is not used; `forge trust` shows what it would do, and accepts it"
+    ]
+
+
+def test_yes_does_not_accept_what_was_found_but_naming_it_does(here, place):
+    assert "csv_parse" in names(here("tool", "list", "--json", "--yes"))
+    named = here("tool", "list", "--json", "--config", "forge.yaml")
+    assert "csv_parse" not in names(named)
+    assert named.err == ""
+
+
+def test_once_accepted_it_is_used_by_every_command(here, place, trust):
+    ended = trust("--yes")
+    assert ended.code == 0
+    assert "allows without asking" in ended.out
+    assert "Accepted" in ended.out
+    listed = here("tool", "list", "--json")
+    assert names(listed) == ["ask_question", "converse", "math_calculate", "task_completion"]
+    assert listed.err == ""
+    assert "allow" in here("policy", "explain", "math_calculate").out
+    (place / "sub").mkdir()
+    assert "csv_parse" in names(here("tool", "list", "--json", "--workspace", "sub"))  # only the workspace's own counts
+
+
+def test_a_change_is_shown_as_a_difference(here, place, trust):
+    trust("--yes")
+    (place / "forge.yaml").write_text("tools: [{name: 'csv_*'}]\npermissions: {rules: [allow execute]}\n")
+    ended = here("tool", "list", "--json")
+    assert "math_calculate" in names(ended)
+    assert "has changed since it was accepted, and is not used" in ended.err
+    shown = trust("--dry-run")
+    assert shown.code == 0
+    assert "-tools: [{name: 'math_*'}]" in shown.out
+    assert "+tools: [{name: 'csv_*'}]" in shown.out
+    assert "has changed" in here("tool", "list").err  # a dry run accepts nothing
+    assert trust("--yes").code == 0
+    assert "csv_parse" in names(here("tool", "list", "--json"))
+
+
+def test_without_a_person_it_waits_for_one(trust):
+    ended = trust()
+    assert ended.code == 3
+    assert "forge trust --yes" in ended.err
+
+
+def test_programs_read_json(trust):
+    ended = trust("--json")
+    assert ended.code == 3
+    assert ended.json["status"] == "new"
+    assert not ended.json["accepted"]
+    assert {"kind": "allows without asking", "detail": "allow execute", "risky": True} in ended.json["turns_on"]
+    assert trust("--json", "--yes").json["accepted"]
+    assert trust("--json").json["status"] == "trusted"
+    assert trust("--json", "--list").json["projects"][0]["status"] == "trusted"
+
+
+def test_it_can_be_forgotten(here, trust):
+    trust("--yes")
+    assert trust("--forget").out == "Forgotten.\n"
+    assert "nothing to forget" in trust("--forget").out
+    assert "not accepted yet" in here("tool", "list").err
+
+
+def test_nothing_to_accept_is_fine(place, trust):
+    (place / "forge.yaml").unlink()
+    ended = trust()
+    assert ended.code == 0
+    assert "nothing to accept" in ended.out
+
+
+def test_scripts_alone_can_be_accepted(place, trust):
+    from forge.app.trust import is_trusted
+
+    (place / "forge.yaml").unlink()
+    (place / "tools").mkdir()
+    (place / "tools" / "weather.py").touch()
+    assert "weather.py" in trust("--yes").out
+    assert is_trusted(place)
+
+
+@pytest.mark.parametrize("text", ["tols: []", "a: [", "- x"])
+def test_what_cannot_be_read_is_refused_and_not_accepted(place, trust, text):
+    (place / "forge.yaml").write_text(text)
+    ended = trust("--yes")
+    assert ended.code == 2
+    assert "forge.yaml" in ended.err
+    assert trust("--json", "--list").json == {"projects": []}
+
+
+def test_what_a_project_says_cannot_steer_the_terminal(place, trust):
+    (place / "forge.yaml").write_text('agent: {prompt: "a\\e[2Jb\\u202ec"}\n')
+    assert "\x1b" not in trust("--dry-run").out
+    assert "\u202e" not in trust("--dry-run").out
+
+
+def test_no_home_is_said_once_and_work_goes_on(there, place):
+    ended = there("tool", "list", "--json", HOME=None, XDG_DATA_HOME=None, XDG_CONFIG_HOME=None)
+    assert ended.code == 0
+    assert "csv_parse" in [tool["name"] for tool in json.loads(ended.out)["tools"]]
+    assert len(ended.err.splitlines()) == 1
+    assert "no home directory" in ended.err
+
+
+def test_a_command_that_cannot_do_without_ends_with_2(place, trust):
+    options = Options(None, None, None, False, "cli", False, False, False)
+    with pytest.raises(click.ClickException, match="untrusted project") as caught:
+        needed_project(options, "build")
+    assert caught.value.exit_code == 2
+    assert needed_project(options._replace(config="forge.yaml"), "build") == "forge.yaml"
+    (place / "forge.yaml").unlink()
+    with pytest.raises(click.ClickException, match=r"there is no forge\.yaml"):
+        needed_project(options, "build")
+
+
+def test_the_variable_names_a_file_like_the_flag(here, place, monkeypatch):
+    (place / "other.yaml").write_text("tools: [csv_parse]\n")
+    monkeypatch.setenv("FORGE_CONFIG", "other.yaml")
+    ended = here("tool", "list", "--json")
+    assert "csv_parse" in names(ended)
+    assert "math_calculate" not in names(ended)
+    assert "math_calculate" in names(here("tool", "list", "--json", "--config", "forge.yaml"))
