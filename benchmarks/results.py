@@ -48,8 +48,8 @@ def document(floors: str, peers: str) -> list[str]:
     return [
         "# Results",
         "",
-        f"Measured by `make bench` on {datetime.now(UTC):%Y-%m-%d} ({machine}; {versions}). Ratios, side by side in one",
-        "run; absolute times are noise.",
+        f"Measured by `make bench` on {datetime.now(UTC):%Y-%m-%d} ({machine}; {versions}). Ratios, side by side",
+        "in one run; absolute times are noise.",
         "",
         "## Against floors",
         "",

@@ -108,7 +108,8 @@ def http_server() -> str:
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    atexit.register(lambda: (process.kill(), process.wait()))
+    atexit.register(process.wait)
+    atexit.register(process.kill)  # before it is waited for
     assert process.stdout is not None
     with process.stdout as output:
         return output.readline().strip()

@@ -44,7 +44,8 @@ def shared() -> dict[str, Any]:
 
 def doubling(keyword: str = "$ref", at: str = "#/$defs/S", anchor: str = "", **around: Any) -> dict[str, Any]:
     """Few nodes, and a value is checked two to the fortieth times: a validator would not come back."""
-    named = {f"S{n}": {"allOf": [{keyword: f"{at}{n + 1}"}] * 2} for n in range(40)} | {"S40": {"type": "string"}}
+    named: dict[str, Any] = {f"S{n}": {"allOf": [{keyword: f"{at}{n + 1}"}] * 2} for n in range(40)}
+    named["S40"] = {"type": "string"}
     if anchor:
         named = {name: {**one, anchor: name} for name, one in named.items()}
     return {"type": "object", "properties": {"a": {"$ref": f"{at}0"}}, "$defs": named, **around}

@@ -31,7 +31,8 @@ def choose_tools(
     """Every built-in tool but the development ones; or exactly those configured, and the conversation tools.
 
     `own` are built-in tools that were made for this project, such as its memory's; `always` those that it has whatever
-    is configured, such as its webhooks; `groups` those whose tools it has, too. `later`: a name that nothing has yet may come with a source.
+    is configured, such as its webhooks; `groups` those whose tools it has, too. `later`: a name that nothing has yet
+    may come with a source.
     """
     registry = ToolRegistry()
     made = {tool.spec.name: tool for tool in own}
