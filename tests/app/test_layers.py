@@ -155,11 +155,11 @@ def test_a_sandbox_is_named_as_people_write_it():
 
 def test_a_project_cannot_loosen_through_the_settings_of_a_tool(places):
     places.project("tools: [{name: bash, config: {sandbox: off, network: true, timeout: 5}}]")
-    [free] = [*(places.load().tools or ())]
+    [free] = places.load().tools
     assert (free.config["sandbox"], free.config["network"]) == (False, True)
     places.user("sandbox: required\negress: {domains: [a.com]}\n")
     found = places.load()
-    [entry] = [*(found.tools or ())]
+    [entry] = found.tools
     assert dict(entry.config) == {"sandbox": "required", "network": False, "timeout": 5}
     assert any("bash" in note for note in found.notes)
 

@@ -79,6 +79,7 @@ def assert_said(ended: Ended) -> None:
             assert insides not in text, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("home", ["absent", "a file", "missing", "relative", "read-only"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
 def test_any_home_will_do(workspace, command, home):
@@ -95,6 +96,7 @@ def test_any_home_will_do(workspace, command, home):
     assert ended.code == 0, ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
 def test_a_locale_of_ascii_will_do(workspace, command):
     (workspace / "ümläut.txt").write_text("größer")
@@ -120,6 +122,7 @@ def test_whatever_the_umask_state_is_the_owners_alone(workspace):
     assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
 def test_a_current_directory_that_is_gone(workspace, command):
     gone = workspace / "gone"
@@ -156,6 +159,7 @@ def confined(workspace):
     return lambda *flags: (BUBBLEWRAP, "--dev-bind", "/", "/", *flags, "--chdir", str(workspace))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [*COMMANDS, *STATEFUL], ids=lambda words: " ".join(words[:3]))
 def test_a_read_only_workspace(workspace, confined, tmp_path_factory, command):
     elsewhere = environment(TMPDIR=str(tmp_path_factory.mktemp("temporary")))
@@ -171,6 +175,7 @@ def test_a_read_only_workspace(workspace, confined, tmp_path_factory, command):
 FILL = 'head -c 400000 /dev/zero > filler 2>/dev/null; exec "$@"'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [*COMMANDS, *STATEFUL], ids=lambda words: " ".join(words[:3]))
 def test_a_full_disk(workspace, confined, tmp_path_factory, command):
     elsewhere = environment(TMPDIR=str(tmp_path_factory.mktemp("temporary")))
@@ -181,6 +186,7 @@ def test_a_full_disk(workspace, confined, tmp_path_factory, command):
         assert "the disk is full" in ended.json["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", STATEFUL, ids=lambda words: " ".join(words[:3]))
 def test_a_disk_that_fills_while_it_works(workspace, command):
     """Every file ends after so many bytes, and whatever is begun ends in words."""
@@ -202,6 +208,7 @@ def test_no_colours_where_they_are_not_wanted(workspace, variables):
     assert "python" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [20, 80, 1_000])
 @pytest.mark.parametrize(
     "command", [*COMMANDS, ("tool", "describe", "bash"), ("--help",)], ids=lambda words: words[-1][:20]
@@ -239,6 +246,7 @@ def at_terminal(workspace: Path, *arguments: str, columns: int = 80, **variables
     return process.returncode, shown.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", [*COMMANDS, ("--help",), ("--version",)], ids=lambda words: " ".join(words[:2]))
 def test_an_output_that_takes_nothing(workspace, command):
@@ -250,6 +258,7 @@ def test_an_output_that_takes_nothing(workspace, command):
         assert ended.err == "forge: [Errno 28] No space left on device\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("command", [COMMANDS[0], COMMANDS[1], COMMANDS[2]], ids=lambda words: " ".join(words[:2]))
 def test_closed_streams(workspace, command, closed):

@@ -1,0 +1,50 @@
+"""Writes the pages below docs/reference/ from the code (`make reference`); with `--check` it only compares."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from scripts.reference.commands import commands_page
+from scripts.reference.configuration import configuration_page
+from scripts.reference.errors import errors_page
+from scripts.reference.events import events_page
+from scripts.reference.tools import tools_page
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+WRITTEN = "<!-- written by `make reference`; do not edit -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Every page by the name of its file."""
+    written = {
+        "tools": tools_page,
+        "events": events_page,
+        "errors": errors_page,
+        "configuration": configuration_page,
+        "commands": commands_page,
+    }
+    return {f"{name}.md": f"{WRITTEN}{write().rstrip()}\n" for name, write in written.items()}
+
+
+def main() -> int:
+    written = pages()
+    check = "--check" in sys.argv
+    stale = [name for name, text in written.items() if not _is(FOLDER / name, text)]
+    extra = [path.name for path in FOLDER.glob("*.md") if path.name not in written]
+    if check:
+        for name in [*stale, *extra]:
+            print(f"docs/reference/{name} is not what the code says: make reference")
+        return 1 if stale or extra else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in stale:
+        (FOLDER / name).write_text(written[name], encoding="utf-8")
+    return 0
+
+
+def _is(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

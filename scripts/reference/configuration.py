@@ -1,0 +1,114 @@
+"""The page of `forge.yaml`: every key of its schema, the layers, and the names of models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from forge.app.config_schema import config_schema, on_one_line
+from forge.app.layers import FIXED, PROJECT_ONLY, VARIABLES
+from forge.providers.names import DEFAULTS, SERVERS
+from scripts.reference.markdown import table, type_of
+
+Schema = Mapping[str, Any]
+
+
+def configuration_page() -> str:
+    sections = _object_of(config_schema())["properties"]
+    parts = [
+        "# forge.yaml",
+        "Every key, from the same schema that `forge config schema` prints and that editors complete with. Unknown keys"
+        " are refused, with the nearest known one. `NAME` stands for a name of your own, `[]` for an entry of a list.",
+        "```sh\nforge config schema > forge.schema.json\n```",
+        "In the first line of `forge.yaml`, `# yaml-language-server: $schema=forge.schema.json` tells an editor.",
+        table(("key", "what it says"), [(f"[`{key}`](#{key.lower()})", _say(one)) for key, one in sections.items()]),
+    ]
+    for key, one in sections.items():
+        rows = _rows(one, key)
+        example = f"```yaml\n{key}: {on_one_line(one['examples'][0])}\n```"
+        parts += [f"## {key}", _say(one), example, table(("key", "value", "", "example"), rows) if rows else ""]
+    parts += ["## Layers", *_layers(), "## Models", *_models()]
+    return "\n\n".join(part for part in parts if part)
+
+
+class Key(NamedTuple):
+    """How a place is spelled, what may stand there, what it means, an example."""
+
+    place: str
+    value: str
+    words: str
+    example: Any
+
+
+def _rows(schema: Schema, place: str) -> list[tuple[str, ...]]:
+    """One row a place, also where it is one of several kinds of entries."""
+    found: dict[str, list[Key]] = {}
+    for key in _keys(schema, place):
+        found.setdefault(key.place, []).append(key)
+    rows: list[tuple[str, ...]] = []
+    for name, keys in found.items():
+        values = " or ".join(dict.fromkeys(key.value for key in keys))
+        example = "" if keys[0].example is None else f"`{on_one_line(keys[0].example)}`"
+        rows.append((f"`{name}`", values, keys[0].words, example))
+    return rows
+
+
+def _keys(schema: Schema, place: str) -> Iterator[Key]:
+    """Every place below a schema."""
+    for one in (schema, *schema.get("anyOf", ()), schema.get("else", {})):
+        for name, inner in one.get("properties", {}).items():
+            yield from _key(inner, f"{place}.{name}")
+        if isinstance(more := one.get("additionalProperties"), dict) and not _is_plain(more):
+            yield from _key(more, f"{place}.NAME")
+        if isinstance(items := one.get("items"), dict) and not _is_plain(items):
+            yield from _keys(items, f"{place}[]")
+
+
+def _key(schema: Schema, place: str) -> Iterator[Key]:
+    example = schema.get("examples", [None])[0]
+    value = type_of({key: schema[key] for key in schema if key != "description"}, {})
+    same = place.rpartition(".")[2]
+    if place.startswith("agents.") and same in ("limits", "tools"):
+        yield Key(place, f"as [`{same}`](#{same})", _say(schema), None)
+        return
+    yield Key(place, value, _say(schema), example)
+    yield from _keys(schema, place)
+
+
+def _is_plain(schema: Schema) -> bool:
+    inner = (schema, *schema.get("anyOf", ()), schema.get("else", {}))
+    return not any("properties" in one or "items" in one or "additionalProperties" in one for one in inner)
+
+
+def _object_of(schema: Schema) -> Schema:
+    found: Schema = next(one for one in (schema, *schema.get("anyOf", ())) if "properties" in one)
+    return found
+
+
+def _say(schema: Schema) -> str:
+    return str(schema.get("description", ""))
+
+
+def _layers() -> Iterator[str]:
+    yield (
+        "Defaults, then the user's `$XDG_CONFIG_HOME/forge/config.yaml` (by default `~/.config/forge/config.yaml`), the"
+        " project's `forge.yaml`, variables, flags: each over those before it. Above them all is the organisation's"
+        " `/etc/forge/policy.yaml`. Rules of a stricter layer stay; of sandboxes and egresses the stricter holds."
+    )
+    yield table(("variable", "place"), [(f"`{name}`", f"`{place}`") for name, place in VARIABLES.items()])
+    fixed, project = (" ".join(f"`{key}`" for key in sorted(keys)) for keys in (FIXED, PROJECT_ONLY))
+    yield f"The organisation's file has {fixed}. The user's has every key but {project}."
+
+
+def _models() -> Iterator[str]:
+    usual = ", ".join(f"`{name}:{model}`" for name, model in DEFAULTS.items())
+    yield f"Where none is named, the first whose key is set is taken ({usual}), then one of a server on this machine."
+    rows = [("`anthropic:MODEL`", "`ANTHROPIC_API_KEY`")]
+    rows += [(f"`{name}:MODEL`", f"`{one.key}`" if one.key else one.base_url) for name, one in SERVERS.items()]
+    rows += [
+        ("`text:NAME`", "a model that cannot call tools, by any of these names"),
+        ("`local:PATH`", "a GGUF file in this process; `pip install 'forge-tools[local]'`"),
+        ("`scripted:FILE`", "no model: says what the file tells it"),
+    ]
+    yield table(("name", "key, or where"), rows)
+    yield "`NAME_BASE_URL` (such as `OPENAI_BASE_URL`) says where else its server is."
