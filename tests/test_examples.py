@@ -51,11 +51,5 @@ def test_the_readme_code_runs(tmp_path):
         assert "(answer after 3 turns)" in output
 
 
-def test_the_code_of_the_guide_runs(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide.md").read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "guide.py").write_text("\n".join(blocks), encoding="utf-8")
-    assert "1 step left out" in run(str(tmp_path / "guide.py"))
-
-
 def test_the_table_of_tools_is_current():
     run("scripts/readme.py", "--check")
