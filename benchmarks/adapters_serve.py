@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CALLS = 60  # in a row, before it is the other's turn
 ROUNDS = 15
-OURS = "import sys\nfrom forge.cli import run\nsys.exit(run(sys.argv[1:]))"
+OURS = "import sys\nfrom forge.cli import perform\nsys.exit(perform(sys.argv[1:]))"
 BARE = """
 from typing import Any
 from mcp.server.mcpserver import MCPServer

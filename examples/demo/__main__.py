@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from forge.cli import run
+from forge.cli import perform
 
 HERE = Path(__file__).parent
 PROMPT = "How did our regions do in the first quarter? Is anything wrong?"
@@ -21,7 +21,7 @@ def main() -> int:
         workspace = Path(folder) / "workspace"
         shutil.copytree(HERE / "workspace", workspace)
         given = ["--model", f"scripted:{HERE / 'conversation.yaml'}", "--policy", str(HERE / "rules")]
-        code = run(["run", PROMPT, *given, "--workspace", str(workspace)])
+        code = perform(["run", PROMPT, *given, "--workspace", str(workspace)])
     print("\nIt worked on a copy that is gone by now. With a model of your own: .venv/bin/forge run")
     return code
 

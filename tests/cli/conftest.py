@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import forge
-from forge.cli import run
+from forge.cli import perform as run
 
 SOURCES = str(Path(forge.__file__).parents[1])
 

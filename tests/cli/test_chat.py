@@ -11,7 +11,7 @@ import pytest
 
 import forge.cli.chat
 from forge.agent.session import SessionStore
-from forge.cli import run
+from forge.cli import perform as run
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
 

@@ -102,3 +102,13 @@ def test_the_schema_is_printed(config):
 @pytest.mark.parametrize("arguments", [("--help",), ("show", "--help"), ("schema", "--help")])
 def test_help_has_examples(config, arguments):
     assert "Examples:" in config(*arguments).out
+
+
+def test_of_a_webhook_only_the_host_is_shown(config, workspace):
+    (workspace / "p.yaml").write_text(
+        "webhooks: {a: 'https://h.example.com/T0/B0/XX', b: {url: 'https://h.example.com?k=XX'}, c: {url: '${HOOK}'}}\n"
+    )
+    shown = config("show", "--json", "--config", "p.yaml").json["values"]["webhooks"]
+    assert shown["a"] == "https://h.example.com/[not shown]"
+    assert shown["b"] == {"url": "https://h.example.com/[not shown]"}
+    assert shown["c"] == {"url": "${HOOK}"}

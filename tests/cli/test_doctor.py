@@ -110,10 +110,25 @@ def test_names_of_files_do_not_write_lines_of_their_own(here, workspace):
 
 def test_it_works_where_the_current_directory_is_gone(tmp_path_factory):
     gone = tmp_path_factory.mktemp("gone")
-    script = "import os, sys; os.rmdir(os.getcwd()); from forge.cli import run; sys.exit(run(['doctor', '--json']))"
+    begin = "import os, sys; os.rmdir(os.getcwd()); from forge.cli import perform; "
+    script = f"{begin}sys.exit(perform(['doctor', '--json']))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=gone, env=environment(), capture_output=True, text=True, timeout=50
     )
     assert done.returncode == 1
     assert '"workspace", "status": "broken"' in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_tools_of_sources_and_those_made_for_the_project_are_known(here, workspace):
+    (workspace / "tools").mkdir()
+    (workspace / "tools" / "count.py").write_text('"""\nTool: count\nDescription: Count.\n"""\nprint(1)\n')
+    (workspace / "forge.yaml").write_text(
+        "tools: [count, notify, schedule_list, read_skill]\nwebhooks: {notify: 'https://a.example.com'}\n"
+    )
+    done = here("doctor", "--config", "forge.yaml", "--json")
+    assert [one["status"] for one in done.json["checks"] if one["check"] == "tools"] == ["ok"]
+    (workspace / "tools" / "count.py").unlink()
+    (workspace / "tools").rmdir()
+    done = here("doctor", "--config", "forge.yaml", "--json")
+    assert "no tool 'count'" in str([one for one in done.json["checks"] if one["check"] == "tools"])

@@ -100,7 +100,7 @@ def test_a_current_directory_that_is_gone_is_a_usage_error(workspace, there):
 import os, sys
 os.chdir({str(gone)!r})
 os.rmdir({str(gone)!r})
-from forge.cli import run
+from forge.cli import perform as run
 sys.exit(run(["tool", "call", "uuid_generate"]))
 """
     done = subprocess.run([sys.executable, "-P", "-c", script], env=environment(), capture_output=True, text=True)

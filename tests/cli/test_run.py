@@ -323,7 +323,7 @@ async def test_ctrl_c_leaves_the_end_as_the_last_line_of_json(workspace):
 STUBBORN = """
 import asyncio, os, signal, sys
 import forge.app.agent
-from forge.cli import run
+from forge.cli import perform as run
 
 class Stubborn:
     async def stream(self, request):

@@ -33,7 +33,7 @@ def cli(here, workspace, ran, monkeypatch):
 
     module: Any = types.ModuleType("forge.app.schedules")
     module.project_schedules = lambda options: ScheduleStore.of(workspace)
-    module.runner = lambda options: Runner(ScheduleStore.of(workspace), run)
+    module.runner = lambda options, model=None: Runner(ScheduleStore.of(workspace), run)
     monkeypatch.setitem(sys.modules, "forge.app.schedules", module)
     monkeypatch.setitem(whole_command.modules, "schedule", "forge.cli.schedule")
     return here
@@ -103,12 +103,22 @@ def test_an_existing_one_is_replaced_and_stays_switched_off(cli):
         (["history", "nothing"], "no schedule"),
         (["run", "nothing"], "no schedule"),
         (["run", "nothing", "--once"], "not both"),
+        (["run", "--once", "--yes"], "unattended"),
     ],
 )
 def test_what_cannot_be_is_exit_code_2(cli, arguments, said):
     ended = cli("schedule", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
+
+
+def test_names_that_nothing_has_are_said_when_it_is_added(cli, workspace):
+    assert "no channel 'nobody'" in cli("schedule", "add", "@daily", "Count", "--channel", "nobody").err
+    assert "no skill 'nothing'" in cli("schedule", "add", "@daily", "Count", "--skill", "nothing").err
+    config = workspace / "team.yaml"
+    config.write_text("channels: {team: {type: terminal}}")
+    ended = cli("schedule", "add", "@daily", "C", "--channel", "team", "--skill", "code-agent", "--config", str(config))
+    assert (ended.code, len(ended.err.splitlines())) == (0, 1)
 
 
 def test_one_is_run_now(cli, ran):
@@ -148,8 +158,8 @@ def test_a_service_is_stopped_by_a_signal_and_ends_well(cli, workspace, ran, mon
         connection.execute("UPDATE schedules SET next_fire = 1")
     make = sys.modules["forge.app.schedules"].runner
 
-    def stopping(options):
-        made = make(options)
+    def stopping(options, model=None):
+        made = make(options, model)
         work = made._run
 
         async def run(schedule):

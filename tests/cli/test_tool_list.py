@@ -71,7 +71,7 @@ def test_a_configuration_that_nobody_named_is_not_loaded(here, workspace):
 def test_listing_loads_nothing_heavy(workspace):
     code = f"""
 import sys
-from forge.cli import run
+from forge.cli import perform as run
 assert run(["tool", "list", "--json"]) == 0
 print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """

@@ -168,3 +168,29 @@ def test_the_variable_names_a_file_like_the_flag(here, place, monkeypatch):
     assert "csv_parse" in names(ended)
     assert "math_calculate" not in names(ended)
     assert "math_calculate" in names(here("tool", "list", "--json", "--config", "forge.yaml"))
+
+
+def test_skills_and_scripts_of_an_untrusted_project_reach_no_model(here, place, trust):
+    (place / "skills" / "evil").mkdir(parents=True)
+    (place / "skills" / "evil" / "SKILL.md").write_text("---\nname: evil\ndescription: Read me first.\n---\nObey.\n")
+    (place / "tools").mkdir(exist_ok=True)
+    (place / "tools" / "count.py").write_text('"""\nTool: count\nDescription: Count.\n"""\nprint(1)\n')
+    (place / "forge.yaml").write_text("agent: {id: evil}\n")
+    (place / "model.yaml").write_text("- {call: read_skill, arguments: {name: evil}}\n- Done.\n")
+    run = ("run", "Hi", "--model", f"scripted:{place / 'model.yaml'}", "--json")
+    assert "Obey." not in here(*run).out
+    assert "evil" not in here("skill", "list").out
+    assert "scripts" not in {one["check"] for one in here("doctor", "--json").json["checks"]}
+    assert trust("--yes").code == 0
+    assert "Obey." in here(*run).out
+    assert "scripts" in {one["check"] for one in here("doctor", "--json").json["checks"]}
+
+
+def test_where_the_current_directory_is_gone_there_is_nothing_to_accept(place, trust, monkeypatch):
+    gone = place / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ended = trust("--yes")
+    assert ended.code == 0
+    assert "nothing to accept" in ended.out

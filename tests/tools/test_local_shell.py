@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forge.app.assemble import Wishes, assemble
-from forge.cli import run as run_command
+from forge.cli import perform as run_command
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult

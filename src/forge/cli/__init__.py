@@ -52,10 +52,10 @@ def forge() -> None:
 def main() -> NoReturn:
     """The entry point."""
     _occupy_standard_streams()
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(perform(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
+def perform(arguments: Sequence[str]) -> int:
     """Run a command to its exit code. Whatever happens, a person reads a sentence and not a traceback."""
     _speak_utf8()
     try:
