@@ -39,6 +39,16 @@ _HOME = {
     "forge.core.secrets": ("Secrets",),
     "forge.core.spec": ("Category", "Permission", "Rate", "ToolSpec"),
     "forge.core.tool": ("Tool", "tool", "toolset"),
+    "forge.channels.channel": ("Channel", "Channels"),
+    "forge.memory.memory": ("Memory",),
+    "forge.memory.tools": ("memory_tools",),
+    "forge.schedules.runner": ("Runner",),
+    "forge.schedules.store": ("ScheduleStore",),
+    "forge.schedules.tools": ("schedule_tools",),
+    "forge.skills.active": ("ActiveSkills",),
+    "forge.skills.catalog": ("Catalog",),
+    "forge.skills.guardrails": ("Guardrails",),
+    "forge.skills.tools": ("ReadSkill",),
     "forge.listeners.audit": ("audit_log",),
     "forge.permissions.gate": ("Answer", "Approver", "PolicyGate", "approve_all", "nobody"),
     "forge.permissions.policy": (
@@ -110,6 +120,12 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.agent.subagent import (
         AgentType as AgentType,
+    )
+    from forge.channels.channel import (
+        Channel as Channel,
+    )
+    from forge.channels.channel import (
+        Channels as Channels,
     )
     from forge.core.activity import (
         ActivityStream as ActivityStream,
@@ -246,6 +262,12 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.listeners.audit import (
         audit_log as audit_log,
     )
+    from forge.memory.memory import (
+        Memory as Memory,
+    )
+    from forge.memory.tools import (
+        memory_tools as memory_tools,
+    )
     from forge.network.egress import (
         Egress as Egress,
     )
@@ -323,6 +345,27 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.providers.text_calls import (
         text_calls as text_calls,
+    )
+    from forge.schedules.runner import (
+        Runner as Runner,
+    )
+    from forge.schedules.store import (
+        ScheduleStore as ScheduleStore,
+    )
+    from forge.schedules.tools import (
+        schedule_tools as schedule_tools,
+    )
+    from forge.skills.active import (
+        ActiveSkills as ActiveSkills,
+    )
+    from forge.skills.catalog import (
+        Catalog as Catalog,
+    )
+    from forge.skills.guardrails import (
+        Guardrails as Guardrails,
+    )
+    from forge.skills.tools import (
+        ReadSkill as ReadSkill,
     )
     from forge.sources.mcp import (
         mcp as mcp,

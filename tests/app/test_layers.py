@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from forge.app.choose import choose_tools
 from forge.app.config import Configuration, load_configuration
 from forge.app.effective import HIDDEN, effective, nested
 from forge.app.layers import data_file, rule_layers, user_file
@@ -162,6 +163,26 @@ def test_a_project_cannot_loosen_through_the_settings_of_a_tool(places):
     [entry] = found.tools
     assert dict(entry.config) == {"sandbox": "required", "network": False, "timeout": 5}
     assert any("bash" in note for note in found.notes)
+
+
+def test_a_projects_own_list_of_tools_does_not_loosen_what_the_users_says_of_one(places):
+    tight = "{sandbox: required, network: false, confirm: true}"
+    places.user(f"tools: [{{name: bash, config: {tight}}}, {{name: 'web_*', config: {{confirm: true}}}}]")
+    for project in (
+        "[bash, web_fetch]",
+        "[{name: '*', config: {confirm: false}}, {name: bash, config: {network: true}}]",
+    ):
+        places.project(f"sandbox: off\ntools: {project}")
+        registry = choose_tools(places.load())
+        bash: Any = registry["bash"]
+        assert (bash.sandbox, bash.network, bash.spec.confirm) == ("required", False, True)
+        assert registry["web_fetch"].spec.confirm
+    places.user("tools: [{name: bash, config: {network: true}}]")
+    places.project("tools: [{name: bash, config: {network: true, sandbox: off}}, file_write]")
+    registry = choose_tools(places.load())
+    bash = registry["bash"]
+    assert (bash.sandbox, bash.network, bash.spec.confirm) == (False, True, False)
+    assert not registry["file_write"].spec.confirm
 
 
 def test_rules_stay_apart_and_keep_their_lines(places):

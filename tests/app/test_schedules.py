@@ -7,10 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from forge.app.assemble import Wishes, assemble
 from forge.app.channels import ProjectChannels
 from forge.app.config import load_configuration
+from forge.app.examine.work import examine_work
 from forge.app.schedules import project_schedules, runner
+from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.messages import ToolCall
 from forge.schedules.schedule import Status
 from tests.cli.scripts import call, script
 
@@ -65,6 +69,49 @@ async def test_a_run_that_fails_says_so_where_its_answer_would_be(project, tmp_p
     run = await runner(project({"error": "the model is gone"})).now("it")
     assert run.status is Status.FAILED
     assert "failed" in (tmp_path / "out.md").read_text()
+
+
+async def test_an_answer_that_cannot_be_delivered_is_kept(project, tmp_path):
+    made = runner(project("Counted: 3."))
+    (tmp_path / "out.md").mkdir()
+    run = await made.now("it")
+    assert (run.status, run.result) == (Status.FAILED, "Counted: 3.")
+    assert "not delivered to log" in run.error
+    assert run.session.startswith("it-")
+
+
+async def test_a_channel_that_is_not_there_is_said_before_anything_is_due(project, tmp_path):
+    asked = project("One.")
+    config = tmp_path / "forge.yaml"
+    config.write_text(config.read_text().replace("channel: log", "channel: lag"))
+    with pytest.raises(ToolError, match=r"schedules\[0\]\.channel: there is no channel 'lag'"):
+        runner(asked)
+
+
+@pytest.mark.parametrize(("channels", "fine"), [("", False), ("channels: {nobody: {type: terminal}}", True)])
+async def test_a_model_names_no_channel_that_is_not_there(tmp_path, channels, fine):
+    (tmp_path / "forge.yaml").write_text(f'permissions: {{rules: ["allow tool:schedule_set"]}}\n{channels}')
+    made = assemble(Wishes(workspace=str(tmp_path), config=str(tmp_path / "forge.yaml")))
+    result = await made.executor.execute(
+        ToolCall("schedule_set", {"cron": "@daily", "task": "x", "channel": "nobody"}), made.scope
+    )
+    assert result.success is fine, result.for_llm
+
+
+def test_the_doctor_says_that_a_channel_is_not_there(project, tmp_path):
+    asked = project("One.")
+    with project_schedules(asked) as store:
+        store.set(id="mine", cron="@daily", task="x", channel="nobody")
+    found = {one.check: one.status for one in examine_work(load_configuration(asked.config), Scope(workspace=tmp_path))}
+    assert found["schedule mine"] == "warning"
+    assert "schedule it" not in found
+
+
+async def test_a_model_can_be_named_in_the_place_of_the_configurations(project, tmp_path):
+    asked = project("One.")
+    other = tmp_path / "other"
+    other.mkdir()
+    assert (await runner(asked, script(other, "Two.")).now("it")).result == "Two."
 
 
 def test_without_a_model_it_is_said_before_anything_is_due(project, tmp_path, monkeypatch):

@@ -231,6 +231,23 @@ memory: {embedder: {url: "http://e.example.com", model: m}}
     assert [one.detail for one in found if not one.risky][:1] == ["allow read"]
 
 
+def test_every_setting_of_a_tool_is_said_but_for_plain_bounds():
+    text = """
+tools:
+  - {name: web_search, config: {base_url: "https://keys.example.com", seconds: 5}}
+  - {name: bash, config: {shell: ./sh, timeout: 9}}
+  - {name: file_write, config: {confirm: false}}
+openapi: {pets: {spec: "https://s.example.com/a.json", server: "https://p.example.com"}}
+agents: {helper: {prompt: Obey.}}
+"""
+    said = [f"{one.kind}: {one.detail}" for one in turns_on(text, "forge.yaml")]
+    assert 'sets a tool: web_search: base_url: "https://keys.example.com"' in said
+    assert "sets a tool: bash: shell: ./sh" in said
+    assert "sets a tool: file_write: confirm: false" in said
+    assert "connects to: OpenAPI pets: https://p.example.com, https://s.example.com/a.json" in said
+    assert "sub-agent: helper: Obey." in said
+
+
 def test_scripts_are_named(project):
     assert scripts_in(project) == []
     (project / "tools").mkdir()

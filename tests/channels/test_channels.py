@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import forge
 from forge.channels.channel import Channels, pieces
 from forge.channels.file import File
 from forge.channels.telegram import Telegram
@@ -59,6 +63,50 @@ async def test_a_link_in_the_files_place_is_not_followed(tmp_path):
     assert (tmp_path / "elsewhere").read_text() == "kept"
 
 
+async def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path):
+    os.mkfifo(tmp_path / "out.md")
+    with pytest.raises(ToolError, match="writing to "):
+        await asyncio.wait_for(File(tmp_path / "out.md").send("hello"), 5)
+    reading = os.open(tmp_path / "out.md", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(ToolError, match="no regular file"):
+            await File(tmp_path / "out.md").send("hello")
+    finally:
+        os.close(reading)
+
+
+CHILD = """
+import asyncio, sys
+from forge.channels.file import File
+while True:
+    asyncio.run(File(sys.argv[1]).send(sys.argv[2] * 20_000))
+    print("done", flush=True)
+"""
+
+
+def test_of_two_processes_that_are_killed_no_entry_runs_into_another(tmp_path):
+    path = tmp_path / "out.md"
+    path.write_text("A person's own line, without an end")
+    environment = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1])}
+    children = [
+        subprocess.Popen([sys.executable, "-c", CHILD, str(path), letter], stdout=subprocess.PIPE, env=environment)
+        for letter in "ab"
+    ]
+    for child in children:
+        assert child.stdout is not None
+        for _ in range(20):
+            child.stdout.readline()
+    for child in children:
+        child.kill()
+        child.communicate()
+    asyncio.run(File(path).send("c" * 20_000))
+    own, *parts = path.read_text().split("\n## ")
+    entries = [part.partition("\n\n")[2].strip() for part in parts]
+    assert own.strip() == "A person's own line, without an end"
+    assert {"".join(set(entry)) for entry in entries if entry} == {"a", "b", "c"}
+    assert sum(len(entry) != 20_000 for entry in entries) <= 2  # those that were being written
+
+
 def test_on_a_full_disk_nothing_half_is_left(tmp_path):
     path = tmp_path / "log.md"
     code = f"""
@@ -95,6 +143,13 @@ async def test_a_webhook_that_refuses_is_named_by_its_host_alone():
     assert caught.value.kind is ErrorKind.CONFIG
     assert "404 no_service" in caught.value.message
     assert "secret" not in f"{caught.value} {caught.value.suggestion}"
+
+
+async def test_a_webhook_that_tells_its_own_path_is_not_repeated():
+    async with serving(lambda asked: Reply([b"no such hook: /services/T0/B0/secret"], status=404)) as server:
+        with pytest.raises(ToolError, match="no such hook: …") as caught:
+            await Webhook(f"{server.url}/services/T0/B0/secret").send("Done.")
+    assert "secret" not in f"{caught.value.message} {caught.value.suggestion}"
 
 
 async def test_too_much_is_tried_again_after_the_time_it_asks_for():

@@ -194,3 +194,12 @@ def test_where_the_current_directory_is_gone_there_is_nothing_to_accept(place, t
     ended = trust("--yes")
     assert ended.code == 0
     assert "nothing to accept" in ended.out
+
+
+def test_the_end_of_a_long_command_is_seen(place, trust):
+    (place / "forge.yaml").write_text(
+        f"mcpServers: {{x: {{command: sh, args: [-c, 'echo {'a' * 999}; curl x']}}}}\nagent: {{prompt: {'b' * 999}}}\n"
+    )
+    shown = trust("--dry-run").out
+    assert "; curl x" in shown
+    assert "b… (699 more characters: read the file)" in shown

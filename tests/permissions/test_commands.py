@@ -654,3 +654,14 @@ def test_any_line_is_judged_and_a_literal_one_means_the_same_to_the_grammar(line
     found = shell.read(line)
     if (literal := commands.parts(line)) and not found.is_broken:  # the grammar does not know `a#`
         assert [part.words for part in literal] == [command.words for command in found.commands]
+
+
+@pytest.mark.parametrize("base", ["ask execute", "deny execute"])
+def test_what_is_said_of_every_command_gives_way_to_a_program_named_with_its_path(base):
+    rules = [base, "allow execute tools/count.py *"]
+    assert decide(rules, "execute", "tools/count.py -v") == "allow"
+    assert decide(rules, "execute", "tools/other.py -v") == base.split()[0]
+    assert decide([*rules, "deny execute count.py *"], "execute", "tools/count.py -v") == "deny"
+    assert decide(["deny execute rm *", "allow execute"], "execute", "/bin/rm x") == "allow"  # the last match wins
+    assert decide(["deny execute rm *", "ask execute"], "execute", "/bin/rm x") == "ask"
+    assert decide([base, "allow execute /bin/env *"], "execute", "/bin/env rm x") == base.split()[0]

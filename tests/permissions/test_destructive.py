@@ -393,3 +393,10 @@ def test_hostile_lines_take_bounded_time(line):
     started = time.perf_counter()
     destructive(line, SCOPE)
     assert time.perf_counter() - started < 5
+
+
+def test_where_nobody_has_a_home_lines_are_judged_all_the_same(monkeypatch):
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # no HOME, and nobody of that number
+    assert destructive("rm -rf ~", SCOPE)
+    assert destructive("cd; rm -rf *", SCOPE)
+    assert not destructive("rm -rf build", SCOPE)

@@ -313,3 +313,18 @@ async def test_a_module_that_was_loaded_from_a_file_is_loaded_from_it_again(tmp_
         assert (await call(module.whisper, text="Hi")).for_llm == "hi"
     finally:
         del sys.modules[spec.name]
+
+
+def test_a_file_of_the_project_does_not_pass_for_a_module(tmp_path):
+    (tmp_path / "forge.py").write_text("open('taken', 'w')\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "shouting.py").write_text(MAIN)
+    found = subprocess.run(
+        [sys.executable, "bin/shouting.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout == "HI!\nhi\n", found.stderr
+    assert not (tmp_path / "taken").exists()

@@ -53,6 +53,9 @@ EVIL = "[core]\n\tfsmonitor = evil\n"
         ("forge.yaml", "echo evil >forge.yaml"),
         ("forge.yml", "echo evil >forge.yml"),
         ("deep/tools.py", "echo evil >deep/tools.py"),
+        ("skills/tight/SKILL.md", "echo evil >skills/tight/SKILL.md"),
+        ("skills/tight/SKILL.md", "rm -f skills/tight/SKILL.md"),
+        ("skills/flat.md", "echo evil >skills/flat.md"),
     ],
 )
 def test_it_is_as_it_was(name: str, line: str, repository: Path, tier: Tier):
@@ -60,6 +63,9 @@ def test_it_is_as_it_was(name: str, line: str, repository: Path, tier: Tier):
     (repository / "forge.yml").write_text("mine\n")
     (repository / "deep").mkdir()
     (repository / "deep/tools.py").write_text("mine\n")
+    (repository / "skills/tight").mkdir(parents=True)
+    (repository / "skills/tight/SKILL.md").write_text("mine\n")
+    (repository / "skills/flat.md").write_text("mine\n")
     before = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
     said = sh(line, repository, tier, protected=(repository / "deep/tools.py",))
     after = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file() and path.suffix != ".rejected"}
@@ -68,6 +74,22 @@ def test_it_is_as_it_was(name: str, line: str, repository: Path, tier: Tier):
     if tier is Tier.LANDLOCK:
         assert said
         assert all(name in words for words in said)
+
+
+@pytest.mark.parametrize("many", [1, 120])
+def test_skills_cannot_be_moved_away_and_what_lies_beside_them_is_free(workspace: Path, many: int):
+    needs(Tier.BUBBLEWRAP)
+    for number in range(many):
+        folder = workspace / f"skills/s{number}"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text("mine\n")
+    sh(
+        "mv skills elsewhere; mv skills/s0 skills/other; rm -r skills/s0; echo x >skills/s0/new",
+        workspace,
+        Tier.BUBBLEWRAP,
+    )
+    assert (workspace / "skills/s0/SKILL.md").read_text() == "mine\n"
+    assert (workspace / "skills/s0/new").exists() is (many == 1)
 
 
 def test_what_was_written_is_set_aside_and_cannot_run(repository: Path):

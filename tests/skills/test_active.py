@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,36 @@ def test_a_store_that_cannot_be_used_does_not_loosen(project, caplog):
     active.read(active.catalog.find("tight"), "a")
     assert denied(active, "a") == ["bash"]
     assert "could not be kept" in caplog.text
+
+
+def test_while_the_store_is_held_by_another_nothing_is_loosened(project, monkeypatch):
+    project.skill("tight", more=TIGHT)
+    path = project.root / ".forge/state.db"
+    first = ActiveSkills(project.catalog(), path=path)
+    first.read(first.catalog.find("tight"), "a")
+    first._store._store.close()
+    second = ActiveSkills(project.catalog(), path=path)
+    monkeypatch.setattr("forge.workspace.store.PATIENCE", 0.01)
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ToolError, match="locked by another process"):
+            second.rules("a")
+    assert denied(second, "a") == ["bash"]  # it is asked again, not taken for nothing
+
+
+def test_a_damaged_store_is_set_aside_and_said(project):
+    project.skill("tight", more=TIGHT)
+    path = project.root / ".forge/state.db"
+    first = ActiveSkills(project.catalog(), path=path)
+    first.read(first.catalog.find("tight"), "a")
+    first._store._store.close()
+    path.write_bytes(b"SQLite format 3\0" + b"\xff" * 8_000)
+    second = ActiveSkills(project.catalog(), path=path)
+    with pytest.raises(ToolError, match=r"set aside as state\.db\.corrupt-"):
+        second.rules("a")
+    assert list(path.parent.glob("state.db.corrupt-*"))
+    assert denied(first, "a") == ["bash"]  # who read it knows it still
 
 
 CHILD = """

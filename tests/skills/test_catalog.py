@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -78,6 +79,13 @@ def test_a_program_in_the_workspace_does_not_count(project, monkeypatch):
     monkeypatch.setenv("PATH", f"{project.root}/bin:{os.environ['PATH']}")
     project.skill("deploy", more="metadata: {forge: {requires: {bins: [some-program]}}}\n")
     assert project.catalog().find("deploy").missing
+
+
+def test_a_list_of_words_without_end_is_read_at_once(project):
+    project.put("skills/long/SKILL.md", f"---\nname: long\ndescription: d.\nallowed-tools: {'a ' * 100_000}\n---\n")
+    began = time.process_time()
+    assert len(project.catalog().find("long").front.allowed_tools) == 200
+    assert time.process_time() - began < 2
 
 
 def test_a_published_skill_loads_unchanged(project):

@@ -51,6 +51,11 @@ def refused(rules: Guardrails, name: str, **arguments: object) -> bool:
         "/bin/rm -rf build",
         "a=rm; $a -rf build",
         "A='-rf' B=$A; rm ${B} build",
+        "{rm,-rf,build}",
+        "rm$IFS$9-rf build",
+        "${x:-rm} -rf build",
+        "$(echo rm) -rf build",
+        "rm -{rf,} build",
     ],
 )
 def test_a_denied_command_is_refused_in_any_dress(line):

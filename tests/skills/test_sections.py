@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from forge.skills.sections import sections
 
 LISTED = """\
@@ -96,3 +100,25 @@ def test_mistakes_are_told_with_their_line():
 
 def test_a_section_without_words_has_a_description_all_the_same():
     assert only("## Tool: a\n").description == "a, a tool of a skill."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"- a (str{' ' * 100_000}x): b",
+        f"- a (str) {' ' * 100_000}x",
+        f"- {'a (str), ' * 100_000}",
+        f"|{' ' * 100_000}|\n|{'-' * 100_000}|\n|{' ' * 100_000}x|",
+        f"- a ({'|'.join(['str'] * 50_000)}): x",
+    ],
+    ids=["type", "text", "many", "table", "union"],
+)
+def test_a_line_without_end_is_read_at_once(line):
+    began = time.process_time()
+    assert sections(f"## Tool: one\n**Input:**\n{line}\n")[0].problem
+    assert time.process_time() - began < 2
+
+
+def test_wide_gaps_mean_nothing():
+    (one,) = sections(f"## Tool: one\n**Input:**\n-{' ' * 50}a (str){' ' * 50}: What.\n\n{'And more. ' * 2_000}\n")
+    assert (one.problem, one.parameters["properties"]["a"]["description"]) == ("", "What.")

@@ -17,10 +17,11 @@ from forge.app.building.definition import entry_of, schema_of, schema_path
 from forge.app.building.load import project_alone
 from forge.app.building.output import write_files
 from forge.app.building.record import AGENT, DOCUMENTS, PINS, PROJECT, SCRIPTS, SKILLS, File, written
-from forge.app.config import Configuration, load_configuration
+from forge.app.config import Configuration, EgressEntry, load_configuration
 from forge.app.knowledge_entries import SkillsEntry
 from forge.app.sources import SCRIPTS as FOLDER
 from forge.app.sources import Sources
+from forge.app.strictness import stricter_egress, stricter_sandbox
 from forge.app.version import version
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.mounting import LiveSource, YieldingSource
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 Report = Callable[[str], None]
 
-_OF_THIS_MACHINE = ("egress", "sandbox", "guardrails", "secrets", "layers", "origins", "files", "notes")
+_OF_THIS_MACHINE = ("guardrails", "secrets", "layers", "origins", "files", "notes")
 _GUARDED = ("category", "permissions", "optional_permissions", "confirm", "ends_turn")
 
 
@@ -225,6 +226,8 @@ def _configuration(built: Built, shown: Path, base: Path) -> Configuration:
     skills = built.directory / SKILLS
     return own._replace(
         **{name: getattr(here, name) for name in _OF_THIS_MACHINE},
+        egress=_egress(own.egress, here.egress),
+        sandbox=stricter_sandbox(own.sandbox, here.sandbox),  # no variable opens what was built
         agent=own.agent._replace(model=here.agent.model),
         tools=None if own.tools is None else here.tools,  # with no more than what is allowed here
         secret_files=tuple(map(moved, here.secret_files)),
@@ -242,6 +245,13 @@ def _configuration(built: Built, shown: Path, base: Path) -> Configuration:
             paths=(str(skills),) if skills.is_dir() else (), active=own.skills.active if own.skills else ()
         ),
     )
+
+
+def _egress(own: EgressEntry | None, here: EgressEntry | None) -> EgressEntry | None:
+    if own is None or here is None:
+        return own or here
+    both = stricter_egress(own._asdict(), here._asdict())
+    return EgressEntry(both["mode"], tuple(both.get("domains", ())), tuple(both.get("private", ())))
 
 
 def _copied(files: Mapping[str, File]) -> Path:

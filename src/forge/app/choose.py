@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -112,9 +112,30 @@ def _configured(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, co
             else:
                 _check_setting(tool, f"{entry.place}.config.{key}", key, value, configuration)
                 settings[key] = value
+    _tighten(tool, settings, traits, configuration)
     if settings:
         tool = _made_anew(tool, settings, registry)
     return _with_traits(tool, traits)
+
+
+def _tighten(tool: Tool, settings: dict[str, Any], traits: dict[str, Any], configuration: Configuration) -> None:
+    """A project has its own list of tools, and still cannot loosen what the user's says of one."""
+    said: dict[str, Any] = {}
+    for layer in configuration.layers:
+        for entry in layer.document.get("tools", ()) if layer.kind == "user" else ():
+            fields: Mapping[str, Any] = {"name": entry} if isinstance(entry, str) else entry
+            named = ToolEntry("tools", fields.get("name", ""), fields.get("group", ""))
+            said |= (fields.get("config") or {}) if _names(named, tool.spec) and _concerns(named, tool.spec) else {}
+    known = _settings(tool) if said else {}
+    if said.get("sandbox") is not None and "sandbox" in known:
+        from forge.app.strictness import stricter_sandbox  # few users say so
+
+        own = settings.get("sandbox")
+        settings["sandbox"] = stricter_sandbox(said["sandbox"], configuration.sandbox if own is None else own)
+    if said.get("network") is False and "network" in known:
+        settings["network"] = False
+    if said.get("confirm") is True:
+        traits["confirm"] = True
 
 
 def _trait(key: str, value: Any) -> Any:

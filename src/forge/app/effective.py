@@ -39,7 +39,8 @@ def effective(configuration: Configuration, flags: Mapping[str, Any] = _NONE) ->
     mask = _masking(configuration)
     found = {place: Value(place, value, "defaults") for place, value in DEFAULTS.items()}
     for place, value in _places(configuration.document):
-        found[place] = Value(place, mask(_shown(value)), _origin(configuration, place))
+        shown = _hook(value) if place.startswith("webhooks.") else value
+        found[place] = Value(place, mask(_shown(shown)), _origin(configuration, place))
     if configuration.egress is not None:
         found["egress.mode"] = Value("egress.mode", configuration.egress.mode, _origin(configuration, "egress.mode"))
     for layer in configuration.layers:
@@ -94,6 +95,15 @@ def _shown(value: Any, key: str = "") -> Any:
     if isinstance(value, str) and key in ("spec", "url", "server", "api"):
         return re.sub(r"\?.*", f"?{HIDDEN}", value) if "?" in value and not _is_reference(value) else value
     return value
+
+
+def _hook(value: Any) -> Any:
+    """Whoever knows the whole URL of a webhook can use it."""
+    if isinstance(value, dict):
+        return {key: _hook(one) if key == "url" else one for key, one in value.items()}
+    if not isinstance(value, str) or _is_reference(value):
+        return value
+    return re.sub(r"^(\w+://[^/?#]*)[/?#].+", rf"\1/{HIDDEN}", value, flags=re.DOTALL)
 
 
 def _is_reference(value: Any) -> bool:

@@ -47,7 +47,7 @@ def own_tools(configuration: Configuration, workspace: Path, sources: Sources, s
     from forge.skills.tools import ReadSkill
 
     channels = ProjectChannels(configuration)
-    made = [*sources.one_off(), *schedule_tools(opening(configuration, workspace), channels=channels.names or None)]
+    made = [*sources.one_off(), *schedule_tools(opening(configuration, workspace), channels=channels.names)]
     if configuration.channels:
         made.append(SendMessage(_delivering(channels)))
     if configuration.memory is not None and configuration.memory.enabled:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 from forge.app.channels import ProjectChannels
 from forge.app.config import Configuration, load_configuration
 from forge.app.workspace import project_scope
+from forge.core.errors import ToolError
 
 if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does without
+    from forge.app.agent import Assistant
     from forge.app.assemble import Wishes
     from forge.core.result import Attachment
     from forge.schedules.runner import Runner
@@ -57,7 +59,7 @@ def store_of(configuration: Configuration, workspace: Path) -> ScheduleStore:
     return store
 
 
-def runner(asked: Asked) -> Runner:
+def runner(asked: Asked, model: str | None = None) -> Runner:
     """Raises `ToolError` where the configuration, the workspace or the model cannot be used."""
     from forge.app.agent import assistant
     from forge.app.assemble import Wishes
@@ -69,17 +71,25 @@ def runner(asked: Asked) -> Runner:
     def wishes(session: str) -> Wishes:
         return Wishes(workspace=asked.workspace, config=asked.config, policy=asked.policy, session=session)
 
-    assistant(wishes("schedules"))  # what is wrong is said before anything is due
+    _check_channels(configuration, channels)  # what is wrong is said before anything is due
+    assistant(wishes("schedules"), model)
 
     async def run(schedule: Schedule) -> Outcome:
-        return await _run(schedule, wishes, channels)
+        return await _run(schedule, lambda session: assistant(wishes(session), model), channels)
 
     return Runner(project_schedules(asked), run)
 
 
-async def _run(schedule: Schedule, wishes: Callable[[str], Wishes], channels: ProjectChannels) -> Outcome:
+def _check_channels(configuration: Configuration, channels: ProjectChannels) -> None:
+    for index, entry in enumerate(configuration.schedules or ()):
+        name = entry.get("channel", "")
+        if name and name not in channels.names:
+            problem = f"there is no channel {name[:60]!r}"
+            raise configuration.error(f"schedules[{index}].channel", problem, name, channels.names)
+
+
+async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: ProjectChannels) -> Outcome:
     """One task in a session of its own. What would ask is refused; what it made is delivered with its answer."""
-    from forge.app.agent import assistant
     from forge.app.kept import new_name, open_kept, session_store
     from forge.core.events import ToolFinished
     from forge.listeners.audit import audit_log
@@ -87,7 +97,7 @@ async def _run(schedule: Schedule, wishes: Callable[[str], Wishes], channels: Pr
     from forge.workspace.state import state_directory
 
     session = f"{schedule.id}-{new_name()}"
-    agent = assistant(wishes(session))
+    agent = made(session)
     activity, workspace = agent.made.executor.activity, agent.scope.workspace
     files: list[Attachment] = []
     activity.subscribe(lambda event: _collect(event, files), ToolFinished)
@@ -101,10 +111,14 @@ async def _run(schedule: Schedule, wishes: Callable[[str], Wishes], channels: Pr
         stop()
     success = result.error is None and result.reason in ("answer", "task_completion", "converse")
     text = result.text
+    error = "" if success else (result.error.text() if result.error is not None else f"it ended with: {result.reason}")
     if schedule.channel:
         said = text if success else f"{schedule.id} failed ({result.reason}): {text}"
-        await channels.deliver(said, schedule.channel, schedule.channel_target, files)
-    error = "" if success else (result.error.text() if result.error is not None else f"it ended with: {result.reason}")
+        try:
+            await channels.deliver(said, schedule.channel, schedule.channel_target, files)
+        except ToolError as undelivered:  # the work is done: what came of it is kept
+            words = f"its answer was not delivered to {schedule.channel}: {undelivered.message}"
+            success, error = False, f"{error}; {words}" if error else words
     return Outcome(success=success, text=text, error=error, session=session)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from forge.app.config import Configuration, load_configuration
-from forge.app.sources import Asked
+from forge.app.sources import Asked, is_held_back
 from forge.app.workspace import project_scope
 from forge.core.context import Scope
 
@@ -23,7 +24,10 @@ def project_skills(asked: Asked) -> Catalog:
 def catalog_of(configuration: Configuration, scope: Scope) -> Catalog:
     from forge.skills.catalog import Catalog
 
-    return Catalog(configuration.skills.paths if configuration.skills else ("skills",), scope)
+    paths = configuration.skills.paths if configuration.skills else ("skills",)
+    if is_held_back(configuration, scope.workspace):
+        paths = tuple(path for path in paths if os.path.isabs(os.path.expanduser(path)))  # the person's own
+    return Catalog(paths, scope)
 
 
 def active_skills(configuration: Configuration, scope: Scope) -> ActiveSkills:

@@ -52,7 +52,7 @@ class Sources:
         self.servers = _servers(configuration, workspace)
         self.documents = _documents(configuration)
         self.scripts = _scripts(configuration, workspace) if watch or has_scripts(workspace) else {}
-        if self.scripts and _is_held_back(configuration, workspace):
+        if self.scripts and is_held_back(configuration, workspace):
             self.scripts = {}
 
     def of(self, name: str) -> Sources:
@@ -224,8 +224,8 @@ def _taken() -> frozenset[str]:
     return frozenset(name for spec in known for name in (spec.name, *spec.aliases)) | MADE_FOR_PROJECTS
 
 
-def _is_held_back(configuration: Configuration, workspace: Path) -> bool:
-    """A project whose configuration is there and was not accepted: what its scripts say reaches no model either."""
+def is_held_back(configuration: Configuration, workspace: Path) -> bool:
+    """A project whose configuration is there and was not accepted: its scripts and skills reach no model either."""
     is_in_use = any(layer.kind == "project" for layer in configuration.layers)
     return not is_in_use and os.path.lexists(workspace / NAME)
 

@@ -17,7 +17,7 @@ class Template(NamedTuple):
 _HEAD = """\
 # What this agent is, may do and works with. `forge config schema` describes every key; editors complete it.
 agent:
-  id: {name}
+  id: "{name}"
   version: 0.1.0
   description: {about}
   prompt: |
@@ -190,6 +190,7 @@ egress: {mode: deny-all}
 - {tool: file_write, arguments: {path: a.py, content: ""}, expect: ask}
 - {tool: bash, arguments: {command: git push origin main}, expect: deny}
 - {tool: bash, arguments: {command: pytest -q}, expect: allow}
+- {tool: word_count, arguments: {text: a}, expect: allow}
 """,
     ),
     "ops": Template(
@@ -221,6 +222,7 @@ egress: {mode: deny-all}
         """\
 - {tool: cli_execute, arguments: {binary: git, args: [status]}, expect: allow}
 - {tool: cli_execute, arguments: {binary: git, args: [push]}, expect: deny}
+- {tool: word_count, arguments: {text: a}, expect: allow}
 """,
     ),
     "api": Template(
@@ -246,12 +248,14 @@ egress: {mode: allowlist, domains: [api.example.com]}
         """\
 - {tool: example__list_items, arguments: {limit: 5}, expect: allow}
 - {tool: example__create_item, arguments: {name: a}, expect: ask}
+- {tool: word_count, arguments: {text: a}, expect: allow}
 """,
     ),
 }
 
 _PROMPT = "Say what you are sure of, and how you know it."
 POLICY_TESTS = "policy-tests.yaml"
+OFTEN_THERE = (".gitignore", "README.md")  # what a directory with code has already, and the project does without
 
 
 def files_of(template: str, name: str) -> dict[str, str]:

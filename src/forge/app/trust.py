@@ -155,8 +155,8 @@ def _real(path: str | os.PathLike[str]) -> Path:
     """Through links, as far as they can be followed."""
     try:
         return Path(os.path.realpath(path))
-    except (OSError, ValueError):
-        return Path(os.path.abspath(path))
+    except (OSError, ValueError):  # a NUL byte, or the current directory is gone
+        return Path(path)
 
 
 def _read(store: Path) -> dict[str, dict[str, Any]]:

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from forge.app.config import Configuration, read_configuration
 from forge.core.secrets import Secrets
 
-_LOOSER = ("allow_exec_flags", "allowed_binaries", "env_passthrough", "network", "permissions", "sandbox")
-
 
 class Turned(NamedTuple):
     """`kind`: what it is about; `risky`: it runs something, allows something, or lets something out."""
@@ -48,7 +46,7 @@ def _programs(said: Configuration) -> Iterator[Turned]:
     for one in said.schedules or ():
         yield Turned("runs by the clock", f"schedule {one['id']}: {one['cron']}: {one['task']}")
     for entry in said.tools or ():
-        loose = {key: value for key, value in entry.config.items() if key in _LOOSER}
+        loose = {key: value for key, value in entry.config.items() if isinstance(value, bool) or not _is_number(value)}
         if loose:
             settings = ", ".join(f"{key}: {_plain(value)}" for key, value in loose.items())
             yield Turned("sets a tool", f"{entry.name or entry.group}: {settings}")
@@ -72,7 +70,8 @@ def _world(said: Configuration) -> Iterator[Turned]:
     if said.egress is not None and said.egress.private:
         yield Turned("network", f"private addresses: {', '.join(said.egress.private)}")
     for name, document in said.openapi.items():
-        yield Turned("connects to", f"OpenAPI {name}: {document.server or document.spec}")
+        places = dict.fromkeys(one for one in (document.server, document.spec) if one)
+        yield Turned("connects to", f"OpenAPI {name}: {', '.join(places)}")
     for name, hook in said.webhooks.items():
         yield Turned("connects to", f"webhook {name}: {hook.url}")
     for name, channel in said.channels.items():
@@ -91,7 +90,8 @@ def _quietly(said: Configuration) -> Iterator[Turned]:
     if said.agent.model:
         yield Turned("model", said.agent.model, risky=False)
     for name, agent in said.agents.items():
-        yield Turned("sub-agent", f"{name}{f' with {agent.model}' if agent.model else ''}", risky=False)
+        told = f": {agent.prompt}" if agent.prompt else ""
+        yield Turned("sub-agent", f"{name}{f' with {agent.model}' if agent.model else ''}{told}", risky=False)
     if said.agent.prompt:
         yield Turned("tells the model", said.agent.prompt, risky=False)
     if said.skills is not None:
@@ -100,6 +100,11 @@ def _quietly(said: Configuration) -> Iterator[Turned]:
         )
     if said.variables:
         yield Turned("reads variables", ", ".join(said.variables), risky=False)
+
+
+def _is_number(value: Any) -> bool:
+    """A bound, such as a time or a size: whatever else can be set may be a program, an address or a variable."""
+    return isinstance(value, int | float)
 
 
 def _plain(value: Any) -> str:

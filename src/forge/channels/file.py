@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +19,10 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 
 class File:
-    """Appends Markdown. An entry is written whole or, where the disk is full, not at all."""
+    """Appends Markdown. An entry is written whole or, where the disk is full, not at all.
+
+    Who is killed meanwhile may leave the beginning of one; the next begins on a line of its own all the same.
+    """
 
     def __init__(self, path: Path | str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.path = Path(path)
@@ -51,10 +56,15 @@ class File:
 
 def _append(path: Path, content: bytes) -> None:
     """Under a lock, so that two processes do not mix their lines; what a full disk cut off is taken away again."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait
+    descriptor = os.open(path, flags, 0o600)
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         before = os.fstat(descriptor).st_size
+        if before and os.pread(descriptor, 1, before - 1) != b"\n":
+            content = b"\n\n" + content
         try:
             written = 0
             while written < len(content):

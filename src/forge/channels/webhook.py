@@ -22,7 +22,8 @@ class Webhook:
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, *, sleep: Sleep = asyncio.sleep) -> None:
         self._url = url
         self._headers = {"Content-Type": "application/json", **(headers or {})}
-        self._host = read_url(url).host
+        asked = read_url(url)
+        self._host, self._target = asked.host, asked.target
         self._sleep = sleep
 
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
@@ -32,6 +33,7 @@ class Webhook:
             answer = await post(self._url, json.dumps(payload).encode(), self._headers, _wait, self._sleep)
             if not 200 <= answer.status < 300:
                 said = answer.body[:500].decode(errors="replace")
+                said = said.replace(self._target, "…") if len(self._target) > 1 else said  # a secret, told back
                 raise not_delivered(
                     self._host, answer.status, said, "Check the webhook's URL; it may have been revoked."
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,7 @@ def _show(made: Build) -> None:
     click.echo(f"sha256 of its manifest: {made.sha256}")
     if made.required:
         click.echo(f"It needs: {', '.join(sorted(made.required))}")
-    click.echo(f"To run it: forge run --from {made.order.output} --expect {made.sha256}")
+    click.echo(f"To run it: forge run --from {shlex.quote(str(made.order.output))} --expect {made.sha256}")
 
 
 def _print(value: dict[str, Any]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -33,26 +35,31 @@ def command(options: Options, directory: str | None, template: str, name: str | 
     ops      runs a few programs, reports every morning
     api      works with an API that an OpenAPI document describes
 
-    With --json: {"directory", "template", "files"}. Nothing that is there is overwritten.
+    With --json: {"directory", "template", "files", "kept"}. Nothing that is there is overwritten: a README.md or
+    .gitignore stays as it is, any other file that is in the way is refused, and then nothing is written.
 
     \b
     Exit codes: 0 it is written     2 a file is there already, or the directory or the name cannot be used
     """
-    from forge.app.templates import files_of  # showing the help does without
+    from forge.app.templates import OFTEN_THERE, files_of  # showing the help does without
     from forge.app.write_new import write_new
 
     with refusals():
-        root = _directory(directory or options.workspace or ".")
-        files = files_of(template, name or _name(root))
-        if name is not None and name != _id(name):
+        if name is not None and (not name or name != _id(name)):
             raise Refusal(f"{name[:80]!r} cannot be the id of an agent: lower-case letters, digits and hyphens.")
+        asked = directory or options.workspace or "."
+        root = _directory(asked)
+        kept = [path for path in OFTEN_THERE if os.path.lexists(root / path)]
+        files = {path: text for path, text in files_of(template, name or _name(root)).items() if path not in kept}
         write_new(root, files)
         accepted = _accepted(root)
     if options.json:
-        click.echo(json.dumps({"directory": str(root), "template": template, "files": sorted(files)}))
+        click.echo(json.dumps({"directory": str(root), "template": template, "files": sorted(files), "kept": kept}))
         return 0
     click.echo("".join(f"  {path}\n" for path in sorted(files)), nl=False)
-    there = "" if root == Path.cwd() else f"  cd {directory}\n"
+    for path in kept:
+        click.echo(f"  {path} is yours, and stays as it is")
+    there = "" if asked == "." else f"  cd {shlex.quote(asked)}\n"
     trust = "" if accepted else "  forge trust\n"
     click.echo(f'Next:\n{there}{trust}  forge tool list\n  forge run "What is in this directory?"')
     return 0

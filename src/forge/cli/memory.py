@@ -93,7 +93,8 @@ def reindex(options: Options, anew: bool) -> None:
         return
     embedded = f", {done.embedded:,} embedded" if done.embedded else ""
     click.echo(
-        f"{done.notes:,} notes in {done.chunks:,} pieces; {done.changed:,} changed{embedded}, in {done.seconds:.2f} s."
+        f"{_count(done.notes, 'note')} in {_count(done.chunks, 'piece')}; {done.changed:,} changed{embedded},"
+        f" in {done.seconds:.2f} s."
     )
     _remark(done.remarks)
 
@@ -124,6 +125,10 @@ def stats(options: Options) -> None:
     for name, value in rows.items():
         click.echo(f"{name:<9} {harmless(value)}")
     _remark(found["remarks"])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _list(memory: Memory, options: Options) -> None:

@@ -78,11 +78,28 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
 
     with _store(options) as store:
         made = store.set(cron=cron, task=task, channel_target=target, by=Source.PERSON, **more)
+    _warn_of(made, options)
     if options.json:
         _print(made.to_dict())
         return
     following = made.shown(made.next_fire)
     click.echo(f"{made.id}: {_explained(made)}; {f'next at {following}' if following else 'switched off'}", err=True)
+
+
+def _warn_of(made: Schedule, options: Options) -> None:
+    """A name that nothing has is said now, and not at night."""
+    from forge.app.config import load_configuration
+    from forge.app.skills import project_skills
+
+    with refusals():
+        if made.channel and made.channel not in load_configuration(options.config).channels:
+            _warn(f"There is no channel {made.channel!r} in the configuration: until there is, nothing is delivered.")
+        if made.skill and made.skill not in project_skills(options).skills:
+            _warn(f"There is no skill {made.skill!r}: `forge skill list` shows those there are.")
+
+
+def _warn(words: str) -> None:
+    click.echo(click.style(harmless(words), fg="yellow"), err=True)
 
 
 @command.command()
@@ -134,7 +151,8 @@ def history(options: Options, id: str | None, limit: int) -> None:
 @click.argument("id", required=False)
 @with_options
 @click.option("--once", is_flag=True, help="Run what is due now, and end.")
-def run(options: Options, id: str | None, once: bool) -> int:
+@click.option("--model", metavar="NAME", help="In the place of the configuration's, as `forge run` takes it.")
+def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
     """Run what is due, until it is stopped. Several of these share the work: each time fires once.
 
     \b
@@ -151,10 +169,12 @@ def run(options: Options, id: str | None, once: bool) -> int:
     """
     if id is not None and once:
         raise click.UsageError("Give an ID or --once, not both.")
+    if options.yes:
+        raise click.UsageError("Runs are unattended, so --yes says too much: write rules for what they may do.")
     with refusals():
         from forge.app.schedules import runner
 
-        made: Runner = runner(options)
+        made: Runner = runner(options, model)
         made.report = _tell_json if options.json else _tell
         if id is not None:
             return _code([_driven(made.now(id))])

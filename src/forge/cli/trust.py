@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # loaded when it is used
     from forge.app.turns_on import Turned
 
 _LONGEST = 300  # characters of one line
+_LONGEST_RISKY = 4_000  # what is run or allowed is not hidden behind a long beginning
 _NEEDS_PERSON = 3
 
 
@@ -106,7 +107,8 @@ def _show(now: Standing, turned: list[Turned], scripts: list[str]) -> None:
     width = max((len(one.kind) for one in turned), default=0)
     for one in turned:
         line = harmless(" ".join(one.detail.split()))
-        cut = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+        most = _LONGEST_RISKY if one.risky else _LONGEST
+        cut = line if len(line) <= most else f"{line[:most]}… ({len(line) - most:,} more characters: read the file)"
         mark = click.style("!", fg="yellow") if one.risky else " "
         click.echo(f" {mark} {one.kind:<{width}}  {cut}")
     if scripts:

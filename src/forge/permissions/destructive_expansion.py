@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from forge.core.context import Scope
-from forge.permissions import shell
+from forge.permissions import paths, shell
 
 _ASSIGNED = re.compile(r"(?:^|[\s;&|(])(\w+)=(?:'([^'\n]*)'|\"([^\"$`\n]*)\"|([^\s;&|<>()$`\"'{}]*))(?=[\s;&|)]|$)")
 _LOOPED = re.compile(r"\bfor\s+(\w+)\s+in\s+([^;\n$`]*)")
@@ -19,7 +18,7 @@ _PWD = re.compile(r"\$\(pwd\)|`pwd`")
 
 def expanded(line: str, scope: Scope) -> str:
     """The line with braces, and with variables whose values are in it or known, in place of their names."""
-    values = {"HOME": str(Path.home()), "PWD": str(scope.workspace), "IFS": " "}
+    values = {"HOME": paths.home(), "PWD": str(scope.workspace), "IFS": " "}
     for name, *texts in [*_ASSIGNED.findall(line), *_LOOPED.findall(line)]:
         values[name] = next((text for text in texts if text), "")[:_LONGEST_VALUE]
 

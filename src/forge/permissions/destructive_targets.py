@@ -6,7 +6,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 
 from forge.core.context import Scope
 from forge.permissions import paths
@@ -36,7 +35,7 @@ class Places:
 
     def __init__(self, scope: Scope, directory: str) -> None:
         self.workspace = paths.roots(str(scope.workspace))
-        self.home = paths.normal(str(Path.home()))
+        self.home = paths.normal(paths.home())
         self.here: list[str] = [paths.normal(os.path.join(self.workspace[0], directory))]
         self._before: list[str] = []  # where it is if a `cd` failed
 

@@ -174,3 +174,9 @@ def _and_after(pattern: tuple[Part, ...], places: set[int]) -> set[int]:
             place += 1
             found.add(place)
     return found
+
+
+def home() -> str:
+    """Where `~` leads; where nobody says so, to the root, as a shell has it."""
+    found = os.path.expanduser("~")
+    return found if os.path.isabs(found) else "/"

@@ -13,7 +13,7 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions.documents import LAYERS, Entry, read_document, without_comment
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.rule import PolicyError, Rule, read_rule
-from forge.permissions.subjects import Subject, subjects
+from forge.permissions.subjects import Again, Subject, subjects
 
 __all__ = [
     "Decision",
@@ -110,6 +110,8 @@ class Rules:
         for rule in reversed(self.rules):
             if subject is not None and not rule.matches(subject):
                 continue
+            if not rule.target and isinstance(subject, Again):
+                return perhaps
             ruling = Ruling(rule.decision, f"the rule `{rule.text}` ({rule.where})", rule.text)
             if rule.decision is Decision.ASK and subject is not None and not rule.surely_matches(subject):
                 perhaps = perhaps or ruling

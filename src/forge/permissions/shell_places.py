@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from forge.core.context import Scope
 from forge.permissions import paths
@@ -39,7 +38,7 @@ def destination(words: Sequence[str]) -> str | None:
     """Where a `cd` goes; None if that is not known."""
     operands = [word for word in words[1:] if word not in ("-P", "-L", "-e", "-@", "--")]
     if not operands:
-        return str(Path.home())
+        return paths.home()
     return operands[0] if len(operands) == 1 and not operands[0].startswith("-") and operands[0] else None
 
 

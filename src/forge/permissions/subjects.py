@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Protocol
@@ -166,6 +167,10 @@ class _Command:
         return is_known(self.words) and fits(" ".join(self.folded), paths.fold(pattern))
 
 
+class Again(_Command):
+    """A command of the line itself, by its name without directories: what is said of every command, was said of it."""
+
+
 def _paths(target: str, scope: Scope) -> Iterator[Subject]:
     if len(target) > paths.LONGEST:
         yield _Unread()
@@ -185,6 +190,7 @@ def _commands(target: str, scope: Scope) -> Iterator[Subject]:
         yield _Unread(by_default=False)
         return
     own = {part.words for part in literal}
+    shorter = {(os.path.basename(words[0]), *words[1:]) for words in own if words}
     for words in reached:
         if words not in own:
-            yield _Command(words, simple=bool(literal))
+            yield (Again if words in shorter else _Command)(words, simple=bool(literal))

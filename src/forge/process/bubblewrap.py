@@ -17,6 +17,7 @@ from forge.process.layout import (
     CONFIGURATION,
     PROCESSORS,
     SETTINGS,
+    SKILLS,
     STATE,
     SYSTEM,
     Confinement,
@@ -25,6 +26,7 @@ from forge.process.layout import (
     own_folders,
     program_folders,
     roots_of,
+    skill_files,
 )
 from forge.process.programs import trusted_program
 
@@ -33,6 +35,7 @@ HOW = "Install it: apt-get install bubblewrap (or dnf, pacman, apk, zypper)."
 _FILTER, _GIT = 9, 8  # the descriptors on which bubblewrap reads the filter, and what Git is told of the person
 # bubblewrap itself must outlive the request to end, or the kernel kills at once what is asked to end
 _KEEP = 'trap "" TERM; '
+MOST_SKILLS = 100  # each costs two mounts; where there are more, their whole folder is read-only
 _BINDABLE = ("file", "directory")  # never a link, which a program may have laid to bring in what it leads to
 _GIT_READ_ONLY = ("worktrees", "modules")  # settings of other work trees and of submodules are in there
 
@@ -112,7 +115,7 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
 
 
 def _protected(root: str) -> Iterator[str]:
-    """Git's settings and hooks, which run programs, and Forge's configuration."""
+    """Git's settings and hooks, which run programs, and Forge's configuration and skills."""
     git = os.path.join(root, ".git")
     kind = _kind(git)
     if kind == "file" or (kind == "directory" and not os.path.lexists(os.path.join(git, "HEAD"))):
@@ -122,6 +125,22 @@ def _protected(root: str) -> Iterator[str]:
         yield from _git(git)
     for name in CONFIGURATION:
         path = os.path.join(root, name)
+        if _kind(path) in _BINDABLE:
+            yield from _read_only(path)
+    yield from _skills(root)
+
+
+def _skills(root: str) -> Iterator[str]:
+    """The files that say what a skill denies; their folders are mount points, and cannot be moved away with them."""
+    files = skill_files(root)
+    top = os.path.join(root, SKILLS)
+    if len(files) > MOST_SKILLS:
+        yield from _read_only(top)
+        return
+    for folder in sorted({top, *(os.path.join(root, folder) for folder, _ in files)} if files else ()):
+        yield from ("--bind", folder, folder)
+    for folder, name in files:
+        path = os.path.join(root, folder, name)
         if _kind(path) in _BINDABLE:
             yield from _read_only(path)
 

@@ -34,9 +34,9 @@ async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContex
     work = _work(tool._now() if isinstance(tool, DeferredTool) else tool, arguments, ctx)
     async with slots:
         program = start(
-            [sys.executable, "-c", "from forge.process.child import child; child()"],
+            [sys.executable, "-P", "-c", "from forge.process.child import child; child()"],
             cwd=Path.cwd(),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             reads=True,
             errors=2,
         )

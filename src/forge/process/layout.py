@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ tokens of package managers."""
 PROCESSORS = "/sys/devices/system/cpu"
 CONFIGURATION = ("forge.yaml", "forge.yml")
 STATE = ".forge"
+SKILLS = "skills"
 
 _KERNEL = ("/proc", "/sys", "/dev")
 _BESIDE_PROGRAMS = ("lib", "lib64", "libexec")
@@ -91,6 +93,22 @@ def own_folders(roots: Roots) -> list[str]:
         for folder in _own(sys.prefix, sys.base_prefix)
         if any(is_inside(folder, root) and folder != root for root in roots.writable)
     ]
+
+
+def skill_files(root: str) -> list[tuple[str, str]]:
+    """Where skills are, below a directory: what they deny must not be changed by a program. Folder and name of each."""
+    found: list[tuple[str, str]] = []
+    top = os.path.join(root, SKILLS)
+    if os.path.islink(top):
+        return found
+    with contextlib.suppress(OSError), os.scandir(top) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if os.path.isfile(os.path.join(entry.path, "SKILL.md")):
+                    found.append((os.path.join(SKILLS, entry.name), "SKILL.md"))
+            elif entry.name.endswith(".md") and entry.is_file(follow_symlinks=False):
+                found.append((SKILLS, entry.name))
+    return found
 
 
 def is_inside(path: str, folder: str) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from stat import S_IMODE, S_ISREG
 
-from forge.process.layout import CONFIGURATION, Confinement, is_inside, roots_of
+from forge.process.layout import CONFIGURATION, Confinement, is_inside, roots_of, skill_files
 
 MOST = 1024 * 1024  # bytes of a file that is remembered; a larger one is only recognised
 REJECTED = ".rejected"
@@ -98,6 +98,7 @@ def put_back(remembered: Remembered, *, only_new: bool = False) -> list[str]:
 def _named(root: str, confinement: Confinement) -> Iterator[tuple[str, str]]:
     yield from (("", name) for name in (*CONFIGURATION, _GIT))
     yield from ((_GIT, name) for name in ("config", "config.worktree", "commondir"))
+    yield from skill_files(root)
     for path in confinement.protected:
         real = os.path.join(os.path.realpath(path.parent), path.name)
         if is_inside(real, root) and real != root:

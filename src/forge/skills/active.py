@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge.core.errors import ToolError
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.tool import Tool
 from forge.process.script_settings import ScriptSettings
 from forge.skills.catalog import Catalog, Problem
@@ -88,7 +88,7 @@ class ActiveSkills:
         return made
 
     def rules(self, session_id: str) -> Guardrails | None:
-        """What is denied in this session; None if nothing is."""
+        """What is denied in this session; None if nothing is. Raises `ToolError` where that cannot be known now."""
         with self._lock:
             if session_id not in self._rules:
                 self._rules[session_id] = self._gathered(session_id)
@@ -129,6 +129,8 @@ class ActiveSkills:
             if self._path is None or self._path.exists():
                 names |= self._store.names(session_id)
         except ToolError as error:
+            if error.kind is not ErrorKind.CONFIG:  # busy or damaged: not taken for "none was read"
+                raise
             log.warning("which skills were read could not be found out: %s", error)
         known = self.catalog.skills if names else {}
         found = self._always.joined(*(known[name].guardrails for name in sorted(names) if name in known))

@@ -79,6 +79,7 @@ _ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|x([0-9a-fA
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _QUOTES = str.maketrans("", "", "\"'`\\")
 _SEPARATOR = re.compile(r"\$\{IFS[^}]*\}|\$IFS(?!\w)")
+_NOTHING = re.compile(r"\$[1-9@*]|\$\{[1-9@*]\}")  # what a line was given: as a rule nothing
 
 
 def spellings(text: str, *, command: bool = False) -> Iterator[str]:
@@ -95,7 +96,7 @@ def _spellings(text: str, command: bool) -> Iterator[str]:
     plain = folded(text)
     yield plain
     if command:
-        plain = _SEPARATOR.sub(" ", plain.replace("\\\n", ""))
+        plain = _NOTHING.sub("", _SEPARATOR.sub(" ", plain.replace("\\\n", "")))
     yield collapsed(plain)
     if "\\" in plain:
         decoded = folded(unescaped(unescaped(plain)))

@@ -16,6 +16,7 @@ PUBLISHED = ("name", "description", "license", "compatibility", "allowed-tools",
 OWN = ("requires", "egress_domains", "denied_tools", "guardrails", "timeout_hint", "groups", "tools")
 LONGEST_DESCRIPTION = 1_024  # characters
 LONGEST_TEXT = 500
+LONGEST_WORDS = 10_000  # characters of a list written as words: taking it apart takes time that grows with its square
 MOST = 200  # entries of a list
 MAX_TIMEOUT = 3_600.0  # seconds
 
@@ -182,7 +183,7 @@ class _Reader:
 
     def loosely(self, value: Any) -> tuple[str, ...]:
         """A list, or words between commas or blanks, as other systems write them."""
-        words = re.split(r",\s*|\s+(?![^(]*\))", value) if isinstance(value, str) else value
+        words = re.split(r",\s*|\s+(?![^(]*\))", value[:LONGEST_WORDS]) if isinstance(value, str) else value
         if not isinstance(words, list):
             return ()
         return tuple(one_line(word, 100) for word in words[:MOST] if str(word).strip())

@@ -219,16 +219,19 @@ def _parsed(text: str) -> Any:
 
 def _commands(line: str) -> Iterator[str]:
     """The line, and each command that it could run, without quotes and wrappers."""
+    from forge.core.context import Scope
     from forge.permissions.commands import Unreadable, reached  # loads a parser of shell lines
+    from forge.permissions.destructive_expansion import expanded
     from forge.permissions.globs import ANY, SOME
     from forge.skills.disguises import folded
 
     yield line
     plain = folded(line)
-    known = _filled_in(plain)
-    if known != plain:
-        yield known
-    for spelling in dict.fromkeys((line, plain, known)):
+    others = dict.fromkeys(
+        (plain, _filled_in(plain), expanded(plain, Scope()) if len(plain) <= LONGEST_LINE else plain)
+    )
+    yield from (known for known in others if known != plain)
+    for spelling in dict.fromkeys((line, *others)):
         try:
             for words in reached(spelling) if len(spelling) <= LONGEST_LINE else ():
                 yield " ".join(words).replace(ANY, "").replace(SOME, "")

@@ -13,6 +13,7 @@ from forge.skills.front_matter import one_line
 MOST = 64  # tools of one skill
 LONGEST_DESCRIPTION = 2_000  # characters
 LONGEST_TEXT = 500  # of one parameter
+LONGEST_LINE = 10_000  # characters of a line about parameters: reading it takes time that grows with its square
 
 _HEADING = re.compile(r"##\s+Tool:\s*`?([^`\s]+)`?\s*$", re.IGNORECASE)
 _NEXT = re.compile(r"#{1,2}\s")
@@ -26,6 +27,7 @@ _ENTRY = re.compile(r"`?([A-Za-z_][A-Za-z0-9_-]*)`?\s*\(")
 _TYPED = re.compile(r"`?([A-Za-z_][A-Za-z0-9_-]*)`?\s*:\s*([A-Za-z_]\w*(?:\[[^\]]*\])?)\s*(?=$|[-–—,(])")
 _DEFAULT = re.compile(r",?\s*default(?:s to)?\s*[:=]?\s*`?([^,`]+)`?\s*$", re.IGNORECASE)
 _DASH = re.compile(r"\s+[-–—]+\s+")
+_WIDE = re.compile(r"\s{8,}")
 _NOTHING = frozenset({"", "none", "nothing", "-", "n/a"})
 
 
@@ -113,22 +115,24 @@ def _entries(lines: list[Line]) -> Iterator[Line]:
     header: list[str] = []
     started = False
     for line in lines:
-        text = line.text.strip()
+        text = _WIDE.sub(" ", line.text.strip())
         if text.startswith("|"):
             cells = [cell.strip() for cell in text.strip("|").split("|")]
             if not header:
                 header = [cell.lower() for cell in cells]
             elif not all(re.fullmatch(r":?-*:?", cell) for cell in cells):
-                yield Line(line.number, _of_row(dict(zip(header, cells, strict=False))))
+                yield Line(line.number, _of_row(dict(zip(header, cells, strict=False)))[:LONGEST_LINE])
             continue
         if text.lower().rstrip(".") in _NOTHING:
             continue
-        bullet = _BULLET.match(line.text)
+        bullet = _BULLET.match(text)
         if not bullet and started and not _ENTRY.match(text):
             break  # words after the parameters
+        if len(text) > LONGEST_LINE:
+            raise InputError(f"line {line.number}: it has over {LONGEST_LINE:,} characters")
         if any(char < " " and char != "\t" for char in text):
             raise InputError(f"line {line.number}: it holds control characters")
-        for entry in _several(text[bullet.end() - len(line.text) + len(line.text.lstrip()) :] if bullet else text):
+        for entry in _several(text[bullet.end() :] if bullet else text):
             started = True
             yield Line(line.number, _written(entry))
 

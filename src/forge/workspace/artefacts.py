@@ -52,6 +52,8 @@ def write_artefact(workspace: Path, name: str, content: bytes) -> Artefact:
 @contextmanager
 def _folder(workspace: Path) -> Iterator[tuple[Path, int]]:
     """The directory, and a descriptor of it. The last names of its path are no links."""
+    if (workspace / NAME / FOLDER).is_symlink():
+        raise _linked(workspace / NAME / FOLDER)
     path = state_directory(workspace, FOLDER)
     if path.parent != workspace / NAME:
         path = _private(Path(tempfile.gettempdir()) / TEMPORARY)
@@ -62,15 +64,19 @@ def _folder(workspace: Path) -> Iterator[tuple[Path, int]]:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
-        raise ToolError(
-            f"{path} is a link, or no directory", ErrorKind.SECURITY, "The person can remove it; it is made anew then."
-        ) from None
+        raise _linked(path) from None
     finally:
         os.close(above)
     try:
         yield path, folder
     finally:
         os.close(folder)
+
+
+def _linked(path: Path) -> ToolError:
+    return ToolError(
+        f"{path} is a link, or no directory", ErrorKind.SECURITY, "The person can remove it; it is made anew then."
+    )
 
 
 def _private(path: Path) -> Path:

@@ -93,4 +93,6 @@ def _made(root: Path, parts: tuple[str, ...]) -> Path:
     for part in parts:
         path = path / part
         path.mkdir(mode=0o700, exist_ok=True)
+        if path.is_symlink():  # of a clone, say: what is old is removed here, and must be ours
+            raise OSError(f"{path} is a link")
     return path

@@ -200,7 +200,8 @@ def test_what_holds_on_the_machine_holds_for_it_too_but_adds_no_tools(
 
 def test_of_a_server_only_what_was_built_and_as_it_was_is_offered(project: Any) -> None:
     project.says(mcpServers=project.serves(say="Say it.", shut="Shut it."))
-    project.make()
+    made = project.make()
+    assert ["mcpServers.say starts server.py, which is not part of" in note for note in made.notes] == [True]
     ran = run(load_built(project.output), project.root, ToolCall("say__say", {"text": "hi"}))
     assert {"say__say", "say__shut"} <= ran.names
     assert ran.results[0].for_llm == "hi"
@@ -262,3 +263,18 @@ def test_a_document_at_a_url_with_variables_needs_a_server(project: Any, monkeyp
     assert stage == "resolve"  # the document's own server is relative
     project.says(openapi={"pets": {"spec": "${WHERE}", "server": "https://x.example.com"}})
     project.make()
+
+
+def test_no_variable_opens_what_was_built(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.make(prod=True)
+    monkeypatch.setenv("FORGE_EGRESS", "open")
+    monkeypatch.setenv("FORGE_SANDBOX", "off")
+    said = load_built(project.output).configuration
+    assert said.egress is not None
+    assert (said.egress.mode, said.egress.domains) == ("allowlist", ("api.example.com",))
+    assert said.sandbox == "auto"
+    monkeypatch.setenv("FORGE_EGRESS", "deny-all")
+    monkeypatch.setenv("FORGE_SANDBOX", "required")
+    said = load_built(project.output).configuration
+    assert said.egress is not None
+    assert (said.egress.mode, said.sandbox) == ("deny-all", "required")

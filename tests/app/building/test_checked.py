@@ -137,3 +137,12 @@ def test_what_is_no_build_is_said_to_be_none(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(ToolError, match="is no build"):
             read_checked(place)
+
+
+@pytest.mark.parametrize("size", [10**17, 10**25])
+def test_a_size_that_no_file_can_have_is_refused_before_it_is_read(small: Path, size: int) -> None:
+    said = json.loads((small / MANIFEST).read_bytes())
+    next(iter(said["files"].values()))["bytes"] = size
+    (small / MANIFEST).write_text(json.dumps(said))
+    with pytest.raises(ToolError, match="not understood"):
+        read_checked(small)

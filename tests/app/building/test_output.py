@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,17 @@ def test_a_place_that_cannot_be_written_is_told(project: Any, tmp_path: Path) ->
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     assert "Permission denied" in project.problems(output=closed / "x")[1][0]
+
+
+def test_of_a_directory_that_no_build_wrote_only_the_first_file_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(directory: Path) -> Iterator[str]:
+        yield "mine.txt"
+        raise AssertionError("a whole home was listed")
+
+    monkeypatch.setattr(output, "files_below", endless)
+    with pytest.raises(ToolError, match=r"no build wrote it: there is mine\.txt"):
+        output.check_output(tmp_path)
+    monkeypatch.setattr(output, "files_below", lambda directory: iter(()))
+    output.check_output(tmp_path)

@@ -13,6 +13,7 @@ from forge.app.building.record import FORMAT, MANIFEST, File, digest
 from forge.core.errors import ErrorKind, ToolError
 
 LARGEST = 16 * 1024 * 1024  # bytes of a manifest
+LARGEST_FILE = 256 * 1024 * 1024  # bytes; a build copies none as large as that
 MOST_SHOWN = 5  # differences that are told
 
 _AGAIN = "Build it again with forge build, or get the whole of what was built."
@@ -107,7 +108,7 @@ def _listed(path: str, entry: Any) -> Listed:
         not is_hash
         or not isinstance(size, int)
         or isinstance(size, bool)
-        or size < 0
+        or not 0 <= size <= LARGEST_FILE
         or executable not in (True, False)
     ):
         raise ValueError(f"what it says of {path[:100]!r} is not understood")

@@ -61,14 +61,16 @@ def check_output(output: Path) -> None:
         raise unusable(output, error.strerror or str(error)) from None
     if not stat.S_ISDIR(kind):
         raise unusable(output, "it is a link" if stat.S_ISLNK(kind) else "it is no directory")
-    found = sorted(files_below(output))
-    if not found:
-        return
     known = _listed(output)
-    if known is None:
-        raise unusable(output, f"it is not empty, and no build wrote it: there is {found[0]}")
-    if others := [one for one in found if one != MANIFEST and one not in known]:
-        raise unusable(output, f"{others[0]} is in it, which no build wrote")
+    ours = {MANIFEST, *known} if known is not None else set()
+    try:  # the first is enough: it may be a whole home
+        other = next((one for one in files_below(output) if one not in ours), None)
+    except OSError as error:
+        raise unusable(output, error.strerror or str(error)) from None
+    if other is not None and known is None:
+        raise unusable(output, f"it is not empty, and no build wrote it: there is {other}")
+    if other is not None:
+        raise unusable(output, f"{other} is in it, which no build wrote")
 
 
 def put_in_place(made: Path, output: Path) -> None:

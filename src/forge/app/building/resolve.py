@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from forge.agent.subagent import Task
@@ -45,6 +47,20 @@ async def _opened(build: Build, skills: ActiveSkills) -> None:
             for label, server in sources.servers.items()
             for name, why in server.left_out.items()
         ]
+    build.notes += [
+        f"mcpServers.{label} starts {word}, which is not part of what is built: it is taken from where it runs"
+        for label, entry in build.configuration.servers.items()
+        for word in entry.command
+        if not word.startswith("-") and _is_file(entry.directory or order.workspace, word)
+    ]
+
+
+def _is_file(directory: Path, word: str) -> bool:
+    """Whether a word of a command names a file of the project."""
+    try:
+        return not os.path.isabs(word) and (directory / word).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _judge(build: Build, sources: Sources, told: list[str]) -> None:

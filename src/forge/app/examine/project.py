@@ -12,6 +12,7 @@ from forge.app.egress import project_egress
 from forge.app.examine.finding import Finding, broken
 from forge.app.policy import project_policy
 from forge.app.secrets import project_secrets
+from forge.app.sources import MADE_FOR_PROJECTS, has_scripts
 from forge.app.trust import WAY, Standing, is_trusted, standing, why_not
 from forge.core.errors import DefinitionError, ToolError
 from forge.permissions.rule import PolicyError
@@ -25,7 +26,7 @@ def examine_project(
     if now is not None and root is not None:
         yield _trust(now, root)
     yield _policy(configuration, policy)
-    yield _tools(configuration, dev=dev)
+    yield _tools(configuration, root, dev=dev)
     yield from _secrets(configuration)
     yield _egress(configuration)
 
@@ -59,14 +60,27 @@ def _policy(configuration: Configuration, policy: str | None) -> Finding:
     return Finding("policy", "ok", f"{sources}; where no rule matches, reading is allowed and the rest asks")
 
 
-def _tools(configuration: Configuration, *, dev: bool) -> Finding:
+def _tools(configuration: Configuration, root: Path | None, *, dev: bool) -> Finding:
+    """Those of sources are known once these are open, and nothing is opened here."""
+    later = bool(configuration.servers or configuration.openapi) or (root is not None and has_scripts(root))
+    named, made = configuration.tools or (), _made_for(configuration)
+    plain = tuple(entry for entry in named if entry.name not in made)
+    if configuration.tools is not None:
+        configuration = configuration._replace(tools=plain)
     try:
-        registry = choose_tools(configuration, dev=dev)
+        registry = choose_tools(configuration, dev=dev, later=later)
         for tool in registry.values():
             tool.spec.parameters  # noqa: B018 - built on first use; a broken one raises
     except (ToolError, DefinitionError) as error:
         return broken("tools", error)
-    return Finding("tools", "ok", f"{len(registry)}")
+    return Finding("tools", "ok", f"{len(registry) + len(named) - len(plain)}")
+
+
+def _made_for(configuration: Configuration) -> set[str]:
+    """Names of tools that only projects have: to make them could change something."""
+    has_memory = configuration.memory is not None and configuration.memory.enabled
+    made = {name for name in MADE_FOR_PROJECTS if has_memory or not name.startswith("memory_")}
+    return made | configuration.webhooks.keys()
 
 
 def _secrets(configuration: Configuration) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from forge.app.config import Configuration
 from forge.app.examine.finding import Finding, broken
 from forge.app.skills import catalog_of
 from forge.app.source_entries import McpEntry
-from forge.app.sources import PINS, SCRIPTS, has_scripts
+from forge.app.sources import PINS, SCRIPTS, has_scripts, is_held_back
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
 from forge.workspace.state import NAME as STATE
@@ -92,7 +92,7 @@ def _document(name: str, spec: str) -> Finding:
 
 
 def _scripts(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
-    if not has_scripts(workspace):
+    if not has_scripts(workspace) or is_held_back(configuration, workspace):
         return
     from forge.sources.scripts import scripts  # few projects have some
 

@@ -74,6 +74,11 @@ def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Findin
     except ToolError as error:
         yield broken("schedules", error)
         return
+    yield from (
+        Finding(f"schedule {one.id}", "warning", f"there is no channel {one.channel!r}", "Add it under channels:.")
+        for one in found
+        if one.channel and one.channel not in configuration.channels
+    )
     running = [run for run in runs if run.status is Status.RUNNING]
     due = sorted((one.next_fire, one.id) for one in found if one.next_fire is not None)
     if not due:

@@ -27,6 +27,8 @@ MOST_SESSIONS = 100  # connections of clients that shake hands
 IDLE = 30 * 60.0  # seconds after which one that nobody uses is closed
 MOST_CONNECTIONS = 1_000
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a person may have chosen to listen on
+MOST_DRAINED = 64 * 1024  # bytes of a body that is refused
+DRAINING = 1.0  # seconds for them
 GRACE = 1  # seconds for open requests to end
 PATIENCE = 2.5  # seconds for everything to end
 
@@ -79,7 +81,7 @@ async def serve(offer: Offer, listening: socket, token: str, hosts: Collection[s
 
 
 class Guard:
-    """Refuses, before a byte of the body is read, whoever is not meant to be here."""
+    """Refuses, before anything of the body is looked at, whoever is not meant to be here."""
 
     def __init__(self, inside: ASGIApp, token: str, hosts: Collection[str] = ()) -> None:
         self.inside = inside
@@ -95,6 +97,7 @@ class Guard:
             if refusal is None:
                 await self.inside(scope, receive, send)
             else:
+                await _drain(receive)
                 await _refuse(send, *refusal)
 
     def _refusal(self, scope: Request) -> tuple[int, str] | None:
@@ -116,6 +119,18 @@ class Guard:
 
     def _is_ours(self, host: str) -> bool:
         return host == "localhost" or host in self.hosts or _is_loopback(host)
+
+
+async def _drain(receive: Receive) -> None:
+    """A body that is not read makes the connection break, and with it the answer get lost: a short one is."""
+    left = MOST_DRAINED
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAINING):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b"")) or 1
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
 
 
 class _Server(uvicorn.Server):
