@@ -32,6 +32,7 @@ COMMANDS = (  # quick ones that look at everything a person has
     ("schedule", "list"),
     ("policy", "explain", "bash", '{"command": "ls"}'),
 )
+FEW = COMMANDS[1:4]  # where a place is odd for all of them in the same way
 WRITE = ("tool", "call", "file_write", '{"path": "a.txt", "content": "text"}', "--yes")
 STATEFUL = (
     WRITE,
@@ -81,7 +82,7 @@ def assert_said(ended: Ended) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("home", ["absent", "a file", "missing", "relative", "read-only"])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
+@pytest.mark.parametrize("command", FEW, ids=lambda words: " ".join(words[:2]))
 def test_any_home_will_do(workspace, command, home):
     (workspace / "file").write_text("")
     read_only = workspace / "home"
@@ -97,7 +98,7 @@ def test_any_home_will_do(workspace, command, home):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
+@pytest.mark.parametrize("command", FEW, ids=lambda words: " ".join(words[:2]))
 def test_a_locale_of_ascii_will_do(workspace, command):
     (workspace / "ümläut.txt").write_text("größer")
     ended = ran(workspace, *command, env=environment(LANG="C", LC_ALL="C"))
@@ -123,7 +124,7 @@ def test_whatever_the_umask_state_is_the_owners_alone(workspace):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
+@pytest.mark.parametrize("command", FEW, ids=lambda words: " ".join(words[:2]))
 def test_a_current_directory_that_is_gone(workspace, command):
     gone = workspace / "gone"
     gone.mkdir()
@@ -160,7 +161,7 @@ def confined(workspace):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [*COMMANDS, *STATEFUL], ids=lambda words: " ".join(words[:3]))
+@pytest.mark.parametrize("command", [*FEW, *STATEFUL], ids=lambda words: " ".join(words[:3]))
 def test_a_read_only_workspace(workspace, confined, tmp_path_factory, command):
     elsewhere = environment(TMPDIR=str(tmp_path_factory.mktemp("temporary")))
     before = confined("--ro-bind", str(workspace), str(workspace))
@@ -176,7 +177,7 @@ FILL = 'head -c 400000 /dev/zero > filler 2>/dev/null; exec "$@"'
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [*COMMANDS, *STATEFUL], ids=lambda words: " ".join(words[:3]))
+@pytest.mark.parametrize("command", [*FEW, *STATEFUL], ids=lambda words: " ".join(words[:3]))
 def test_a_full_disk(workspace, confined, tmp_path_factory, command):
     elsewhere = environment(TMPDIR=str(tmp_path_factory.mktemp("temporary")))
     before = (*confined("--size", "262144", "--tmpfs", str(workspace)), "sh", "-c", FILL, "sh")
@@ -248,7 +249,7 @@ def at_terminal(workspace: Path, *arguments: str, columns: int = 80, **variables
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("command", [*COMMANDS, ("--help",), ("--version",)], ids=lambda words: " ".join(words[:2]))
+@pytest.mark.parametrize("command", [*FEW, ("--help",)], ids=lambda words: " ".join(words[:2]))
 def test_an_output_that_takes_nothing(workspace, command):
     script = 'exec "$@" > /dev/full'
     ended = ran(workspace, *command, before=("sh", "-c", script, "sh"))

@@ -131,7 +131,7 @@ def test_it_is_the_same_from_python_without_an_executor(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(patterns, st.lists(files, min_size=1, max_size=4), st.booleans())
 def test_many_more_patterns_find_the_same_lines(pattern, several, case_sensitive):
     with tempfile.TemporaryDirectory() as top:
