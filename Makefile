@@ -24,10 +24,14 @@ demo: $(READY) ## an agent at work: a scripted model, real tools, the real gate;
 	@$(BIN)/python examples/demo
 
 # Two steps at a time: the types are checked by one process, for a minute and a half, while the tests run.
-test: $(READY) bubblewrap ## everything that must hold
+test: $(READY) bubblewrap ## everything that must hold, but for the slow tests
+	@$(MAKE) --no-print-directory -j2 format-check lint contracts types quick-tests
+
+.PHONY: test-all
+test-all: $(READY) bubblewrap ## the same with the slow tests: more rounds of killing, fuzzing, odd places
 	@$(MAKE) --no-print-directory -j2 format-check lint contracts types tests
 
-check: format-check lint types contracts quick-tests ## the same without the tests marked slow
+check: test ## the same
 
 # The whole table, peers included: they are installed beside, and left out where they cannot be.
 bench: $(READY) ## every table of speeds, floors and peers side by side, into benchmarks/RESULTS.md (minutes)
@@ -141,7 +145,7 @@ tests: $(READY) bubblewrap ## step: all tests
 
 quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 	$(call step,tests: pytest without the slow ones)
-	@$(BIN)/pytest -m 'not slow'
+	@$(BIN)/pytest -n $(WORKERS) --reruns 1 -rR -m 'not slow'
 
 setup: $(READY) ## make .venv and nothing else
 

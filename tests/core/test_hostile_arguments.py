@@ -106,7 +106,7 @@ HOSTILE: dict[str, Any] = {
 @BOTH
 def test_hostile_arguments_are_refused_quickly_and_briefly(made, arguments):
     sent = arguments()
-    with at_most(4.0):
+    with at_most(12):
         result = call(made, sent)
     if result.success:  # a set is a list to some, and what is unknown is dropped by raw tools
         assert sent.keys() & {"numbers", LONG, "\udfff", 1}
@@ -120,7 +120,7 @@ def test_hostile_arguments_are_refused_quickly_and_briefly(made, arguments):
 @pytest.mark.parametrize("arguments", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_arguments_harm_no_listener(arguments):
     heard = Heard()
-    with at_most(6.0):
+    with at_most(18):
         result = call(TYPED, arguments(), heard=heard)
     assert result.is_error or result.success
     assert heard.balanced
@@ -130,7 +130,7 @@ def test_hostile_arguments_harm_no_listener(arguments):
 
 @pytest.mark.parametrize("arguments", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_arguments_of_a_tool_that_takes_anything_end_in_a_result(arguments):
-    with at_most(4.0):
+    with at_most(12):
         result = call(OPEN, arguments())
     assert result.for_llm == "taken" or result.is_error
     result.for_llm.encode()
@@ -139,7 +139,7 @@ def test_hostile_arguments_of_a_tool_that_takes_anything_end_in_a_result(argumen
 
 @BOTH
 def test_ten_megabytes_where_they_belong_are_fine(made):
-    with at_most(2.0):
+    with at_most(6):
         assert call(made, {"text": LONG}).for_llm == "10000000 characters"
         assert call(made, json.dumps({"text": LONG})).for_llm == "10000000 characters"
 
@@ -167,7 +167,7 @@ def test_a_pattern_with_look_around_is_bounded_too():
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?=a)(a+)+$"}}}
     made = Tool.from_schema("picky", "Is picky.", schema, lambda a: a)
     assert call(made, {"a": "aaa"}).for_llm == "aaa"
-    with at_most(2.0):
+    with at_most(6):
         result = call(made, {"a": "a" * 50_000 + "!"})
     assert result.failure is not None
     assert result.failure.kind == "validation_error"
@@ -176,7 +176,7 @@ def test_a_pattern_with_look_around_is_bounded_too():
 
 @BOTH
 def test_a_thousand_repairs_are_made_and_briefly_said(made):
-    with at_most(4.0):
+    with at_most(12):
         result = call(made, {"numbers": ["1"] * MANY})
     assert result.success
     assert len(json.dumps(result.data["mended"])) < 10_000
@@ -213,7 +213,7 @@ def test_an_example_of_a_recursive_schema_ends():
         },
     }
     made = Tool.from_schema("recurses", "Recurse.", schema, lambda **_: "")
-    with at_most(2.0):
+    with at_most(6):
         result = call(made, {})
     assert len(result.for_llm.encode()) < 2_048
 
@@ -224,7 +224,7 @@ def test_an_example_of_a_recursive_schema_ends():
 def test_any_unknown_name_is_a_short_refusal(name):
     heard = Heard()
     runs = executor(TYPED, heard=heard)
-    with at_most(2.0):
+    with at_most(6):
         result = asyncio.run(runs.execute(ToolCall(name, {}), SCOPE))
     assert result.failure is not None
     assert result.failure.kind == "not_found"
