@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import multiprocessing
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.timing import Measure, per_await, per_call, side_by_side, side_by_side_async
+from benchmarks.web import serving
 from forge.core.context import Scope
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
@@ -32,7 +28,7 @@ ITEMS = json.dumps([{"id": number, "name": f"item {number}", "tags": ["a", "b"]}
 
 
 async def measures() -> list[Measure]:
-    async with _serving() as url:
+    async with serving(ITEMS, b"application/json") as url:
         called = await _called(url)
     mounting = await _mounting()
     again = await _again()
@@ -135,36 +131,3 @@ def _document(number: int) -> dict[str, Any]:
 
 
 _ITEM = "#/components/schemas/Item"
-
-
-@asynccontextmanager
-async def _serving() -> AsyncIterator[str]:
-    """In a process of its own: its work is not counted."""
-    mine, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
-    server.start()
-    try:
-        yield f"http://127.0.0.1:{mine.recv()}/"
-    finally:
-        server.terminate()
-        server.join()
-
-
-def _serve(told: Connection) -> None:
-    asyncio.run(_answer_forever(told))
-
-
-async def _answer_forever(told: Connection) -> None:
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(ITEMS)
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                writer.write(head + ITEMS)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    listening = await asyncio.start_server(connected, "127.0.0.1", 0, backlog=1_000)
-    told.send(listening.sockets[0].getsockname()[1])
-    await listening.serve_forever()

@@ -22,7 +22,7 @@ PAGE = b"x" * 10_000
 
 
 async def measures() -> list[Measure]:
-    async with _serving() as url, _client() as client:
+    async with serving(PAGE) as url, _client() as client:
         one = await _one_by_one(client, url)
         many = await _at_once(client, url)
     return [
@@ -80,10 +80,10 @@ async def _client() -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @asynccontextmanager
-async def _serving() -> AsyncIterator[str]:
-    """In a process of its own: its work is not counted."""
+async def serving(page: bytes, kind: bytes = b"text/plain") -> AsyncIterator[str]:
+    """One page, from a process of its own: its work is not counted."""
     mine, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, page, kind), daemon=True)
     server.start()
     try:
         yield f"http://127.0.0.1:{mine.recv()}/"
@@ -92,18 +92,18 @@ async def _serving() -> AsyncIterator[str]:
         server.join()
 
 
-def _serve(told: Connection) -> None:
-    asyncio.run(_answer_forever(told))
+def _serve(told: Connection, page: bytes, kind: bytes) -> None:
+    asyncio.run(_answer_forever(told, page, kind))
 
 
-async def _answer_forever(told: Connection) -> None:
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(PAGE)
+async def _answer_forever(told: Connection, page: bytes, kind: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n" % (kind, len(page))
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 await reader.readuntil(b"\r\n\r\n")
-                writer.write(head + PAGE)
+                writer.write(head + page)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 

@@ -7,9 +7,12 @@ import pytest
 from forge.agent.conversation import Conversation
 from forge.app.agent import assistant
 from forge.app.assemble import Wishes, assemble
+from forge.app.sources import MADE_FOR_PROJECTS
 from forge.core.errors import ToolError
 from forge.core.events import TextDelta
 from forge.core.messages import ToolCall
+from forge.core.registry import ToolRegistry
+from forge.tools import built_ins
 from tests.cli.scripts import call, script
 
 RELEASE = """---
@@ -116,3 +119,22 @@ def test_a_bad_pattern_is_an_error_at_the_start(project):
         assemble(project("guardrails: {deny_commands: [{pattern: '('}]}"))
     assert "guardrails" in caught.value.message
     assert "forge.yaml" in caught.value.message
+
+
+async def test_what_a_skill_denies_cli_execute_does_not_run_either(project):
+    made = assemble(
+        project(
+            "permissions: {rules: ['allow *']}\nskills: {active: [release]}\n"
+            "tools: [{name: cli_execute, config: {allowed_binaries: [git]}}]"
+        )
+    )
+    denied = ToolCall("cli_execute", {"binary": "git", "args": ["push", "origin", "--force"]})
+    assert "skill guardrail: history is never rewritten" in (await made.executor.execute(denied, made.scope)).for_llm
+    fine = ToolCall("cli_execute", {"binary": "git", "args": ["--version"]})
+    assert (await made.executor.execute(fine, made.scope)).success
+
+
+def test_no_script_may_pass_for_a_tool_that_is_made_for_projects(project):
+    made = assemble(project("memory: {enabled: true}\nwebhooks: {notify: 'https://example.com/'}"))
+    plain = {tool.spec.name for tool in built_ins(ToolRegistry())}
+    assert set(made.registry) - plain - {"notify"} <= MADE_FOR_PROJECTS

@@ -16,8 +16,6 @@ from forge.core.errors import ToolError
 from forge.tools._cli_binaries import Allowed, refuse_shells, require_allowed, resolve
 from forge.tools._cli_flags import TABLE, refuse_exec_flags
 from forge.tools._cli_layers import (
-    GUARDRAILS,
-    Guardrail,
     apply_guardrails,
     guardrails_of,
     judge,
@@ -616,15 +614,6 @@ def test_an_invalid_guardrail_is_said_when_it_is_read():
     for entry in ({"pattern": "("}, {"message": "x"}, {"pattern": 5}):
         assert refusal(guardrails_of, [entry]).kind == "config_error"
     assert guardrails_of([{"pattern": "x"}])[0].message
-
-
-def test_guardrails_of_active_skills_count(ground):
-    ground.judge("mytool", "apply")
-    token = GUARDRAILS.set((Guardrail(re.compile("mytool apply"), "not here"),))
-    try:
-        assert refusal(ground.judge, "mytool", "apply").message == "skill guardrail: not here"
-    finally:
-        GUARDRAILS.reset(token)
 
 
 # the order

@@ -25,7 +25,7 @@ from forge.core.messages import Message
 from forge.core.mounting import mounted
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry, ToolSource
-from forge.core.secrets import SHORTEST, Secrets
+from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.permissions.policy import Policy
@@ -80,9 +80,7 @@ class Agent:
         self._is_open = False
         self._sessions: set[str] = set()  # whose programs end with this agent
         for item in () if isinstance(tools, ToolRegistry) else tools:
-            for value in getattr(item, "secrets", ()):  # headers of a server, the URL of a webhook
-                if len(value) >= SHORTEST:
-                    self.secrets.add(value)
+            self.secrets.learn(getattr(item, "secrets", ()))  # headers of a server, the URL of a webhook
             if isinstance(item, AbstractAsyncContextManager):
                 self._sources.append(item)
             else:

@@ -95,7 +95,7 @@ def assistant(
 ) -> Assistant:
     """Raises `ToolError` or `PolicyError` where the model, a file, a rule or the workspace cannot be used."""
     made = assemble(wishes, approve)
-    configuration = wishes.configuration
+    configuration = made.configuration
     chosen = chosen_model(configuration, model)
     provider = Guarded(provider_for(chosen), _response_check(made))
     types = {name: _agent_type(entry) for name, entry in configuration.agents.items()}

@@ -22,7 +22,6 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step, ToolExecutor
 from forge.core.registry import ToolRegistry
-from forge.core.secrets import SHORTEST
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
@@ -64,6 +63,7 @@ class Assembly:
     scope: Scope
     sources: Sources
     skills: ActiveSkills
+    configuration: Configuration
 
     def opened(self, report: Callable[[str], None] = log.warning) -> AbstractAsyncContextManager[None]:
         """The project's sources are mounted while the block runs; what cannot be opened is reported and left out."""
@@ -77,16 +77,12 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     scope = project_scope(wishes.workspace, configuration, wishes.session)
     sources = built.sources(scope.workspace) if built is not None else _sources(configuration, scope, wishes)
     skills = active_skills(configuration, scope)
-    for name in skills.environment:
-        if len(value := os.environ.get(name, "")) >= SHORTEST:
-            secrets.add(value)
+    secrets.learn(os.environ.get(name, "") for name in skills.environment)
     registry = project_tools(
         configuration, scope.workspace, sources, lambda: skills, dev=wishes.dev or bool(built and built.dev)
     )
     for holder in (*sources.all.values(), *registry.values()):
-        for value in getattr(holder, "secrets", ()):  # headers of a server, the URL of a webhook
-            if len(value) >= SHORTEST:
-                secrets.add(value)
+        secrets.learn(getattr(holder, "secrets", ()))  # headers of a server, the URL of a webhook
     recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
     state, egress = SessionState(scope.workspace), project_egress(configuration)
@@ -97,7 +93,7 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
     executor = ToolExecutor(registry, steps, secrets=secrets)
     if wishes.dev:
         _watch(executor)
-    return Assembly(registry, executor, scope, sources, skills)
+    return Assembly(registry, executor, scope, sources, skills, configuration)
 
 
 def _sources(configuration: Configuration, scope: Scope, wishes: Wishes) -> Sources:

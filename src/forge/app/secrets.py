@@ -25,9 +25,7 @@ MOUNTED = "/run/"  # where container runtimes put secrets, readable for all in t
 def project_secrets(configuration: Configuration, environment: Mapping[str, str] = os.environ) -> Secrets:
     """Registered for masking. A named one too short to be masked is refused: it would be shown. Raises `ToolError`."""
     secrets = Secrets()
-    for value in _known(configuration, environment):
-        if len(value) >= SHORTEST:
-            secrets.add(value)
+    secrets.learn(_known(configuration, environment))
     for index, name in enumerate(configuration.secrets):
         if value := environment.get(name, ""):
             _check_length(configuration, f"secrets[{index}]", f"the value of {name}", value)
@@ -35,7 +33,8 @@ def project_secrets(configuration: Configuration, environment: Mapping[str, str]
     for path in configuration.secret_files:
         value = _content(configuration, path)
         _check_length(configuration, "secrets", f"{path}", value)
-        secrets.add(value, *(line for line in value.splitlines() if len(line) >= SHORTEST))
+        secrets.add(value)
+        secrets.learn(value.splitlines())
     return secrets
 
 

@@ -53,6 +53,10 @@ class Secrets:
         self._values = tuple(sorted({*self._values, *spellings}, key=len, reverse=True))
         self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
 
+    def learn(self, values: Iterable[str]) -> None:
+        """Those that are long enough to be masked; others would mask ordinary words."""
+        self.add(*(value for value in values if len(value) >= SHORTEST))
+
     def mask(self, text: str) -> str:
         """Replace every registered secret, and the beginning of one where a text was cut."""
         if self.pattern is None:

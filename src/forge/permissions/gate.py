@@ -25,7 +25,7 @@ from forge.permissions.rulings import own, ruling_of
 from forge.permissions.targets import identity
 from forge.permissions.targets import wanted as wanted_by
 
-__all__ = ["Answer", "Approver", "Grant", "PolicyGate", "approve_all", "nobody"]
+__all__ = ["Answer", "Approver", "Grant", "PolicyGate", "approve_all", "is_opened", "nobody"]
 
 MOST_TARGETS = 1_000  # of one call
 ROUNDS = 5  # questions about one call: an edit may need another
@@ -58,6 +58,14 @@ class Grant:
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
         """What `require` would do, or with no permission the whole call, without asking anyone."""
         return self.gate.judge_for(ctx, self, (permission, target) if permission else None)
+
+
+def is_opened(ctx: ToolContext, permission: Permission) -> bool:
+    """Whether a rule allows it to this call: a person's yes to the call is not about it."""
+    if not isinstance(ctx.gate, Grant):
+        return False
+    ruling = ctx.gate.judge(ctx, permission, "")
+    return ruling.decision is Decision.ALLOW and bool(ruling.rule)
 
 
 class PolicyGate:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from forge.core.context import Root
 from forge.core.errors import ErrorKind, ToolError
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
@@ -45,6 +46,21 @@ class Confinement:
     protected: tuple[Path, ...] = ()  # read-only, besides Git's hooks and settings and what is Forge's
     network: bool = False
     home: Path | None = None  # what HOME says; the workspace without it
+
+
+def confinement_of(
+    workspace: Path, roots: Sequence[Root], *, writes: bool, also: Sequence[Path] = (), network: bool = False
+) -> Confinement:
+    """The workspace and the declared roots, and for reading `also`, such as a script's own folder elsewhere."""
+    beside = [root for root in roots if root.path != workspace]
+    writable = tuple(root.path for root in beside if root.writable and writes)
+    only_read = [root.path for root in beside if root.path not in writable]
+    return Confinement(
+        workspace=workspace,
+        writable=writable,
+        readable=(*only_read, *also, *([] if writes else [workspace])),
+        network=network,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from forge.core.context import Root, ToolContext
+from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import readable
 from forge.core.result import ToolResult
@@ -23,21 +22,6 @@ MOST_OF_ERRORS = 2_000  # characters, the last ones
 MOST_OF_CANCELLED = 10_000  # characters, the last ones
 LONGEST_LINE = 2_000  # characters: JSON in longer ones is spread for the model
 SPARE = 0.2  # seconds before the pipeline's deadline, so that what came until then is not lost
-
-
-def confinement_of(
-    workspace: Path, roots: Sequence[Root], *, writes: bool, also: Sequence[Path] = (), network: bool = False
-) -> Confinement:
-    """The workspace and the declared roots, and for reading `also`, such as a script's own folder elsewhere."""
-    beside = [root for root in roots if root.path != workspace]
-    writable = tuple(root.path for root in beside if root.writable and writes)
-    only_read = [root.path for root in beside if root.path not in writable]
-    return Confinement(
-        workspace=workspace,
-        writable=writable,
-        readable=(*only_read, *also, *([] if writes else [workspace])),
-        network=network,
-    )
 
 
 async def run_script(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
-from forge.core.secrets import SHORTEST, Secrets
+from forge.core.secrets import Secrets
 from forge.providers.errors import Mask, shown
 
 _HARMLESS = {"accept", "anthropic-beta", "anthropic-version", "content-type", "http-referer", "user-agent", "x-title"}
@@ -76,5 +76,5 @@ def mask_for(headers: Mapping[str, str]) -> Mask:
     secrets = Secrets()
     for name, value in headers.items():
         if name.lower() not in _HARMLESS:
-            secrets.add(*(part for part in (value, value.rpartition(" ")[2]) if len(part) >= SHORTEST))
+            secrets.learn((value, value.rpartition(" ")[2]))
     return secrets.mask_all

@@ -10,7 +10,7 @@ from typing import Any
 from forge.core.arguments import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import brief
-from forge.schedules.zones import zone_name, zone_of
+from forge.core.zones import zone_name, zone_of
 
 LONGEST = 200  # characters of an expression
 SHORTEST_INTERVAL = 60.0  # seconds
@@ -54,7 +54,7 @@ class Cron:
         if len(text) > LONGEST:
             raise _wrong(text, f"it has {len(text):,} characters, {LONGEST} are the most")
         words = " ".join(text.split())
-        zone = zone_name(timezone)
+        zone = zone_name(timezone.strip() or "UTC")
         if words.casefold().startswith("@every"):
             return cls(words, zone, _interval(words))
         _check_fields(words)

@@ -78,7 +78,7 @@ class Schedule:
         }
 
     def shown(self, moment: float | None) -> str | None:
-        from forge.schedules.zones import zone_of  # listing tools does without
+        from forge.core.zones import zone_of  # listing tools does without
 
         try:
             return written(moment, zone_of(self.timezone))

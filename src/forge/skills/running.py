@@ -11,11 +11,11 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.threads import in_thread
-from forge.permissions.gate import Grant
-from forge.permissions.policy import Decision
+from forge.permissions.gate import is_opened
+from forge.process.layout import confinement_of
 from forge.process.runtimes import Command, command_for
 from forge.process.script_settings import ScriptSettings
-from forge.process.scripts import confinement_of, run_script
+from forge.process.scripts import run_script
 from forge.skills.front_matter import one_line
 from forge.skills.script_tool import SkillScript, read_script
 from forge.workspace.digest import digest_of
@@ -35,7 +35,7 @@ async def run_skill_script(
         paths.roots,
         writes=paths.writes,
         also=[script.place.root] if paths.place_of(str(script.place.root)) is None else [],
-        network=settings.network or _opened(ctx),
+        network=settings.network or is_opened(ctx, Permission.NETWORK),
     )
     return await run_script(script, command, settings, arguments, ctx, confinement, _said)
 
@@ -48,14 +48,6 @@ def _prepared(script: SkillScript, settings: ScriptSettings, writable: list[Path
             "The person has to start Forge again, so that the skill is read again.",
         )
     return command_for(script, settings.python, writable)
-
-
-def _opened(ctx: ToolContext) -> bool:
-    """Whether a rule opens the network: a person's yes to the script is not about it."""
-    if not isinstance(ctx.gate, Grant):
-        return False
-    ruling = ctx.gate.judge(ctx, Permission.NETWORK, "")
-    return ruling.decision is Decision.ALLOW and bool(ruling.rule)
 
 
 def _said(text: str) -> str:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from forge.core.context import Scope, ToolContext
+from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
-from forge.core.schema import compiled
-from forge.core.spec import Category, Permission, ToolSpec, is_name
-from forge.core.tool import Tool
+from forge.core.spec import is_name
 from forge.process.script_settings import ScriptSettings
+from forge.process.script_tool import FileTool
 from forge.skills.catalog import Problem
 from forge.skills.front_matter import one_line
 from forge.skills.sections import Section
@@ -43,61 +40,17 @@ class SkillScript:
         return suffix if suffix in LANGUAGES else ""
 
 
-class SkillTool(Tool):
+class SkillTool(FileTool):
     """Runs the file that was read when the tool was made; if it was changed since, it is refused."""
 
-    checked = True  # the schema is of our own making
-
     def __init__(self, skill: str, section: Section, script: SkillScript, settings: ScriptSettings) -> None:
-        self.skill = skill
-        self.section = section
+        super().__init__(section.name, script.path, section, settings, f"skill:{skill}")
         self.script = script
-        self.settings = settings
-        self.spec = ToolSpec(
-            name=section.name,
-            description=section.description,
-            parameters=section.parameters,
-            category=Category.CUSTOM,
-            permissions=frozenset({Permission.EXECUTE}),
-            timeout=settings.timeout,
-            origin=f"skill:{skill}",
-        )
-
-    def with_settings(self, **changes: Any) -> SkillTool:
-        """The same script with other settings, as `ScriptSettings` has them."""
-        own = copy.copy(self)
-        own.__dict__.pop("parse", None)
-        own.settings = replace(self.settings, **changes)
-        if "timeout" in changes:
-            own.spec = self.spec.changed(timeout=own.settings.timeout)
-        return own
-
-    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        """With the defaults filled in, so that a person who is asked sees all that the script will be given."""
-        parser, defaults = compiled(self.spec), self.section.defaults
-
-        def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-            parsed = parser(arguments)
-            for name, value in defaults.items():
-                if name not in parsed:
-                    parsed[name] = copy.deepcopy(value)
-            return parsed
-
-        self.__dict__["parse"] = parse
-        return parse(arguments)
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         from forge.skills.running import run_skill_script  # it loads what only a call needs
 
         return await run_skill_script(self.script, self.settings, arguments, ctx)
-
-    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        return [shlex.quote(self.script.path)]
-
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        """To execute the file; of other permissions that a person declared, the script cannot say what it touches."""
-        (target,) = self.targets(arguments)
-        return [(one, target if one is Permission.EXECUTE else "") for one in sorted(self.spec.permissions)] or None
 
 
 def skill_tools(

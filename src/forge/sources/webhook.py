@@ -36,7 +36,12 @@ _PAYLOAD = {
 
 
 class Webhook(SchemaTool):
-    """`secrets` are to be registered for masking: such URLs often are passwords."""
+    """A tool that sends JSON to one URL, which the model does not see.
+
+    `parameters`: a JSON Schema of what is sent; without it the model gives any object as `payload`. Raises `ToolError`
+    where the URL, a header or the method cannot be used. `secrets` are to be registered for masking: such URLs often
+    are passwords.
+    """
 
     secrets: tuple[str, ...] = ()
 
@@ -117,34 +122,8 @@ class Webhook(SchemaTool):
         return Egress.current().reaching(self.url)
 
 
-def webhook(
-    name: str,
-    url: str,
-    description: str = "",
-    *,
-    parameters: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
-    method: str = "POST",
-    timeout: float = SECONDS,
-    max_bytes: int = MAX_BYTES,
-    permissions: Collection[PermissionName | Permission] = _NETWORK,
-) -> Webhook:
-    """A tool that sends JSON to one URL, which the model does not see.
-
-    `parameters`: a JSON Schema of what is sent; without it the model gives any object as `payload`. Raises `ToolError`
-    where the URL, a header or the method cannot be used.
-    """
-    return Webhook(
-        name,
-        url,
-        description,
-        parameters=parameters,
-        headers=headers,
-        method=method,
-        timeout=timeout,
-        max_bytes=max_bytes,
-        permissions=permissions,
-    )
+webhook = Webhook
+"""`webhook("notify", url)`, as the other sources are written."""
 
 
 def _titled(headers: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -31,10 +30,6 @@ class Guardrail(NamedTuple):
 
     pattern: re.Pattern[str]
     message: str
-
-
-GUARDRAILS: ContextVar[tuple[Guardrail, ...]] = ContextVar("GUARDRAILS", default=())
-"""Those of the skills that are active in this run."""
 
 
 class Judged(NamedTuple):
@@ -64,7 +59,7 @@ def judge(
     refuse_file_protocol(args)
     named = confine_paths(binary, args, paths)
     flag = refuse_exec_flags(binary, args, paths, stdin=stdin, allowed=allow_exec_flags)
-    apply_guardrails(name, args, (*guardrails, *GUARDRAILS.get()))
+    apply_guardrails(name, args, guardrails)
     return Judged(binary, named, flag)
 
 

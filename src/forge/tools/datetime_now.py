@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from typing import Annotated, Literal
 
-from forge.core.arguments import near
-from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import tool
+from forge.core.zones import zone_name, zone_of
 
 Format = Literal["rfc3339", "unix", "date", "time", "datetime"]
 
@@ -37,38 +36,5 @@ def written(moment: datetime, format: Format) -> str:
 
 
 def find_zone(name: str) -> tzinfo:
-    """A zone by its IANA name, in any case, or by its offset from UTC."""
-    name = name.strip()
-    if name.upper() in ("UTC", "GMT", "Z"):
-        return UTC
-    if name.startswith(("+", "-")):
-        return _offset(name)
-    from zoneinfo import ZoneInfo  # reads the zone database
-
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # unknown, a path, a directory of zones
-        return ZoneInfo(_known_zone(name))
-
-
-def _offset(text: str) -> tzinfo:
-    try:
-        return datetime.strptime(text, "%z").tzinfo or UTC
-    except ValueError:
-        raise ToolError(
-            f"{text[:60]!r} is not an offset from UTC", ErrorKind.VALIDATION, "Write it like +02:00 or -05:30."
-        ) from None
-
-
-def _known_zone(name: str) -> str:
-    from zoneinfo import available_timezones
-
-    known = {zone.casefold(): zone for zone in available_timezones()}
-    if name.casefold() in known:
-        return known[name.casefold()]
-    places = {zone.rpartition("/")[2]: zone for zone in sorted(known.values())}  # so that "Berlin" finds Europe/Berlin
-    similar = near(name, known.values()) or [places[place] for place in near(name.replace(" ", "_"), places)]
-    hint = f"Did you mean {' or '.join(similar)}?" if similar else "Use a name such as Europe/Berlin, or an offset."
-    if not known:
-        hint = "This machine has no time zone database: use UTC or an offset such as +02:00."
-    raise ToolError(f"unknown time zone {name[:60]!r}", ErrorKind.VALIDATION, hint)
+    """A zone by its IANA name, in any case, or by its offset from UTC. Raises `ToolError`."""
+    return zone_of(zone_name(name))

@@ -35,9 +35,17 @@ log = logging.getLogger(__name__)
 
 
 class McpServer:
-    """A source that follows its server's list. It may be opened several times over: there is one connection.
+    """The tools of an MCP server, named `prefix__tool`. `where` is a command line, its words, or a URL.
 
-    `tools` are those there are now, `left_out` says why others are not among them.
+    `include` and `exclude` are patterns of the server's own names, `rename` maps such names to others. Programs count
+    as `execute` and `network`, servers at a URL as `network`; `permissions` may declare less. `pins` is the file in
+    which approved definitions are kept; without one, what the server offers first counts as approved for as long as
+    this process lives. More than 40 tools are hidden behind `tool_search`, unless `hidden` says otherwise. With
+    `sampling`, the server may ask that model, each time after a yes. Raises `DefinitionError` or `ToolError` for what
+    cannot be a server; whether it runs shows when it is opened.
+
+    It follows its server's list, and may be opened several times over: there is one connection. `tools` are those there
+    are now, `left_out` says why others are not among them.
     """
 
     def __init__(
@@ -315,6 +323,10 @@ class McpServer:
 
     def __repr__(self) -> str:
         return f"<McpServer {self.name}: {len(self._tools)} tools{'' if self.is_open else ', closed'}>"
+
+
+mcp = McpServer
+"""`mcp("uvx mcp-server-git")`, as it is written in a list of tools."""
 
 
 def _globs(option: str, patterns: Collection[str]) -> tuple[str, ...]:

@@ -11,11 +11,11 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.threads import in_thread
-from forge.permissions.gate import Grant
-from forge.permissions.policy import Decision
+from forge.permissions.gate import is_opened
+from forge.process.layout import confinement_of
 from forge.process.runtimes import Command, command_for
 from forge.process.script_settings import ScriptSettings
-from forge.process.scripts import MOST_OF_ERRORS, confinement_of
+from forge.process.scripts import MOST_OF_ERRORS
 from forge.process.scripts import run_script as run_to_its_end
 from forge.sources.scripts.loading import Script, read_script
 from forge.sources.untrusted import clean
@@ -38,7 +38,7 @@ async def run_script(
         paths.roots,
         writes=paths.writes,
         also=[script.place.path.parent] if paths.place_of(str(script.place.path)) is None else [],
-        network=settings.network or _opened(ctx),
+        network=settings.network or is_opened(ctx, Permission.NETWORK),
     )
     return await run_to_its_end(
         script, command, settings, arguments, ctx, confinement, lambda text: clean(text, MOST_OF_ERRORS)
@@ -63,11 +63,3 @@ def _prepared(script: Script, settings: ScriptSettings, writable: list[Path], re
             passing=False,
         )
     return command_for(script, settings.python, writable)
-
-
-def _opened(ctx: ToolContext) -> bool:
-    """Whether a rule opens the network: a person's yes to the script is not about it."""
-    if not isinstance(ctx.gate, Grant):
-        return False
-    ruling = ctx.gate.judge(ctx, Permission.NETWORK, "")
-    return ruling.decision is Decision.ALLOW and bool(ruling.rule)

@@ -14,7 +14,7 @@ LONGEST = 64  # characters of a zone's name
 def zone_name(written: str) -> str:
     """How the zone is spelled: `europe/berlin` is Europe/Berlin, `+2:00` is +02:00. Raises `ToolError`."""
     name = written.strip()
-    if name.upper() in ("", "UTC", "GMT", "Z"):
+    if name.upper() in ("UTC", "GMT", "Z"):
         return "UTC"
     if name.startswith(("+", "-")):
         return _spelled(_offset(name))

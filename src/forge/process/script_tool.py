@@ -1,0 +1,78 @@
+"""A file as a tool: what a project's scripts and those of its skills have in common."""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol, Self
+
+from forge.core.context import Scope
+from forge.core.schema import compiled
+from forge.core.spec import Category, Permission, ToolSpec
+from forge.core.tool import Tool
+from forge.process.script_settings import ScriptSettings
+
+
+class Described(Protocol):
+    """What is said of a script: in its header, or in the text of its skill."""
+
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+    @property
+    def defaults(self) -> Mapping[str, Any]: ...
+
+
+class FileTool(Tool):
+    """Asks to execute its file. How it runs, and what happens if the file is another by then, is the subclass's."""
+
+    checked = True  # the schema is of our own making
+
+    def __init__(self, name: str, path: str, described: Described, settings: ScriptSettings, origin: str) -> None:
+        self.path = path
+        self.described = described
+        self.settings = settings
+        self.spec = ToolSpec(
+            name=name,
+            description=described.description,
+            parameters=described.parameters,
+            category=Category.CUSTOM,
+            permissions=frozenset({Permission.EXECUTE}),
+            timeout=settings.timeout,
+            origin=origin,
+        )
+
+    def with_settings(self, **changes: Any) -> Self:
+        """The same script with other settings, as `ScriptSettings` has them."""
+        own = copy.copy(self)
+        own.__dict__.pop("parse", None)
+        own.settings = replace(self.settings, **changes)
+        if "timeout" in changes:
+            own.spec = self.spec.changed(timeout=own.settings.timeout)
+        return own
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        """With the defaults filled in, so that a person who is asked sees all that the script will be given."""
+        parser, defaults = compiled(self.spec), self.described.defaults
+
+        def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+            parsed = parser(arguments)
+            for name, value in defaults.items():
+                if name not in parsed:
+                    parsed[name] = copy.deepcopy(value)
+            return parsed
+
+        self.__dict__["parse"] = parse
+        return parse(arguments)
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        """The file as a command."""
+        return [shlex.quote(self.path)]
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+        """To execute the file; of other permissions that a person declared, the script cannot say what it touches."""
+        (target,) = self.targets(arguments)
+        return [(one, target if one is Permission.EXECUTE else "") for one in sorted(self.spec.permissions)] or None
