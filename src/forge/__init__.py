@@ -15,7 +15,7 @@ _HOME = {
     "forge.agent.subagent": ("AgentType",),
     "forge.core.activity": ("ActivityStream",),
     "forge.core.context": ("Root", "Scope", "ToolContext"),
-    "forge.core.errors": ("DefinitionError", "DuplicateToolError", "ErrorKind", "ToolError"),
+    "forge.core.errors": ("DefinitionError", "DuplicateToolError", "ErrorKind", "ToolError", "Waiting"),
     "forge.core.events": (
         "Event",
         "PermissionAnswered",
@@ -40,6 +40,8 @@ _HOME = {
     "forge.core.spec": ("Category", "Permission", "Rate", "ToolSpec"),
     "forge.core.tool": ("Tool", "tool", "toolset"),
     "forge.channels.channel": ("Channel", "Channels"),
+    "forge.durable.agent": ("DurableAgent", "DurableResult"),
+    "forge.durable.client": ("Runs",),
     "forge.memory.memory": ("Memory",),
     "forge.memory.tools": ("memory_tools",),
     "forge.schedules.runner": ("Runner",),
@@ -151,6 +153,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.core.errors import (
         ToolError as ToolError,
     )
+    from forge.core.errors import (
+        Waiting as Waiting,
+    )
     from forge.core.events import (
         Event as Event,
     )
@@ -258,6 +263,15 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.core.tool import (
         toolset as toolset,
+    )
+    from forge.durable.agent import (
+        DurableAgent as DurableAgent,
+    )
+    from forge.durable.agent import (
+        DurableResult as DurableResult,
+    )
+    from forge.durable.client import (
+        Runs as Runs,
     )
     from forge.listeners.audit import (
         audit_log as audit_log,

@@ -15,14 +15,14 @@ from forge.agent.result import ENDINGS, Reason, RunResult
 from forge.agent.tokens import estimate_messages
 from forge.agent.window import shorten
 from forge.core.context import Scope
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import Event, RunFinished, TextDelta, TurnFinished
 from forge.core.executor import ToolExecutor
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.plain import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
 from forge.core.result import Failure, ToolResult
-from forge.core.spec import Permission
+from forge.core.spec import Permission, ToolSpec
 from forge.providers.errors import BrokeOff, PromptTooLong
 
 MOST_RETRIES = 2  # of a turn whose stream broke
@@ -46,6 +46,7 @@ class Run:
     prepare: Prepare | None = None
     not_started: Collection[str] = ()  # ids of open calls of which is known that they never ran
     wait_for_background: bool = False
+    pause: Callable[[], bool] | None = None  # asked before every turn: yes ends the run as waiting, to be run again
     announce: bool = True  # False for a sub-agent: only the run as a whole is announced
     spent: Spent = field(default_factory=Spent)
     first: int = 0  # where this run begins in the history
@@ -89,8 +90,9 @@ async def run_loop(
 
 async def _in_time(run: Run) -> RunResult:
     """The limit of time holds for everything: the model, its tools, what goes on in the background, summaries."""
+    left = max(0.0, run.limits.seconds - run.spent.seconds) if run.limits.seconds else None
     try:
-        async with asyncio.timeout(run.limits.seconds or None) as limit:
+        async with asyncio.timeout(left) as limit:
             result = await _until_the_end(run)
             while run.wait_for_background and await run.executor.background.next_completed(run.scope.session_id):
                 _hear_background(run)
@@ -110,6 +112,8 @@ async def _until_the_end(run: Run) -> RunResult:
     while True:
         if reason := run.spent.reached(run.limits, run.conversation.paid):
             return _ended(run, reason)  # type: ignore[arg-type]
+        if run.pause is not None and run.pause():
+            return _ended(run, "waiting")
         _hear_background(run)
         if run.prepare is not None:
             await run.prepare(run.conversation)
@@ -118,7 +122,7 @@ async def _until_the_end(run: Run) -> RunResult:
             reply = await _ask_again_if_it_may_help(run)
         except ProviderError as error:
             return _failed(run, error)
-        reply = _with_unique_ids(reply)
+        reply = with_unique_ids(reply)
         run.conversation.say(reply)
         run.partial.clear()
         run.spent.usage = run.spent.usage.plus(reply.usage)
@@ -177,7 +181,10 @@ async def _heard(run: Run, stream: AsyncIterator[TextDelta | Message]) -> Messag
 
 
 async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False) -> RunResult | None:
-    """Run the calls of a turn. Every one gets its result, in order; the run may end with them."""
+    """Run the calls of a turn. Every one gets its result, in order; the run may end with them.
+
+    A call that waits for something stays open: run again, the history gets its result then.
+    """
     results = _refusals(run, calls, resumed=resumed)
     runnable = [call for call in calls if call.id not in results]
     if run.limits.calls:
@@ -198,8 +205,16 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
     try:
         await run.executor.execute_all(runnable, scope, done)
     finally:  # also when we are cancelled: what is finished is not lost
-        _say_results(run, calls, results)
-    return _ending(run, calls, results)
+        waits = {call.id for call in calls if call.id in results and waiting(results[call.id]) is not None}
+        run.spent.calls -= len(waits)  # they are made when they can be
+        _say_results(run, [call for call in calls if call.id not in waits], results)
+    return _ended(run, "waiting") if waits else _ending(run, calls, results)
+
+
+def waiting(result: ToolResult) -> Waiting | None:
+    """What a call waits for, if it could not go on."""
+    cause = result.failure.cause if result.failure is not None else None
+    return cause if isinstance(cause, Waiting) else None
 
 
 def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str, ToolResult]:
@@ -214,7 +229,7 @@ def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str
             refused[call.id] = _refusal(call, words, "Use the tools you were given.")
     if resumed:
         for call in calls:
-            if call.id not in run.not_started and not _may_run_again(run, call):
+            if call.id not in run.not_started and not may_run_again(run.executor.registry.find(call.name).spec):
                 words = "its state is unknown: the run was interrupted while it was under way, and it may have happened"
                 refused[call.id] = _refusal(call, words, "Check what is there before you repeat it.")
     last = next(message for message in reversed(run.conversation.messages) if message.role == "assistant")
@@ -224,8 +239,8 @@ def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str
     return refused
 
 
-def _may_run_again(run: Run, call: ToolCall) -> bool:
-    spec = run.executor.registry.find(call.name).spec
+def may_run_again(spec: ToolSpec) -> bool:
+    """Whether a call of it that was interrupted can be repeated without harm."""
     return spec.idempotent or not spec.permissions - {Permission.READ}
 
 
@@ -242,7 +257,7 @@ def _say_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, Tool
     run.conversation.say(*said)
 
 
-def _with_unique_ids(reply: Message) -> Message:
+def with_unique_ids(reply: Message) -> Message:
     """Providers see to it; one of somebody's own making may not."""
     seen: set[str] = set()
     if all(call.id and not (call.id in seen or seen.add(call.id)) for call in reply.tool_calls):  # type: ignore[func-returns-value]
@@ -288,6 +303,8 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
             return _ended(run, "error", reply.text, error=Failure(words[:1_000]))
         run.conversation.say(Message("user", complaint))
         return None
+    if run.pause is not None and run.executor.background.is_open(run.scope.session_id):
+        return _ended(run, "waiting", reply.text)  # it is heard when the run goes on
     if run.wait_for_background and await run.executor.background.next_completed(run.scope.session_id):
         return None  # what arrived is heard before the next turn
     reason: Reason = "max_tokens" if reply.finish == "length" else "answer"
@@ -297,9 +314,13 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
 def _hear_background(run: Run) -> None:
     """What was completed meanwhile is told to the model, once."""
     for call, result in run.executor.background.take_completed(run.scope.session_id):
-        words = f"[This is not from the person: the background work of {call.name}, call {call.id}, is over.]"
-        text = f"{words}\n{result.for_llm}"
-        run.conversation.say(Message("user", text, attachments=result.attachments))
+        run.conversation.say(completed(call, result))
+
+
+def completed(call: ToolCall, result: ToolResult) -> Message:
+    """How the model hears that background work is over."""
+    words = f"[This is not from the person: the background work of {call.name}, call {call.id}, is over.]"
+    return Message("user", f"{words}\n{result.for_llm}", attachments=result.attachments)
 
 
 def _keep_what_was_said(run: Run) -> None:

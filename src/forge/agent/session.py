@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -152,6 +152,23 @@ class Session:
             insert(connection, self._number, messages)
         self.messages.extend(messages)
         self._saved += len(messages)
+
+    def catch_up(self, source: str, messages: Sequence[Message]) -> int:
+        """Append those of a growing list that were not taken from `source` before; how many. Each is appended once,
+        however many processes do this, and whenever one of them dies."""
+        key = f"taken from {source}"
+        with self._store.writing() as connection:
+            self._found_again(connection)
+            query = "SELECT value FROM session_meta WHERE session = ? AND key = ?"
+            taken = connection.execute(query, (self._number, key)).fetchone()
+            new = messages[json.loads(taken[0]) if taken else 0 :]
+            if new:
+                insert(connection, self._number, new)
+                row = (self._number, key, json.dumps(len(messages)))
+                connection.execute("INSERT OR REPLACE INTO session_meta VALUES (?, ?, ?)", row)
+        self.messages.extend(new)
+        self._saved += len(new)
+        return len(new)
 
     def refresh(self) -> bool:
         """Take in what other processes appended since; whether there was anything. The list stays the same object."""

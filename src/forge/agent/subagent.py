@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from uuid import uuid4
 
 from forge.agent.limits import Limits
@@ -37,6 +38,30 @@ class AgentType:
     limits: Limits = field(default_factory=lambda: BUDGET)
 
 
+class Order(NamedTuple):
+    """A task that somebody else shall have done."""
+
+    agent_type: str
+    task_id: str  # an earlier one to go on with, or empty
+    description: str
+    prompt: str
+
+
+class Worker(NamedTuple):
+    """What a sub-agent works with."""
+
+    prompt: str
+    provider: Provider | None
+    registry: ToolRegistry
+    limits: Limits
+
+
+Delegate = Callable[[ToolContext, Order], Awaitable[ToolResult]]
+
+elsewhere: ContextVar[Delegate | None] = ContextVar("elsewhere", default=None)
+"""Who has tasks done instead of this process, for as long as it is set: runs that are stored have runs of their own."""
+
+
 class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}, target="description", timeout=None):
     """Give a self-contained task to a sub-agent and get its report back. It sees the prompt, not this conversation."""
 
@@ -62,6 +87,10 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         task_id: Annotated[str, "An earlier task to go on with."] = "",
     ) -> ToolResult:
         chosen = self._chosen(agent_type)
+        delegate = elsewhere.get()
+        if delegate is not None:
+            order = Order(agent_type or "general", task_id, description, prompt)
+            return await delegate(ctx, order)
         history = self._history(task_id, chosen)
         provider = chosen.provider or self._provider
         if provider is None:
@@ -77,7 +106,12 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         )
         result = await run_loop(provider, executor, history, scope, chosen.limits, announce=False)
         self._keep(task_id, history)
-        return _reported(result, task_id, description)
+        return reported(result, task_id, description)
+
+    def worker(self, agent_type: str) -> Worker:
+        """What a sub-agent of this type works with. Raises `ToolError` where there is no such type."""
+        chosen = self._chosen("" if agent_type == "general" and "general" not in self._types else agent_type)
+        return Worker(chosen.prompt, chosen.provider or self._provider, self._tools_of(chosen), chosen.limits)
 
     def _chosen(self, name: str) -> AgentType:
         if not name:
@@ -115,7 +149,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
             self._histories.popitem(last=False)
 
 
-def _reported(result: RunResult, task_id: str, description: str) -> ToolResult:
+def reported(result: RunResult, task_id: str, description: str) -> ToolResult:
     data = {
         "task_id": task_id,
         "reason": result.reason,

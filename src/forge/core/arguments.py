@@ -13,6 +13,8 @@ from forge.core.plain import brief, clipped
 from forge.core.spec import JsonSchema
 
 MOST_PROBLEMS = 10  # listed in an error
+MOST_PARTS = 100_000  # lists and objects in the arguments of a call
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 LONGEST_PROBLEM = 160
 _VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
@@ -72,6 +74,20 @@ def as_text(arguments: Mapping[str, Any] | str) -> str:
         raise ToolError(words, ErrorKind.VALIDATION, "Send plain JSON values only.") from None
 
 
+def check_amount(text: str) -> None:
+    """Refuse what would keep the event loop busy for seconds: JSON of very many small parts. Raises `ToolError`.
+
+    What stands inside a string, such as the content of a file, is not counted.
+    """
+    if len(text) <= MOST_PARTS or text.count("[") + text.count("{") <= MOST_PARTS:
+        return
+    bare = _STRING.sub("", text)
+    parts = bare.count("[") + bare.count("{")
+    if parts > MOST_PARTS:
+        words = f"the arguments hold {parts:,} lists and objects, {MOST_PARTS:,} are the most"
+        raise ToolError(words, _VALIDATION, "Send less at once, or write the data to a file and name the file.")
+
+
 def _mapping(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
@@ -82,6 +98,7 @@ def read(text: str) -> dict[str, Any]:
     """The arguments as plain JSON data. Broken JSON is reported with its position, never run as `{}`."""
     import pydantic_core
 
+    check_amount(text)
     try:
         data = pydantic_core.from_json(text, allow_inf_nan=False) if text else {}
     except (ValueError, TypeError, RecursionError) as error:

@@ -60,6 +60,10 @@ class BackgroundWork:
         """What was completed since this was last asked for."""
         return self._completed.pop(session_id, ())
 
+    def is_open(self, session_id: str) -> bool:
+        """Whether something is under way, or completed and not heard of yet."""
+        return bool(self._open.get(session_id)) or session_id in self._completed
+
     async def next_completed(self, session_id: str) -> bool:
         """Wait until something is completed; False when nothing is under way."""
         while session_id not in self._completed:

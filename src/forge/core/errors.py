@@ -1,6 +1,7 @@
 """What can go wrong while a tool runs, in words a model can act on.
 
 ToolError                 raise it inside a tool; it reaches the model as written
+  Waiting                 not now: the call is run again when what it waits for is there
 DefinitionError           a tool that cannot be defined: said once, where it is defined
   DuplicateToolError      two tools want the same name
 """
@@ -8,6 +9,7 @@ DefinitionError           a tool that cannot be defined: said once, where it is 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 
 class ErrorKind(StrEnum):
@@ -46,6 +48,17 @@ class ToolError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+class Waiting(ToolError):
+    """The call cannot go on before something happens outside: its run may be stored meanwhile, and the call run again.
+
+    `what` says for what, as data. Nothing happened yet, and nothing is told to the model.
+    """
+
+    def __init__(self, message: str, **what: Any) -> None:
+        super().__init__(message, ErrorKind.PERMISSION, "The run goes on once it is there.")
+        self.what = what
 
 
 class DefinitionError(TypeError):

@@ -48,6 +48,8 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class ToolStarted(Event):
+    """A call begins: it has a name and arguments, and nothing is decided yet."""
+
     type: ClassVar[str] = "tool_call_start"
     call: ToolCall
 
@@ -63,6 +65,8 @@ class ToolOutput(Event):
 
 @dataclass(slots=True, eq=False)
 class ToolProgress(Event):
+    """What a tool says of itself while it runs."""
+
     type: ClassVar[str] = "tool_progress"
     call: ToolCall
     title: str
@@ -101,6 +105,8 @@ class ToolCompleted(Event):
 
 @dataclass(slots=True, eq=False)
 class PermissionAsked(Event):
+    """A person, or whoever answers for one, is asked whether a call may run."""
+
     type: ClassVar[str] = "permission_asked"
     call: ToolCall
     permission: str
@@ -111,6 +117,8 @@ class PermissionAsked(Event):
 
 @dataclass(slots=True, eq=False)
 class PermissionAnswered(Event):
+    """The answer, and who gave it."""
+
     type: ClassVar[str] = "permission_answered"
     call: ToolCall
     answer: str
@@ -136,6 +144,8 @@ class TurnFinished(Event):
 
 @dataclass(slots=True, eq=False)
 class RunStarted(Event):
+    """An agent begins to work on a prompt."""
+
     type: ClassVar[str] = "run_started"
     prompt: str = ""
 

@@ -17,7 +17,7 @@ from forge.core.arguments import Mended
 from forge.core.background import BackgroundWork
 from forge.core.context import Scope, ToolContext
 from forge.core.deadline import DeadlinePassed, Until
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.interrupts import is_interrupt
 from forge.core.messages import ToolCall
@@ -164,7 +164,9 @@ class ToolExecutor:
 
     def _ended(self, ctx: ToolContext, result: ToolResult, started: float) -> None:
         seconds = time.perf_counter() - started
-        if result.failure is not None:
+        if result.failure is not None and isinstance(result.failure.cause, Waiting):
+            log.info("%s waits: %s", _logged(ctx), result.failure.message)
+        elif result.failure is not None:
             ctx.emit(ToolFailed(ctx.call, result.failure.message, str(result.failure.kind)))
             words = self.secrets.mask_all(result.failure.message)
             log.warning("%s failed after %.3f s: %s (%s)", _logged(ctx), seconds, words, result.failure.kind)

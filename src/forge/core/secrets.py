@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ from forge.core.plain import plain
 MASK = "[secret]"
 LONGEST = 128 * 1024  # characters of one text in an event; the rest is cut and counted
 DEEPEST = 100  # levels of data that are looked through
+MOST = 50_000  # values inside one part of an event: its arguments, its result's data; the rest is left out and counted
 MOST_CUTS = 1_000  # places where a text was cut
 SHORTEST = 8  # a shorter value would mask ordinary words
 
@@ -83,7 +84,7 @@ class Secrets:
         return _compiled(_LOOKALIKES).sub(MASK, self.mask(text))
 
     def mask_everything(self, value: Any) -> Any:
-        """Registered secrets and look-alikes, wherever they stand in plain data."""
+        """Registered secrets and look-alikes, wherever they stand in plain data; of much data, the beginning."""
         return self.mask_value(value, lookalikes=True)
 
     def _mask_for_events(self, text: str) -> str:
@@ -93,25 +94,72 @@ class Secrets:
         kept = self.mask(text[: LONGEST + longest])[:LONGEST]  # masked before it is cut
         return f"{_compiled(_LOOKALIKES).sub(MASK, kept)}[… {len(text) - LONGEST} more characters]"
 
-    def mask_value(self, value: Any, *, lookalikes: bool = False, depth: int = 0) -> Any:
+    def mask_value(self, value: Any, *, lookalikes: bool = False) -> Any:
         """The same for every text inside plain data; under a key such as `password`, the whole value."""
-        mask = self._mask_for_events if lookalikes else self.mask
-        if isinstance(value, str):
-            return mask(value)
-        if depth > DEEPEST:
-            return "[nested too deeply to be shown]"
-        if isinstance(value, Mapping):
-            return {
-                mask(str(key)): MASK
-                if lookalikes and isinstance(item, str) and item and _compiled(_TELLING_NAMES).search(str(key))
-                else self.mask_value(item, lookalikes=lookalikes, depth=depth + 1)
-                for key, item in value.items()
-            }
-        if isinstance(value, list | tuple | set | frozenset):
-            return [self.mask_value(item, lookalikes=lookalikes, depth=depth + 1) for item in value]
-        if value is None or isinstance(value, bool | int | float) or (self.pattern is None and not lookalikes):
+        if type(value) is str:
+            return self._mask_for_events(value) if lookalikes else self.mask(value)
+        if lookalikes:
+            return _Walk(self._mask_for_events, MOST, telling=_compiled(_TELLING_NAMES)).of(value, 0)
+        return _Walk(self.mask, None, keeps_objects=self.pattern is None).of(value, 0)
+
+
+class _Walk:
+    """Through data, once: `most` values of it, however they are nested, so that nobody waits for a log."""
+
+    __slots__ = ("keeps_objects", "left", "mask", "telling")
+
+    def __init__(
+        self,
+        mask: Callable[[str], str],
+        most: int | None,
+        *,
+        telling: re.Pattern[str] | None = None,
+        keeps_objects: bool = False,
+    ) -> None:
+        self.mask = mask
+        self.left = float("inf") if most is None else most
+        self.telling = telling  # keys whose texts are secret
+        self.keeps_objects = keeps_objects  # of other kinds: there is nothing to find in them
+
+    def of(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self.mask(value)
+        if value is None or kind is int or kind is bool or kind is float:
             return value
-        return self.mask_value(plain(value), lookalikes=lookalikes, depth=depth + 1)  # a Path, a date, an object
+        if depth > DEEPEST and not isinstance(value, str):
+            return "[nested too deeply to be shown]"
+        if kind is dict or isinstance(value, Mapping):
+            return self._mapping(value, depth + 1)
+        if kind is list or isinstance(value, list | tuple | set | frozenset):
+            return self._sequence(value, depth + 1)
+        if isinstance(value, str):
+            return self.mask(value)
+        if isinstance(value, int | float) or self.keeps_objects:
+            return value
+        return self.of(plain(value), depth + 1)  # a Path, a date, an object
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for number, (key, item) in enumerate(value.items()):
+            if self.left <= 0:
+                found["[…]"] = f"[{len(value) - number} more]"
+                break
+            self.left -= 1
+            name = str(key)
+            hides = self.telling is not None and isinstance(item, str) and item and self.telling.search(name)
+            found[self.mask(name)] = MASK if hides else self.of(item, depth)
+        return found
+
+    def _sequence(self, value: Collection[Any], depth: int) -> list[Any]:
+        found: list[Any] = []
+        for number, item in enumerate(value):
+            if self.left <= 0:
+                found.append(f"[… {len(value) - number} more]")
+                break
+            self.left -= 1
+            found.append(self.of(item, depth))
+        return found
 
 
 def _escaped(value: str) -> tuple[str, str]:

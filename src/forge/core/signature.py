@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from forge.core.arguments import Flat, Mended, Path, Problem, as_text, explain, help_for, read
+from forge.core.arguments import MOST_PARTS, Flat, Mended, Path, Problem, as_text, check_amount, explain, help_for, read
 from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.example import example
@@ -139,6 +139,8 @@ class Signature:
             text = arguments if type(arguments) is str else as_text(arguments)
             if not text or text.isspace():
                 text = "{}"  # how some providers spell a call without arguments
+            if len(text) > MOST_PARTS:
+                check_amount(text)
             if "NaN" in text or "Infinity" in text:
                 read(text)  # refuses them as numbers; inside a string they are fine
             try:

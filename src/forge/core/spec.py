@@ -70,6 +70,7 @@ class ToolTraits(TypedDict, total=False):
     expose_errors: bool
     timeout: float | None
     rate: Rate | None
+    runs_on: str
     origin: str
 
 
@@ -129,6 +130,7 @@ class ToolSpec:
     expose_errors: bool = True  # False: an unexpected exception is withheld from the model and logged under an id
     timeout: float | None = 120.0
     rate: Rate | None = None
+    runs_on: str = ""  # the kind of worker it needs, such as "gpu", in runs that have several; else it runs here
     origin: str = ""  # where it came from: a module, a file, an MCP server
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from forge.core.errors import Waiting
 from forge.core.secrets import Secrets
 from forge.permissions.failures import failure
 from forge.permissions.request import PermissionRequest
@@ -66,11 +67,13 @@ async def approve_all(request: PermissionRequest) -> Answer:
 
 
 async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secrets) -> Answer:
-    """The approver's answer; no, if it fails or gives something else. Raises only to be cancelled."""
+    """The approver's answer; no, if it fails or gives something else. Raises only to be cancelled, or `Waiting`."""
     try:
         answer: object = approve(request)
         if inspect.isawaitable(answer):
             answer = await answer
+    except Waiting:
+        raise
     except (Exception, SystemExit) as error:
         log.error("the approver failed on %s: %s", request.spec.name, secrets.mask_all(failure(error)))
         return Answer.no(f"the question could not be asked ({type(error).__name__})", by="error")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from forge.core.context import ToolContext
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import PermissionAnswered, PermissionAsked
 from forge.core.registry import CONVERSATION
 from forge.core.result import ToolResult
@@ -287,13 +287,16 @@ class PolicyGate:
             rule = request.ruling.rule if request.ruling else ""
             for part in request.parts:
                 ctx.emit(PermissionAsked(ctx.call, str(part.permission or ""), part.target, rule))
-        answer = Answer.no(by="cancelled")
+        answer: Answer | None = Answer.no(by="cancelled")
         inside = _asking.set((*_asking.get(), self._key(ctx)))
         try:
             answer = await answer_of(self.approve, request, ctx.activity.secrets)
+        except Waiting:
+            answer = None
+            raise
         finally:
             _asking.reset(inside)
-            if ctx.activity.listening:
+            if answer is not None and ctx.activity.listening:
                 said = "edited" if answer.arguments is not None and answer.kind != "no" else answer.kind
                 ctx.emit(PermissionAnswered(ctx.call, said, answer.by))
         return answer

@@ -110,9 +110,9 @@ def _limited(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes: in
     shown = fitted(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end)
     if shown is None:
         return result if text is result.for_llm else replace(result, for_llm=text)
-    kept = _keep_whole(ctx, text)
+    kept, path = _keep_whole(ctx, text)
     note = f"[cut: {shown.shown_lines} of {shown.lines} lines shown, {size} bytes in all; {kept}]"
-    facts = {"truncated": True, "total_lines": shown.lines, "total_bytes": size}
+    facts = {"truncated": True, "total_lines": shown.lines, "total_bytes": size, **({"spilled": path} if path else {})}
     return replace(result, for_llm=f"{shown.text}\n{note}").with_data(**facts)
 
 
@@ -189,8 +189,8 @@ def _on_lines(value: Any, indent: str) -> str:
     return f"{opened}\n{inside}\n{indent}{closed}"
 
 
-def _keep_whole(ctx: ToolContext, text: str) -> str:
-    """Write the whole text to a file of the session; the part of the note that says where."""
+def _keep_whole(ctx: ToolContext, text: str) -> tuple[str, str]:
+    """Write the whole text to a file of the session; the part of the note that says where, and the file."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{ctx.spec.name}-{ctx.call.id}")[:100]
     whole = text if len(text) <= MAX_SPILL else text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
     try:
@@ -203,8 +203,8 @@ def _keep_whole(ctx: ToolContext, text: str) -> str:
             write_private(path, whole)
         keep_newest(folder, MOST_SPILLS, MOST_SPILLED)
     except OSError as error:
-        return f"the whole text could not be kept: {error.strerror}; ask for a smaller part"
-    return f'the whole text is in "{path}": read it from there, or ask for a smaller part'
+        return f"the whole text could not be kept: {error.strerror}; ask for a smaller part", ""
+    return f'the whole text is in "{path}": read it from there, or ask for a smaller part', str(path)
 
 
 def _without_payloads(result: ToolResult) -> ToolResult:

@@ -1,0 +1,108 @@
+"""An agent whose runs survive: killed anywhere, they go on where they were, here or on another machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import TypeAdapter
+
+from forge.agent.agent import Agent
+from forge.agent.result import RunResult
+from forge.core.context import Scope
+from forge.core.messages import Message
+from forge.durable.client import Runs
+from forge.durable.results import run_result
+from forge.durable.rows import RunInfo, Wait
+from forge.durable.subject import Subject
+from forge.durable.worker import Worker
+from forge.permissions.answers import Answer
+from forge.workspace.state import state_directory
+
+
+@dataclass(slots=True, kw_only=True)
+class DurableResult(RunResult):
+    """How a run ended, or what it waits for: then `reason` is "waiting", and the run goes on once it is answered."""
+
+    run_id: str
+    waits: tuple[Wait, ...] = ()
+
+
+class DurableAgent:
+    """Use it inside `async with`, which starts a worker in this process. Other workers of the same database help.
+
+    `database` is `sqlite:///file.db` (by default in `.forge` of the workspace) or `postgresql://…`.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        database: str = "",
+        *,
+        scope: Scope | None = None,
+        **worker: Any,
+    ) -> None:
+        self.agent = agent
+        self.scope = scope if scope is not None else Scope()
+        self.database = database or local_database(self.scope.workspace)
+        self.runs = Runs(self.database)
+        self._settings = worker
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._open.enter_async_context(self.agent)
+            subjects = [Subject.of(self.agent, self.scope)]
+            await self._open.enter_async_context(Worker(self.database, subjects, **self._settings))
+        except BaseException:
+            await self._open.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._open.aclose()
+        await asyncio.to_thread(self.runs.close)
+
+    async def run(self, prompt: str, **more: Any) -> DurableResult:
+        """Begin a run and follow it until it is over, or waits for somebody. The same `run_id` begins it once."""
+        run = await self.submit(prompt, **more)
+        return await self.result(run.id)
+
+    async def submit(self, prompt: str, *, run_id: str = "", messages: Sequence[Message] = (), **more: Any) -> RunInfo:
+        """Begin a run, and leave it to whoever has time."""
+        first = [Message("system", self.agent.instructions)] if self.agent.instructions and not messages else []
+        said = (*first, *messages, Message("user", prompt))
+        return await asyncio.to_thread(
+            lambda: self.runs.submit(prompt, agent=self.agent.name, run_id=run_id or None, messages=said, **more)
+        )
+
+    async def answer(self, run_id: str, answer: Answer | str, **more: Any) -> DurableResult:
+        """Answer what a run waits for, an approval or a question, and follow it from there."""
+        await asyncio.to_thread(lambda: self.runs.answer(run_id, answer, **more))
+        return await self.result(run_id)
+
+    async def cancel(self, run_id: str) -> DurableResult:
+        await asyncio.to_thread(self.runs.cancel, run_id)
+        return await self.result(run_id)
+
+    async def result(self, run_id: str) -> DurableResult:
+        """Wait until the run is over, or waits for somebody."""
+        run = await self.runs.settled(run_id)
+        return await asyncio.to_thread(self._result, run)
+
+    def _result(self, run: RunInfo) -> DurableResult:
+        messages = self.runs.store.messages(run.id)
+        found = run_result(run, messages)
+        fields = {name: getattr(found, name) for name in RunResult.__dataclass_fields__}
+        if self.agent.output is not None and found.output is not None:
+            fields["output"] = TypeAdapter(self.agent.output).validate_python(found.output)
+        return DurableResult(**fields, run_id=run.id, waits=run.waits)
+
+
+def local_database(workspace: Path) -> str:
+    """The database of a workspace, in its `.forge` directory: enough for one machine."""
+    return f"sqlite:///{state_directory(workspace) / 'durable.db'}"

@@ -1,0 +1,100 @@
+"""One process's try at a segment of a run: its steps are recorded, so that another try does not repeat them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from forge.durable.rows import RunInfo
+
+if TYPE_CHECKING:
+    from forge.durable.home import Home
+
+MOST_STEPS = 200  # of a segment: another try replays no more
+
+Step = Callable[[], Awaitable[Mapping[str, Any]]]
+T = TypeVar("T")
+
+
+class Attempt:
+    """Lives as long as the process works on the segment. `token` tells it from every other try at the same segment."""
+
+    def __init__(self, run: RunInfo, home: Home) -> None:
+        self.run = run
+        self.home = home
+        self.store = home.store
+        self.token = uuid4().hex
+        self.steps = 0  # replayed ones included, so that every try ends the segment at the same turn
+        self._stopped = run.cancelling
+        self._draining = False
+        self._task: asyncio.Task[Any] | None = None
+
+    async def step(self, name: str, function: Step) -> Mapping[str, Any]:
+        """What `function` returns; on another try what it returned then. Only who owns the segment can record it."""
+        from dbos import DBOS
+
+        self.steps += 1
+
+        async def checked() -> Mapping[str, Any]:
+            if self._stopped:
+                raise Stopped
+            return await function()
+
+        return await DBOS.run_step_async({"name": name}, checked)
+
+    async def record(self, name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Record a value that is known already, stopped or not; what an earlier try recorded comes first."""
+        from dbos import DBOS
+
+        async def known() -> Mapping[str, Any]:
+            return value
+
+        return await DBOS.run_step_async({"name": name}, known)
+
+    async def work(self, loop: Coroutine[Any, Any, T]) -> T:
+        """Run it so that `stop` can end it. Raises `Stopped` then."""
+        self._task = task = asyncio.get_running_loop().create_task(loop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._stopped and not _is_cancelled_itself():
+                raise Stopped from None
+            task.cancel()
+            raise
+
+    def stop(self) -> None:
+        """The run was cancelled: what is under way ends now."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def abandon(self) -> None:
+        """The segment belongs to another worker by now: what is under way here ends, and nothing is written."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def drain(self) -> None:
+        """The worker is about to leave: the segment ends before the next turn, and another goes on."""
+        self._draining = True
+
+    def pause(self) -> bool:
+        return self._draining or self.steps >= MOST_STEPS
+
+
+class Stopped(Exception):
+    """Somebody cancelled the run."""
+
+
+def _is_cancelled_itself() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
+"""The try that the code running now belongs to."""
+
+ATTEMPTS: dict[str, Attempt] = {}
+"""What this process works on, by run."""

@@ -1,0 +1,319 @@
+"""Runs, for everybody who only asks: begin one, see how far it is, answer it, stop it. No engine has to run here."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, Self
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from forge.agent.result import RunResult
+from forge.core.errors import ErrorKind
+from forge.core.events import Event
+from forge.core.messages import Message
+from forge.core.plain import brief
+from forge.core.threads import in_thread
+from forge.durable.approval import answer_to_json
+from forge.durable.database import Database
+from forge.durable.engine import Starter, workflow_id
+from forge.durable.follow_up import is_ready
+from forge.durable.following import Following
+from forge.durable.queues import DEFAULT
+from forge.durable.results import run_result
+from forge.durable.rows import NewRun, Question, RunInfo, Wait
+from forge.durable.store import RunStore
+from forge.permissions.answers import Answer
+from forge.workspace.store import StoreError
+
+VERSION = "0"  # of applications that name none; workers that name none have the same
+SHORTEST, LONGEST = 0.05, 0.5  # seconds between two looks at a run
+PERSON = ("approval", "question")  # kinds of waits that only somebody can end
+
+FINE = ("answer", "task_completion", "converse", "question")
+
+Infos = list[RunInfo]  # named here, because runs have a `list` of their own
+Messages = list[Message]
+Questions = list[Question]
+Numbered = list[tuple[int, dict[str, Any]]]
+
+
+def new_run_id() -> str:
+    return f"run-{uuid4().hex[:12]}"
+
+
+class Runs:
+    """The runs of a database. Every method but `follow` and `settled` blocks for as long as the database takes.
+
+    Errors are `StoreError`: what was tried, what went wrong, what to do next.
+    """
+
+    def __init__(self, database: str | RunStore) -> None:
+        self.store = RunStore(database) if isinstance(database, str) else database
+        self._starter = Starter(self.store)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._starter.close()
+        self.store.close()
+
+    def submit(
+        self,
+        prompt: str,
+        *,
+        agent: str = "main",
+        session: str = "",
+        tenant: str = "",
+        queue: str = DEFAULT,
+        priority: int = 0,
+        version: str = "",
+        run_id: str | None = None,
+        messages: Sequence[Message] = (),
+        scope: Mapping[str, Any] | None = None,
+    ) -> RunInfo:
+        """Begin a run and leave it to whoever has time; the same `run_id` begins it once.
+
+        `messages` is all that the model is shown first, the prompt included; by default the prompt alone.
+        """
+        self._starter.client  # noqa: B018 - makes the tables where the database is new
+        run = self.store.create(
+            NewRun(
+                id=run_id or new_run_id(),
+                agent=agent,
+                session=session,
+                tenant=tenant,
+                queue=queue,
+                priority=priority,
+                version=version or VERSION,
+                messages=messages or (Message("user", prompt),),
+                prompt=prompt,
+                scope=scope or {},
+                carrier=_trace(),
+            )
+        )
+        return self._started(run)
+
+    def get(self, run_id: str) -> RunInfo:
+        """The run of this id, or the only one that begins with it."""
+        return self.store.get(run_id)
+
+    def list(self, **wanted: Any) -> Infos:
+        """The newest first; `wanted` as `RunStore.list` takes it."""
+        return self.store.list(**wanted)
+
+    def messages(self, run_id: str) -> Messages:
+        return self.store.messages(self.get(run_id).id)
+
+    def result(self, run_id: str) -> RunResult:
+        """How it ended; while it has not, `reason` is "waiting"."""
+        run = self.get(run_id)
+        return run_result(run, self.store.messages(run.id))
+
+    def questions(self, run_id: str | None = None) -> Questions:
+        """What a run, and those it started, ask a person to allow; without an id, what any run asks."""
+        if run_id is None:
+            return self.store.questions()
+        return [one for run in self._family(self.get(run_id)) for one in self.store.questions(run.id)]
+
+    def events(self, run_id: str, after: int = 0) -> Numbered:
+        """Of this run alone, as they are stored. `follow` makes one stream of a run and those it started."""
+        return self.store.events(self.get(run_id).id, after)
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
+        """What happens, until the run is over or waits for somebody."""
+        following = Following(self.store, (await in_thread(lambda: self.get(run_id))).id, after)
+        for pause in _pauses():
+            run, events = await in_thread(following.look)
+            for event in events:
+                yield event
+            if not events and await in_thread(lambda: self.is_settled(run)):  # noqa: B023
+                return
+            await asyncio.sleep(SHORTEST if events else pause)
+
+    def wait(self, run_id: str, timeout: float | None = None) -> RunInfo:
+        """The run once it is over or waits for somebody, or as it is after so many seconds."""
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        for pause in _pauses():
+            run = self.get(run_id)
+            if self.is_settled(run) or time.monotonic() >= until:
+                return run
+            time.sleep(min(pause, max(0.0, until - time.monotonic())))
+        raise AssertionError("pauses never end")
+
+    async def settled(self, run_id: str) -> RunInfo:
+        """The same, for programs with an event loop."""
+        for pause in _pauses():
+            run: RunInfo = await in_thread(lambda: self.get(run_id))
+            if await in_thread(lambda: self.is_settled(run)):  # noqa: B023
+                return run
+            await asyncio.sleep(pause)
+        raise AssertionError("pauses never end")
+
+    def is_settled(self, run: RunInfo) -> bool:
+        """Whether nothing more happens by itself: the run is over, or all it waits for is somebody's answer."""
+        if run.status != "waiting":
+            return run.is_over
+        return all(self._needs_somebody(wait) for wait in run.waits)
+
+    def _needs_somebody(self, wait: Wait) -> bool:
+        if wait.kind == "approval":
+            return self.store.question(wait.detail["question"]).answer is None
+        if wait.kind == "run":
+            child = self.store.get(wait.detail["run"])
+            return not child.is_over and self.is_settled(child)
+        return wait.kind == "question"
+
+    def answer(self, run_id: str, answer: Answer | str, question: str | None = None, by: str = "") -> RunInfo:
+        """Answer what a run waits for: a yes or no to a call, or the words that answer its question. Taken once.
+
+        `question` is the id of one approval, or the beginning of it, where several are asked for.
+        """
+        run = self.get(run_id)
+        if isinstance(answer, str):
+            return self._told(run, answer)
+        asked = self._asked(run, question)
+        self.give(asked, answer, by)
+        self.go_on(asked.run)
+        return self.get(run.id)
+
+    def give(self, question: Question, answer: Answer, by: str = "") -> None:
+        """Store the answer to an approval; the run goes on with `go_on`."""
+        _check_answer(question, answer)
+        if not self.store.answer(question.id, answer_to_json(answer), by or answer.by or "person"):
+            said = self.store.question(question.id)
+            kind = (said.answer or {}).get("kind", "")
+            words = f"question {question.id} of run {question.run} was answered before: {kind}, by {said.by}"
+            raise StoreError(words, ErrorKind.USER, f"`forge runs show {question.run}` tells how far it is.")
+
+    def go_on(self, run_id: str) -> RunInfo:
+        """Let a run go on that waits for something that is there; nothing, where there is none."""
+        run = self.get(run_id)
+        if run.status == "waiting" and is_ready(self.store, run):
+            return self._started(self.store.advance(run.id, from_segment=run.segment) or self.get(run.id))
+        return run
+
+    def cancel(self, run_id: str) -> RunInfo:
+        """Stop a run, and those that it started. One that is at work is stopped by its worker, within seconds."""
+        run = self.store.request_cancel(run_id)
+        if run.is_over and run.parent:
+            self.go_on(run.parent)
+        return run
+
+    def resume(self, run_id: str, say: str | None = None) -> RunInfo:
+        """Go on with a run that ended, with something new to say or where it broke off; or see to it that one goes on
+        which nobody works on."""
+        run = self.get(run_id)
+        if run.status == "waiting":
+            return self._told(run, say) if say is not None else self.go_on(run.id)
+        if not run.is_over:
+            if say is not None:
+                words = f"run {run.id} is {run.status}, and cannot be told anything now"
+                raise StoreError(
+                    words, ErrorKind.USER, f"Wait until it is over, or stop it: forge runs cancel {run.id}"
+                )
+            return self._started(run)
+        if say is None and run.status == "finished" and (run.result or {}).get("reason") in FINE:
+            words = f"run {run.id} is finished: there is nothing to go on with"
+            raise StoreError(words, ErrorKind.USER, f'Say what to do next: forge runs resume {run.id} --say "…"')
+        return self._advanced(run, say)
+
+    def migrate(self, run_id: str, version: str) -> RunInfo:
+        """Give a run, and those it started, to workers of another application version."""
+        found = self.get(run_id)
+        for run in self._family(found):
+            if not run.is_over:
+                changed = self.store.set_version(run.id, version)
+                _set_version(self.store.database, workflow_id(changed.id, changed.segment), version)
+        return self.get(found.id)
+
+    def _family(self, run: RunInfo) -> Iterator[RunInfo]:
+        yield run
+        for child in self.store.list(parent=run.id, limit=1_000):
+            yield from self._family(child)
+
+    def _asked(self, run: RunInfo, question: str | None) -> Question:
+        found = [one for one in self.questions(run.id) if one.id.startswith(question or "")]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(f"{one.id} ({one.tool})" for one in found)
+            raise StoreError(f"run {run.id} asks for several: {names}", ErrorKind.USER, "Say which with --question ID.")
+        if question:
+            words = f"run {run.id} asks nothing under the id {brief(question)}"
+            raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs show {run.id}` shows what it asks.")
+        if any(wait.kind == "question" for wait in run.waits):
+            words = f"run {run.id} has a question that is answered in words"
+            raise StoreError(words, ErrorKind.USER, f'Answer it: forge runs answer {run.id} "…"')
+        raise _nothing_asked(run)
+
+    def _told(self, run: RunInfo, words: str) -> RunInfo:
+        if not any(wait.kind == "question" for wait in run.waits):
+            if run.status == "waiting" and self.questions(run.id):
+                problem = f"run {run.id} waits for a yes or a no, and words are neither"
+                raise StoreError(problem, ErrorKind.USER, f"forge runs answer {run.id} --yes, or --no and why.")
+            raise _nothing_asked(run)
+        return self._advanced(run, words)
+
+    def _advanced(self, run: RunInfo, words: str | None) -> RunInfo:
+        say = (Message("user", words),) if words is not None else ()
+        queued = self.store.advance(run.id, say=say, from_segment=run.segment, revive=True)
+        if queued is None:
+            problem = f"run {run.id} went on meanwhile, and your words were not needed"
+            raise StoreError(problem, ErrorKind.USER, f"`forge runs show {run.id}` tells how far it is.")
+        return self._started(queued)
+
+    def _started(self, run: RunInfo) -> RunInfo:
+        if run.status in ("queued", "running"):  # the second: a segment that is under way stays as it is
+            self._starter.start(run)
+        return run
+
+
+def _nothing_asked(run: RunInfo) -> StoreError:
+    state = "waits for nobody" if run.status == "waiting" else f"is {run.status}"
+    words = f"run {run.id} {state}: there is nothing to answer"
+    way = f'To go on with it: forge runs resume {run.id} --say "…"' if run.is_over else "Look again in a moment."
+    return StoreError(words, ErrorKind.USER, way)
+
+
+def _check_answer(question: Question, answer: Answer) -> None:
+    shown = question.request
+    if answer.arguments is not None and not shown.get("editable") and not shown.get("form"):
+        words = f"{question.tool} runs already: its arguments can no longer be changed"
+        raise StoreError(words, ErrorKind.USER, "Answer with yes or no.")
+    if answer.kind == "always" and not shown.get("remember"):
+        words = f"nothing may be remembered about this call of {question.tool}"
+        raise StoreError(words, ErrorKind.USER, "Answer with yes: it counts for this call alone.")
+
+
+def _pauses() -> Iterator[float]:
+    pause = SHORTEST
+    while True:
+        yield pause
+        pause = min(LONGEST, pause * 1.3)
+
+
+def _trace() -> dict[str, str]:
+    """The span that asks, for those of the run to belong to; nothing without OpenTelemetry."""
+    carrier: dict[str, str] = {}
+    if "opentelemetry.trace" in sys.modules:
+        from opentelemetry.propagate import inject
+
+        inject(carrier)
+    return carrier
+
+
+def _set_version(database: Database, workflow: str, version: str) -> None:
+    """Of a segment that is queued, or that a dead worker had. DBOS's table is documented; no call of it does this."""
+    columns = [sa.column(name, sa.Text) for name in ("workflow_uuid", "application_version", "status")]
+    table = sa.table("workflow_status", *columns, schema=None if database.is_sqlite else "dbos")
+    is_open = table.c.status.in_(("ENQUEUED", "DELAYED", "PENDING"))
+    change = sa.update(table).where(table.c.workflow_uuid == workflow, is_open).values(application_version=version)
+    database.write(lambda connection: connection.execute(change))

@@ -1,0 +1,263 @@
+"""One database for everything durable: SQLite in a private file, or Postgres; its transactions, its errors in words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from forge.core.errors import ErrorKind
+from forge.core.plain import text_of
+from forge.durable._errors import in_words, is_passing
+from forge.workspace.store import StoreError
+
+PATIENCE = 30.0  # seconds that a database may be away, or held by others
+CONNECTING = 10  # seconds for a first answer
+
+T = TypeVar("T")
+
+
+class Database:
+    """Connects at the first transaction. Usable from any thread, and on both sides of a fork."""
+
+    def __init__(self, url: str, patience: float = PATIENCE) -> None:
+        """`patience`: seconds to try again for, when a database that was there goes away."""
+        self._url = parsed(url)
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._engine: sa.Engine | None = None
+        self._was_there = False
+        _databases.add(self)
+
+    @property
+    def url(self) -> str:
+        """With its password: for engines, never for people."""
+        name = "sqlite" if self.is_sqlite else "postgresql"
+        return self._url.set(drivername=name).render_as_string(hide_password=False)
+
+    @property
+    def label(self) -> str:
+        """What people are shown: a file, or where a server is, without any secret."""
+        return label_of(self._url)
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self._url.get_backend_name() == "sqlite"
+
+    @property
+    def engine(self) -> sa.Engine:
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._made()
+            return self._engine
+
+    def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """What `work` finds, all of it at one moment."""
+        return self._attempted(work, "DEFERRED")
+
+    def write(self, work: Callable[[sa.Connection], T], *, lasting: bool = True) -> T:
+        """All of it is saved, or nothing. It may run more than once: what it does must be safe to repeat.
+
+        `lasting`: also through a power failure; a killed process loses nothing either way.
+        """
+        return self._attempted(work, "IMMEDIATE" if lasting else "QUICK")
+
+    def close(self) -> None:
+        """Let go of all connections; the next call connects again."""
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+
+    def tidy(self) -> None:
+        """Write SQLite's log into the file and empty it: nothing deleted stays in it. Later, if others are busy."""
+        if self.is_sqlite:
+            with contextlib.suppress(SQLAlchemyError), self.engine.connect() as connection:
+                connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
+    def _attempted(self, work: Callable[[sa.Connection], T], kind: str) -> T:
+        until, pause = time.monotonic() + self._patience, 0.02
+        while True:
+            try:
+                return self._once(work, kind)
+            except (ValueError, OverflowError) as error:  # no JSON, or a number that no column holds
+                words = f"{self.label}: something cannot be stored, or what is stored cannot be read: {text_of(error)}"
+                raise StoreError(
+                    words, ErrorKind.SYSTEM, "If it was stored by another Forge, update this one."
+                ) from error
+            except SQLAlchemyError as error:
+                again = not self.is_sqlite and self._was_there and is_passing(error)
+                if not again or time.monotonic() + pause > until:
+                    raise self.explained(error) from error
+            time.sleep(pause)
+            pause = min(1.0, pause * 2)
+
+    def _once(self, work: Callable[[sa.Connection], T], kind: str) -> T:
+        with self.engine.connect() as connection:
+            self._was_there = True
+            try:
+                with connection.execution_options(forge_transaction=kind).begin():
+                    return work(connection)
+            finally:
+                if kind == "QUICK" and self.is_sqlite and not connection.invalidated:
+                    _sync(connection, "FULL")  # for whoever gets this connection next
+
+    def explained(self, error: SQLAlchemyError) -> StoreError:
+        return in_words(self.label, error, self._secrets())
+
+    def _secrets(self) -> set[str]:
+        return {text for text in (self._url.password, *_texts(self._url.query)) if text}
+
+    def _made(self) -> sa.Engine:
+        if not self.is_sqlite:
+            return sa.create_engine(
+                self._url,
+                hide_parameters=True,  # what people say stays out of logs
+                connect_args={"connect_timeout": CONNECTING, "application_name": "forge", **_KEPT_ALIVE},
+            )
+        path = Path(str(self._url.database))
+        try:
+            make_private(path)
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be opened: {error.strerror or error}",
+                ErrorKind.CONFIG,
+                "It must be a file of your own, in a directory that you may write.",
+            ) from error
+        engine = sa.create_engine(self._url, hide_parameters=True, connect_args={"timeout": PATIENCE})
+        sa.event.listen(engine, "connect", _set_up)
+        sa.event.listen(engine, "begin", _begin)
+        return engine
+
+
+_KEPT_ALIVE = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}  # a host that vanished is noticed
+
+
+def parsed(url: str) -> sa.URL:
+    """The URL of a database we can use. Raises StoreError, without what may be its password."""
+    if url.startswith("postgres://"):
+        url = f"postgresql://{url.removeprefix('postgres://')}"
+    scheme = url.partition("://")[0]
+    if "://" not in url or scheme not in ("sqlite", "postgresql", "postgresql+psycopg"):
+        what = f"a {scheme.partition('+')[0]} database" if "://" in url else "something else"
+        words = f"the durable database must be SQLite or Postgres, and its URL names {what}"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+    if scheme == "sqlite":
+        return _file(url)
+    if url.partition("?")[0].count("@") > 1:
+        words = "the URL of the durable database has more than one @, so that its host cannot be told from its password"
+        raise StoreError(words, ErrorKind.CONFIG, "Write an @ in the password as %40, a / as %2F and a : as %3A.")
+    try:
+        found = sa.make_url(url).set(drivername="postgresql+psycopg")
+    except (ArgumentError, ValueError):
+        words = "the URL of the durable database cannot be read"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES) from None  # its words may hold the password
+    if not found.database:
+        words = f"the URL of the durable database names a server ({label_of(found)}), and no database on it"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+    return found
+
+
+_EXAMPLES = "Write sqlite:///path/to/durable.db (a relative path), sqlite:////var/lib/durable.db (from the root), or \
+postgresql://user:password@host/database."
+
+
+def _file(url: str) -> sa.URL:
+    try:
+        found = sa.make_url(url)
+    except (ArgumentError, ValueError):
+        found = sa.URL.create("sqlite")
+    path = found.database or ""
+    if not path or path == ":memory:" or path.startswith("file:") or found.host or "\0" in path:
+        words = f"the durable database needs the path of a file, and {url} names none"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+    return sa.URL.create("sqlite", database=str(Path(path).expanduser().absolute()))
+
+
+def label_of(url: sa.URL) -> str:
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    host = url.host or url.query.get("host") or "localhost"
+    return f"postgresql://{host if isinstance(host, str) else ','.join(host)}{f':{url.port}' if url.port else ''}\
+/{url.database or ''}"
+
+
+def _texts(query: Any) -> list[str]:
+    return [str(value) for name, value in query.items() if "pass" in name]
+
+
+def make_private(path: Path) -> None:
+    """The file exists afterwards, readable by its owner alone; a link or anything else in its place is refused."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        return
+    status = path.lstat()  # not opened: closing it would drop the locks of this process's other connections
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is a link, or no regular file")
+    if status.st_mode & 0o077:
+        path.chmod(0o600)
+
+
+def _set_up(connection: Any, _record: object) -> None:
+    connection.isolation_level = "IMMEDIATE"  # who writes waits for its turn, and does not fail halfway
+    connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA foreign_keys = ON")  # for DBOS, when it works on this engine
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        _start_log(connection)
+
+
+def _start_log(connection: Any) -> None:
+    """Switch the write-ahead log on. SQLite does not wait by itself when several processes try this at once."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except Exception as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _begin(connection: sa.Connection) -> None:
+    kind = connection.get_execution_options().get("forge_transaction")
+    if kind == "QUICK":
+        _sync(connection, "NORMAL")
+    if kind is not None:  # else it is not ours, and begins when it first writes
+        connection.exec_driver_sql("BEGIN DEFERRED" if kind == "DEFERRED" else "BEGIN IMMEDIATE")
+
+
+def _sync(connection: sa.Connection, mode: str) -> None:
+    raw: Any = connection.connection.dbapi_connection
+    if raw is not None:
+        raw.execute(f"PRAGMA synchronous = {mode}")
+
+
+_databases: WeakSet[Database] = WeakSet()
+
+
+def _after_fork() -> None:
+    for database in list(_databases):
+        database._lock = threading.Lock()
+        engine, database._engine = database._engine, None
+        if engine is not None:  # its connections belong to the parent
+            engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_after_fork)

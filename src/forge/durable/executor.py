@@ -1,0 +1,114 @@
+"""Calls that are recorded: finished ones are not run again, and what may have happened is not repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forge.agent.loop import may_run_again, waiting
+from forge.agent.subagent import Task
+from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.executor import ToolExecutor, readable
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+from forge.durable.attempt import Attempt
+from forge.durable.children import place_call
+from forge.durable.rows import Wait
+from forge.durable.wire import result_from_json, result_to_json
+
+Done = Callable[[ToolCall, ToolResult], None]
+
+
+class RecordedExecutor(ToolExecutor):
+    """Every call is a step. Before calls that may not be repeated, a step says which try is about to run them."""
+
+    def __init__(self, attempt: Attempt, *inherited: Any) -> None:
+        super().__init__(*inherited)
+        self.attempt = attempt
+        self.waits: list[Wait] = []  # what calls of this segment wait for
+
+    async def execute_all(self, calls: Sequence[ToolCall], scope: Scope, done: Done | None = None) -> list[ToolResult]:
+        results: dict[str, ToolResult] = {}
+
+        def note(call: ToolCall, result: ToolResult) -> None:
+            results[call.id] = result
+            if done is not None:
+                done(call, result)
+
+        for batch in self._batches(calls):
+            await self._together([calls[index] for index in batch], scope, note)
+        return [results[call.id] for call in calls]
+
+    async def _together(self, calls: Sequence[ToolCall], scope: Scope, done: Done) -> None:
+        """Started in order, so that every try numbers their steps alike. If one cannot be recorded, none goes on."""
+        intent = await self._intend(calls)
+
+        async def run(call: ToolCall) -> None:
+            done(call, await self._recorded(call, scope, intent))
+
+        tasks = [asyncio.ensure_future(run(call)) for call in calls]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            raise
+
+    async def _intend(self, calls: Sequence[ToolCall]) -> str:
+        """Which try is, or was, about to run those of the calls that may not be repeated."""
+        if all(self._may_be_repeated(call) for call in calls):
+            return self.attempt.token
+        told = await self.attempt.step("intent", self._token)
+        return str(told["attempt"])
+
+    async def _token(self) -> Mapping[str, Any]:
+        return {"attempt": self.attempt.token}
+
+    async def _recorded(self, call: ToolCall, scope: Scope, intent: str) -> ToolResult:
+        async def perform() -> Mapping[str, Any]:
+            if intent != self.attempt.token and not self._may_be_repeated(call):
+                return result_to_json(_unknown(call))
+            return await self._performed(call, scope)
+
+        told = await self.attempt.step(f"call {call.name[:64]}", perform)
+        if "waiting" in told:
+            what = dict(told["waiting"])
+            self.waits.append(Wait(kind=what.pop("kind", ""), call=call.id, detail=what))
+            return ToolResult.failed(Waiting(told["message"], **told["waiting"]), during=readable(call))
+        return result_from_json(told)
+
+    async def _performed(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
+        place = self.registry.find(call.name).spec.runs_on
+        if place and place not in self.attempt.home.offers:
+            result = await place_call(self.attempt, call, scope, place)
+        else:
+            result = await self.execute(call, scope)
+        waits = waiting(result)
+        if waits is not None:
+            return {"waiting": waits.what, "message": waits.message}
+        if path := result.data.get("spilled"):
+            await asyncio.to_thread(self._keep_spilled, Path(str(path)))
+        return result_to_json(result)
+
+    def _may_be_repeated(self, call: ToolCall) -> bool:
+        tool = self.registry.find(call.name)
+        has_run_of_its_own = isinstance(tool, Task) or bool(tool.spec.runs_on)
+        takes_key = bool(getattr(tool, "takes_key", False))  # its server does a call once, by the call's key
+        return has_run_of_its_own or takes_key or may_run_again(tool.spec)
+
+    def _keep_spilled(self, path: Path) -> None:
+        """So that whoever asked, and whoever goes on with the run, has the file too."""
+        self.attempt.store.put_file(self.attempt.run.id, path.name, path.read_bytes())
+
+
+def _unknown(call: ToolCall) -> ToolResult:
+    error = ToolError(
+        "its state is unknown: the worker that ran it was lost while it was under way, and it may have happened",
+        ErrorKind.SYSTEM,
+        "Check what is there before you repeat it.",
+    )
+    return ToolResult.failed(error, during=readable(call)).with_data(state="unknown")

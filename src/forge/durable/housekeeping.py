@@ -1,0 +1,118 @@
+"""What any worker does for all: hand over what the dead had, begin what is due, begin again what got lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.agent.result import RunResult
+from forge.core.errors import ErrorKind
+from forge.core.messages import Message
+from forge.core.result import Failure
+from forge.core.threads import in_thread
+from forge.durable._found import COLUMNS, info
+from forge.durable.beats import Beats
+from forge.durable.engine import Engine, workflow_id
+from forge.durable.follow_up import follow_up, go_on, is_ready
+from forge.durable.results import result_of
+from forge.durable.rows import OVER, Outcome, RunInfo
+from forge.durable.tables import runs
+
+LOST = 30.0  # seconds without a change before a run at work is looked at more closely
+MOST = 100  # of each kind in one round
+
+ENDED = ["ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+
+log = logging.getLogger("forge.durable")
+
+
+class Housekeeping:
+    """One round. Every part may be done by many at once, or twice: the store and the engine take it once."""
+
+    def __init__(self, engine: Engine, beats: Beats) -> None:
+        self._engine = engine
+        self._beats = beats
+        self._store = engine.store
+
+    async def round(self) -> int:
+        """How many workers there are to share it."""
+        await self._take_over()
+        now = await in_thread(self._store.now)
+        for run in [*await in_thread(lambda: self._store.due(now, MOST)), *await in_thread(self._forgotten)]:
+            await go_on(self._engine, run)
+        for run in await in_thread(self._store.stranded):
+            await self._engine.start_segment(run)
+        for run in await in_thread(lambda: self._broken(now)):
+            await self._close(run)
+        sharing: int = await in_thread(self._beats.sharing)
+        return sharing
+
+    async def _take_over(self) -> None:
+        for worker in await in_thread(self._beats.silent):
+            await in_thread(_of(self._beats.claim, worker))
+        for worker in await in_thread(self._beats.unhanded):
+            workflows = await in_thread(_of(self._engine.hand_back, worker))
+            await self._give_up_background(worker)
+            await in_thread(_of(self._beats.handed, worker))
+            log.warning("worker %s has gone: %d of its runs are queued again", worker, len(workflows))
+
+    async def _give_up_background(self, worker: str) -> None:
+        """What it did in the background went with it. Whether that was done nobody can say."""
+        words = "[This is not from the person: the machine that did this run's background work has gone.]\n\
+The state of that work is unknown. Check what is there before you repeat it."
+        where = (runs.c.status == "waiting", runs.c.worker == worker)
+        for run in await in_thread(lambda: self._found(*where, limit=None)):
+            if any(wait.kind == "background" and wait.detail.get("worker") == worker for wait in run.waits):
+                say, at = [Message("user", words)], run.segment
+                queued = await in_thread(lambda: self._store.advance(run.id, say=say, from_segment=at))  # noqa: B023
+                if queued is not None:
+                    await self._engine.start_segment(queued)
+
+    def _forgotten(self) -> list[RunInfo]:
+        """Runs whose sub-agent's run is over since they began to wait: who ended it died before it told them."""
+        child = runs.alias()
+        over = sa.select(child.c.id).where(
+            child.c.parent == runs.c.id,
+            child.c.parent != "",
+            child.c.status.in_(OVER),
+            child.c.updated >= runs.c.updated,
+        )
+        return [run for run in self._found(runs.c.status == "waiting", over.exists()) if is_ready(self._store, run)]
+
+    def _broken(self, now: float) -> list[RunInfo]:
+        """Runs at work whose workflow has ended: it failed, or was begun too often and killed its workers each time."""
+        some = self._found(runs.c.status == "running", runs.c.updated < now - LOST)
+        if not some:
+            return []
+        ids = [workflow_id(run.id, run.segment) for run in some]
+        ended = self._engine.starter.client.list_workflows(
+            workflow_ids=ids, status=ENDED, load_input=False, load_output=False
+        )
+        names = {one.workflow_id for one in ended}
+        return [run for run in some if workflow_id(run.id, run.segment) in names]
+
+    async def _close(self, run: RunInfo) -> None:
+        words = f"segment {run.segment} of run {run.id} ended without an outcome on worker {run.worker}"
+        advice = "That worker's log says more. What was said until then is kept: `forge runs resume` goes on from it."
+        failure = Failure(words, ErrorKind.SYSTEM, advice)
+        result = result_of(RunResult(text=words, reason="error", turns=0, messages=[], error=failure))
+        outcome = Outcome(status="failed", messages=(), spent=run.spent, result={**result, **_counted(run)})
+        closed = await in_thread(lambda: self._store.close_segment(run.id, run.segment, outcome))
+        await follow_up(self._engine, closed)
+
+    def _found(self, *conditions: sa.ColumnElement[bool], limit: int | None = MOST) -> list[RunInfo]:
+        # in no order: where there are more than fit, each has its turn some day
+        query = sa.select(*COLUMNS).where(*conditions).order_by(sa.func.random()).limit(limit)
+        rows = self._store.database.read(lambda connection: connection.execute(query).all())
+        return [info(row) for row in rows]
+
+
+def _counted(run: RunInfo) -> dict[str, Any]:
+    return {name: run.spent[name] for name in ("turns", "calls", "usage", "cost") if name in run.spent}
+
+
+def _of(function: Callable[[str], Any], worker: str) -> Callable[[], Any]:
+    return lambda: function(worker)

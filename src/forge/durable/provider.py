@@ -1,0 +1,81 @@
+"""A model whose turns are recorded: on another try it gives the answers that it gave then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from forge.agent._wire import exported, imported
+from forge.agent.loop import with_unique_ids
+from forge.core.errors import ErrorKind
+from forge.core.events import TextDelta
+from forge.core.messages import Message
+from forge.core.plain import text_of
+from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.durable.attempt import Attempt
+from forge.providers.errors import BrokeOff, PromptTooLong
+
+_ERRORS: dict[str, type[ProviderError]] = {"BrokeOff": BrokeOff, "PromptTooLong": PromptTooLong}
+
+
+class RecordedProvider:
+    """Text is told as it comes, on the first try alone; the message is recorded, and so is an error."""
+
+    def __init__(self, provider: Provider, attempt: Attempt) -> None:
+        self._provider = provider
+        self._attempt = attempt
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._provider, name)  # its window, and whether it expects calls
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+        parts: asyncio.Queue[TextDelta | None] = asyncio.Queue()
+        asking = asyncio.ensure_future(self._attempt.step("model", lambda: self._asked(request, parts)))
+        asking.add_done_callback(lambda _: parts.put_nowait(None))
+        try:
+            while (part := await parts.get()) is not None:
+                yield part
+            answer = await asking
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait([asking])
+        if "error" in answer:
+            raise _error(answer["error"])
+        yield imported(answer["message"])
+
+    async def _asked(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
+        try:
+            stream: Any = self._provider.stream(request)
+            async with aclosing(stream):
+                async for part in stream:
+                    if isinstance(part, Message):
+                        return {"message": exported(with_unique_ids(part))}
+                    parts.put_nowait(part)
+            raise ProviderError(
+                "the provider ended its stream without a message", suggestion="Its last item must be a Message."
+            )
+        except ProviderError as error:
+            return {"error": _told(error)}
+        except Exception as error:  # a provider of somebody's own making
+            return {"error": _told(ProviderError(f"the provider failed: {text_of(error)}"))}
+
+
+def _told(error: ProviderError) -> dict[str, Any]:
+    return {
+        "type": type(error).__name__,
+        "message": error.message,
+        "kind": str(error.kind),
+        "suggestion": error.suggestion,
+        "passing": error.passing,
+        "status": error.status,
+    }
+
+
+def _error(told: Mapping[str, Any]) -> ProviderError:
+    error = _ERRORS.get(told["type"], ProviderError)(told["message"])
+    error.kind, error.suggestion = ErrorKind(told["kind"]), told["suggestion"]
+    error.passing, error.status = told["passing"], told["status"]
+    return error

@@ -1,0 +1,104 @@
+"""What the run store keeps, as it is handed out: runs, what they wait for, how a segment ended, approvals asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from forge.core.messages import Message
+
+Status = Literal["queued", "running", "waiting", "finished", "failed", "cancelled"]
+Ending = Literal["finished", "failed", "cancelled", "waiting", "go_on"]
+
+OPEN: tuple[Status, ...] = ("queued", "running")  # its segment has not ended
+OVER: tuple[Status, ...] = ("finished", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What a run waits for.
+
+    "approval" {question: id}, "question" {text, suggestions}, "background" {worker, calls}, "time" {until}.
+    """
+
+    kind: str
+    call: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """What somebody asks for. `messages` is the conversation so far and the prompt: what the first segment sees."""
+
+    id: str
+    agent: str = "main"
+    session: str = ""
+    tenant: str = ""
+    queue: str = "default"
+    priority: int = 0
+    version: str = ""
+    messages: Sequence[Message] = ()
+    prompt: str = ""
+    scope: Mapping[str, Any] = field(default_factory=dict)
+    carrier: Mapping[str, str] = field(default_factory=dict)
+    parent: str = ""
+    parent_call: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """A run as it is stored. Times are those of the database's clock, in seconds since 1970."""
+
+    id: str
+    agent: str
+    session: str
+    tenant: str
+    queue: str
+    priority: int
+    version: str
+    prompt: str
+    status: Status
+    segment: int  # the number of the current or last segment, from 1
+    waits: tuple[Wait, ...]  # while it is waiting
+    spent: Mapping[str, Any]  # turns, calls, usage, seconds: carried from segment to segment
+    scope: Mapping[str, Any]  # channel, chat_id, user; never the workspace, which is the worker's own
+    carrier: Mapping[str, str]  # the trace of the asker
+    parent: str  # of a sub-agent's run; else ""
+    parent_call: str
+    worker: str  # who runs it, or ran it last
+    created: float
+    updated: float
+    cancelling: bool  # somebody wants it stopped, and it is still running
+    result: Mapping[str, Any] | None  # once it is over
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in OVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a segment ended. `messages` are those said in it."""
+
+    status: Ending
+    messages: tuple[Message, ...]
+    spent: Mapping[str, Any]
+    waits: tuple[Wait, ...] = ()
+    result: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """An approval that somebody must give. Its id is bound to the exact call."""
+
+    id: str
+    run: str
+    call: str
+    tool: str
+    digest: str
+    request: Mapping[str, Any]  # all that a person must see
+    asked: float = 0.0
+    answer: Mapping[str, Any] | None = None
+    answered: float = 0.0  # 0: not yet
+    by: str = ""

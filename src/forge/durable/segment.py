@@ -1,0 +1,214 @@
+"""A segment of a run: loaded, driven to its end, recorded, and followed by the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from forge.agent.conversation import Conversation
+from forge.agent.limits import Spent
+from forge.agent.loop import run_loop, waiting
+from forge.agent.output import Structured
+from forge.agent.result import RunResult
+from forge.agent.subagent import elsewhere
+from forge.agent.window import Shortening
+from forge.core.activity import ActivityStream
+from forge.core.events import Event, RunFinished, RunStarted
+from forge.core.messages import Message, Usage, unanswered_calls
+from forge.core.plain import text_of
+from forge.core.result import Failure
+from forge.durable.attempt import ATTEMPTS, Attempt, Stopped, current
+from forge.durable.background import hold
+from forge.durable.children import ONLY, delegate
+from forge.durable.executor import RecordedExecutor
+from forge.durable.follow_up import follow_up
+from forge.durable.provider import RecordedProvider
+from forge.durable.recorder import Recorder
+from forge.durable.results import result_of
+from forge.durable.rows import Ending, Outcome, Wait
+from forge.durable.spilled import restore_spilled
+from forge.durable.subject import Subject, found
+from forge.durable.wait_tool import WAITED, waited
+from forge.durable.wire import outcome_from_json, outcome_to_json, result_to_json
+
+if TYPE_CHECKING:
+    from forge.durable.home import Home
+
+log = logging.getLogger("forge.durable")
+
+END = "end"  # the step that records how a segment ended
+
+
+async def perform(home: Home, run_id: str, number: int, recorded: Mapping[str, Any] | None = None) -> str:
+    """Work on a segment until it ends; the status of its run then. `recorded`: how it ended, if an earlier try did."""
+    if not await asyncio.to_thread(home.store.begin, run_id, number, home.worker):
+        return "over"  # the run, or this segment of it
+    attempt = Attempt(await asyncio.to_thread(home.store.get, run_id), home)
+    ATTEMPTS[run_id] = attempt
+    current.set(attempt)
+    elsewhere.set(delegate)
+    try:
+        if recorded is None:
+            recorded = await attempt.record(END, outcome_to_json(await _worked(attempt)))
+        closed = await asyncio.to_thread(home.store.close_segment, run_id, number, outcome_from_json(recorded))
+    finally:
+        if ATTEMPTS.get(run_id) is attempt:
+            del ATTEMPTS[run_id]
+    await follow_up(home, closed)
+    return closed.status
+
+
+async def _worked(attempt: Attempt) -> Outcome:
+    """The segment's outcome, whatever happens; only losing the segment to another worker raises."""
+    driven = None
+    try:
+        subject = found(attempt.home.subjects, attempt.run.agent)
+        history = await asyncio.to_thread(attempt.store.messages, attempt.run.id, attempt.run.segment)
+        await asyncio.to_thread(restore_spilled, attempt, subject.scope.workspace)
+        await subject.registry.ready()
+        driven = Driven(attempt, subject, history)
+        return await driven.outcome()
+    except Exception as error:  # a run must end, also where something of ours or of the engine's does not work
+        log.exception("run %s, segment %d", attempt.run.id, attempt.run.segment)
+        failure = Failure(f"the run could not go on: {text_of(error)}", suggestion="forge runs resume tries again.")
+        result = RunResult(text=failure.text(), reason="error", turns=0, messages=[], error=failure)
+        said = tuple(driven.conversation.messages[driven.first :]) if driven is not None else ()
+        return Outcome(status="failed", messages=said, spent=attempt.run.spent, result=result_of(result))
+    finally:
+        if driven is not None:
+            await driven.recorder.close()
+
+
+class Driven:
+    """A segment at work: its conversation, its loop, what it has used."""
+
+    def __init__(self, attempt: Attempt, subject: Subject, history: list[Message]) -> None:
+        self.attempt, self.subject, self.run = attempt, subject, attempt.run
+        self.first = len(history)
+        self.conversation = Conversation(history)
+        self.recorder = Recorder(attempt)
+        self.activity = ActivityStream(subject.secrets)
+        self.activity.subscribe(self.recorder.take)
+        self.structured = Structured(subject.output) if subject.output is not None else None
+        spent = self.run.spent
+        self.meta = dict(spent.get("meta", {}))
+        self.spent = Spent(
+            turns=spent.get("turns", 0),
+            calls=spent.get("calls", 0),
+            usage=Usage(**spent.get("usage", {})),
+            started=time.monotonic() - spent.get("seconds", 0.0),
+        )
+        given = self.run.scope
+        self.scope = replace(
+            subject.scope,
+            session_id=self.run.session or self.run.id,
+            agent=subject.name,
+            channel=str(given.get("channel", subject.scope.channel)),
+            chat_id=str(given.get("chat_id", subject.scope.chat_id)),
+            user=str(given.get("user", subject.scope.user)),
+        )
+
+    async def outcome(self) -> Outcome:
+        """Drive it to its end."""
+        executor = self._executor()
+        if self.run.segment == 1:
+            self._tell(RunStarted(self.run.prompt))
+        try:
+            if self.run.scope.get(ONLY):
+                return await self.attempt.work(self._one_call(executor))
+            result = await self.attempt.work(self._loop(executor))
+        except Stopped:
+            executor.background.cancel(self.scope.session_id)
+            result = self._stopped()
+        outcome = self._ended(result, executor)
+        if outcome.status not in ("waiting", "go_on"):
+            error = result.error.text() if result.error is not None else ""
+            usage = result.usage._asdict()
+            self._tell(RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, error))
+        return outcome
+
+    async def _loop(self, executor: RecordedExecutor) -> RunResult:
+        provider = RecordedProvider(self.subject.provider, self.attempt)
+        shortening = Shortening(provider, self.subject.window, self.meta) if self.subject.window else None
+        if shortening is not None:
+            shortening.recall(self.conversation)
+        return await run_loop(
+            provider,
+            executor,
+            self.conversation,
+            self.scope,
+            self.subject.limits,
+            id=self.run.id,
+            options=self.subject.options,
+            prepare=shortening,
+            accept=self.structured.accept if self.structured is not None else None,
+            not_started=[call.id for call in unanswered_calls(self.conversation.messages)],  # they waited
+            pause=self.attempt.pause,
+            announce=False,
+            spent=self.spent,
+        )
+
+    async def _one_call(self, executor: RecordedExecutor) -> Outcome:
+        """A call that was placed here: it alone is run, and its result is the run's."""
+        call = unanswered_calls(self.conversation.messages)[0]
+        (result,) = await executor.execute_all([call], self.scope.in_turn(str(self.run.scope.get("message_id", ""))))
+        if waiting(result) is not None:
+            return self._outcome("waiting", executor.waits)
+        ended = RunResult(text=result.for_llm, reason="answer", turns=0, calls=1, messages=[])
+        return self._outcome("finished", result={**result_of(ended), "call": result_to_json(result)})
+
+    def _executor(self) -> RecordedExecutor:
+        registry = self.subject.tools
+        if self.structured is not None:
+            registry = registry.select(lambda spec: spec.name not in ("task_completion", "converse"))
+            registry.add(self.structured.tool)
+        return RecordedExecutor(self.attempt, registry, self.subject.steps, self.activity, self.subject.secrets)
+
+    def _ended(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
+        goes_on = executor.background.is_open(self.scope.session_id)
+        if goes_on:
+            hold(self.attempt.home, self.run.id, executor.background, self.scope.session_id)
+        if result.reason == "waiting":
+            under_way = [Wait(kind="background", detail={"worker": self.attempt.home.worker})] if goes_on else []
+            waits = executor.waits or ([] if self.attempt.pause() else under_way)
+            return self._outcome("waiting" if waits else "go_on", waits)
+        if result.reason == "question":
+            return self._outcome("waiting", [Wait(kind="question", detail={"text": result.text})])
+        if self.structured is not None and self.structured.found is not None:
+            result.output = self.structured.found
+        failed = result.is_error or result.reason == "loop"
+        status: Ending = "cancelled" if result.reason == "cancelled" else "failed" if failed else "finished"
+        return self._outcome(status, result=result_of(result))
+
+    def _stopped(self) -> RunResult:
+        spent = self.spent
+        return RunResult(
+            text="The run was cancelled.",
+            reason="cancelled",
+            turns=spent.turns,
+            calls=spent.calls,
+            usage=spent.usage,
+            messages=self.conversation.messages,
+        )
+
+    def _outcome(
+        self, status: Ending, waits: list[Wait] | tuple[Wait, ...] = (), result: Mapping[str, Any] | None = None
+    ) -> Outcome:
+        used = {
+            "turns": self.spent.turns,
+            "calls": self.spent.calls,
+            "usage": self.spent.usage._asdict(),
+            "seconds": round(self.spent.seconds, 3),
+            "meta": self.meta,
+            WAITED: waited([dict(wait.detail) for wait in waits if wait.kind == "time"]),
+        }
+        said = tuple(self.conversation.messages[self.first :])
+        return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result)
+
+    def _tell(self, event: Event) -> None:
+        event.session, event.agent = self.scope.session_id, self.scope.agent
+        self.activity.emit(event)

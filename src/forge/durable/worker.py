@@ -1,0 +1,184 @@
+"""A worker: an engine with agents to run, which beats, takes over from the dead, and leaves in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self
+
+from forge.core.threads import in_thread
+from forge.durable import workflow
+from forge.durable.attempt import ATTEMPTS
+from forge.durable.beats import EVERY, SILENT, Beats
+from forge.durable.engine import Engine, new_worker_id
+from forge.durable.housekeeping import Housekeeping
+from forge.durable.queues import DEFAULT, Limits
+from forge.durable.store import RunStore
+from forge.durable.subject import Subject
+from forge.workspace.store import StoreError
+
+TICK = 1.0  # seconds between two looks at what this worker's runs were told
+SHARE = 5  # workers that keep house at the same rate as one; more of them do it less often each
+GRACE = 60.0  # seconds that runs have to come to the end of their turn when the worker drains
+
+_KNOWN = workflow.segment  # importing it is what makes the engine know it
+
+log = logging.getLogger("forge.durable")
+
+
+class Worker:
+    """Use it inside `async with`: runs are worked on until its end. What is under way then is left to others at once;
+    `drain` first lets it come to the end of its turn."""
+
+    def __init__(
+        self,
+        database: str,
+        subjects: Sequence[Subject] = (),
+        *,
+        name: str = "",
+        version: str = "",
+        queues: Sequence[str] = (DEFAULT,),
+        offers: Sequence[str] = (),
+        concurrency: int = 10,
+        limits: Mapping[str, Limits] | None = None,
+        every: float = EVERY,
+        silent: float = SILENT,
+    ) -> None:
+        self.store = RunStore(database)
+        self.subjects = {subject.name: subject for subject in subjects}
+        self.name = name
+        self._settings = {
+            "version": version,
+            "queues": queues,
+            "offers": offers,
+            "concurrency": concurrency,
+            "limits": limits,
+        }
+        self._every, self._silent = every, silent
+        self._database = database
+        self.engine = self._new_engine()
+        self.beats = self._new_beats()
+        self._ticking: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """Another one after every start, and after the others had given it up for dead."""
+        return self.engine.worker
+
+    async def __aenter__(self) -> Self:
+        await self._arrive()
+        self._ticking = asyncio.create_task(self._tick())
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.wait([self._ticking])
+        await self._leave()
+        self.store.close()
+
+    async def drain(self, grace: float = GRACE) -> bool:
+        """Take nothing more, and wait until what is under way came to the end of its turn; False: not all of it did."""
+        self.engine.taking = False
+        self.beats.draining = True
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace
+        while self.engine.running():
+            if loop.time() > until:
+                return False
+            for attempt in tuple(ATTEMPTS.values()):  # again and again: one may have begun just now
+                attempt.drain()
+            await asyncio.sleep(0.05)
+        return True
+
+    async def _arrive(self) -> None:
+        await in_thread(self.store.prepare)
+        await in_thread(self.beats.start)  # before the engine takes anything: what nobody beats for is never taken over
+        try:
+            await self.engine.__aenter__()
+        except BaseException:
+            await in_thread(lambda: self.beats.leave(handed=True))
+            raise
+
+    async def _leave(self) -> None:
+        self.engine.taking = False
+        for attempt in tuple(ATTEMPTS.values()):
+            attempt.abandon()
+        await self.engine.stop_workflows()
+        handed = await self._handed_back()
+        await in_thread(lambda: self.beats.leave(handed=handed))
+        await self.engine.__aexit__(None, None, None)
+
+    async def _handed_back(self) -> bool:
+        try:
+            await asyncio.wait_for(in_thread(lambda: self.engine.hand_back(self.id)), 5)
+        except Exception as error:  # the database is away, say: the others see to it when we are silent
+            log.warning("what worker %s had begun could not be handed back: %s", self.id, error)
+            return False
+        return True
+
+    async def _come_back(self) -> None:
+        """The others took us for dead, and what we had is theirs: drop it, and begin anew under another id."""
+        log.warning("worker %s was silent for too long: others go on with what it had, and it begins anew", self.id)
+        await self._leave()
+        self.engine = self._new_engine()
+        self.beats = self._new_beats()
+        while True:
+            try:
+                return await self._arrive()
+            except StoreError as error:
+                log.warning("worker %s cannot come back yet: %s", self.id, error)
+                await asyncio.sleep(self._every)
+
+    async def _tick(self) -> None:
+        keeping = asyncio.create_task(self._keep_house())
+        try:
+            while True:
+                self.beats.pulse()
+                if self.beats.lost.is_set():
+                    await self._come_back()
+                await self._guarded(self._stop_cancelled)
+                await asyncio.sleep(TICK)
+        finally:
+            keeping.cancel()
+
+    async def _keep_house(self) -> None:
+        """With many workers each does it less often, so that the database has the same work with 10 as with 10,000."""
+        while True:
+            sharing = await self._guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
+            await asyncio.sleep(TICK * max(1.0, sharing / SHARE) * random.uniform(0.8, 1.2))  # noqa: S311
+
+    async def _stop_cancelled(self) -> None:
+        under_way = list(ATTEMPTS)
+        for run in await in_thread(lambda: self.store.cancelling(under_way)) if under_way else ():
+            if attempt := ATTEMPTS.get(run):
+                attempt.stop()
+
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """A database that is away, or a bug, must not end the ticking: the next round tries again."""
+        try:
+            return await work()
+        except StoreError as error:
+            log.warning("%s", error.message)
+        except Exception:
+            log.exception("a round of worker %s failed", self.id)
+
+    def _new_engine(self) -> Engine:
+        engine = Engine(self._database, worker=new_worker_id(self.name), store=self.store, **self._settings)  # type: ignore[arg-type]
+        engine.subjects = self.subjects
+        return engine
+
+    def _new_beats(self) -> Beats:
+        return Beats(
+            self._database,
+            self.engine.worker,
+            queues=self.engine.takes,
+            offers=self.engine.offers,
+            version=self.engine.version,
+            concurrency=self.engine.concurrency,
+            running=lambda: len(self.engine.running()),
+            every=self._every,
+            silent=self._silent,
+        )

@@ -1,0 +1,30 @@
+"""The one workflow that the engine knows: a segment of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextvars import Context
+from typing import Any
+
+from dbos import DBOS
+
+from forge.durable.engine import SEGMENT, running_engine
+from forge.durable.segment import END, perform
+
+
+@DBOS.workflow(name=SEGMENT)
+async def segment(run_id: str, number: int) -> str:
+    """Begun once for each segment, and again by whoever takes it over."""
+    workflow = DBOS.workflow_id
+    assert workflow is not None
+    # without our context: inside a workflow every question to the engine would be a step of it
+    asked = asyncio.get_running_loop().create_task(_recorded_end(workflow), context=Context())
+    return await perform(running_engine(), run_id, number, await asked)
+
+
+async def _recorded_end(workflow: str) -> Mapping[str, Any] | None:
+    """How the segment ended, if an earlier try got that far: then nothing of it is done again."""
+    steps = await DBOS.list_workflow_steps_async(workflow)
+    found = next((step["output"] for step in reversed(steps) if step["function_name"] == END), None)
+    return found if isinstance(found, Mapping) else None

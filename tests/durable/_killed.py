@@ -1,0 +1,88 @@
+"""A worker process for tests of being killed: `python _killed.py DATABASE WORKER DIRECTORY`.
+
+The model's script is the conversation's length; the tools write down that they ran, and kill the process when told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import forge.durable.workflow  # noqa: F401 - declares the workflow
+from forge.agent.agent import Agent
+from forge.core.context import Scope, ToolContext
+from forge.core.messages import Message, ToolCall
+from forge.core.provider import ModelRequest
+from forge.core.tool import tool
+from forge.durable.engine import Engine
+from forge.durable.subject import Subject
+from forge.permissions.answers import approve_all
+from forge.providers.scripted import Scripted
+
+DIRECTORY = Path(sys.argv[3])
+
+
+def note(what: str) -> None:
+    with (DIRECTORY / "log").open("a") as file:
+        file.write(f"{what}\n")
+
+
+def die(where: str) -> None:
+    """Once: whoever comes after finds the mark."""
+    if (DIRECTORY / f"die-{where}").exists():
+        (DIRECTORY / f"die-{where}").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool(idempotent=True)
+def look(name: str) -> str:
+    """Look at something, which may be repeated."""
+    note(f"look {name}")
+    die(f"look-{name}")
+    return f"saw {name}"
+
+
+@tool(permissions={"write"})
+def pay(ctx: ToolContext, name: str) -> str:
+    """Pay somebody, which must not be repeated."""
+    die(f"before-{name}")
+    note(f"pay {name} {ctx.key}")
+    die(f"pay-{name}")
+    return f"paid {name}"
+
+
+CALLS = [
+    [ToolCall("look", {"name": "a"}, "look-a"), ToolCall("look", {"name": "b"}, "look-b")],
+    [ToolCall("pay", {"name": "a"}, "pay-a")],
+    [ToolCall("pay", {"name": "b"}, "pay-b"), ToolCall("look", {"name": "c"}, "look-c")],
+]
+
+
+def turn(request: ModelRequest) -> Message:
+    said = sum(message.role == "assistant" for message in request.messages)
+    note(f"model {said}")
+    die(f"model-{said}")
+    if said < len(CALLS):
+        return Message("assistant", f"turn {said}", tool_calls=tuple(CALLS[said]))
+    told = [message.text for message in request.messages if message.role == "tool"]
+    return Message("assistant", " | ".join(told))
+
+
+async def main() -> None:
+    agent = Agent(Scripted(*[turn] * 20), tools=[look, pay], approve=approve_all)
+    engine = Engine(sys.argv[1], worker=sys.argv[2])
+    async with engine:
+        engine.subjects["main"] = Subject.of(agent, Scope(workspace=DIRECTORY))
+        for lost in sys.argv[4:]:
+            await asyncio.to_thread(engine.hand_back, lost)
+        for run in engine.store.list():
+            if run.status == "queued":
+                await engine.start_segment(run)
+        while any(not run.is_over for run in engine.store.list()):
+            await asyncio.sleep(0.05)
+
+
+asyncio.run(main())

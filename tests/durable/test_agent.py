@@ -1,0 +1,85 @@
+"""`DurableAgent`: what a program uses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel
+
+import forge
+from forge import Agent, Answer, DurableAgent, Scope, ToolCall, tool
+from tests.durable.working import script
+
+
+@tool(permissions={"write"})
+def pay(name: str) -> str:
+    """Pay somebody what they are owed."""
+    return f"paid {name}"
+
+
+async def test_a_run_goes_to_its_end_like_any_other(database: str, tmp_path: Path) -> None:
+    agent = Agent(script("hello back"), instructions="Be kind.")
+    async with DurableAgent(agent, database, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.run("hello")
+    assert (result.text, result.reason) == ("hello back", "answer")
+    assert [message.role for message in result.messages] == ["system", "user", "assistant"]
+
+
+async def test_the_same_id_runs_once(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script("once"))
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        first = await durable.run("hello", run_id="mine")
+        again = await durable.run("hello", run_id="mine")
+        assert first.run_id == again.run_id == "mine"
+        assert len(durable.runs.list()) == 1
+
+
+async def test_a_run_that_waits_says_so_and_goes_on_when_answered(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script(ToolCall("pay", {"name": "Ada"}, "p"), "done"), tools=[pay])
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.run("pay Ada")
+        assert result.reason == "waiting"
+        assert result.waits[0].kind == "approval"
+        result = await durable.answer(result.run_id, Answer.ONCE)
+        assert (result.text, result.reason) == ("done", "answer")
+
+
+async def test_it_goes_on_in_another_program_the_next_day(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script(ToolCall("pay", {"name": "Ada"}, "p"), "done"), tools=[pay])
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        waiting = await durable.run("pay Ada")
+    with forge.Runs(sqlite) as runs:
+        assert [question.tool for question in runs.questions()] == ["pay"]
+        runs.answer(waiting.run_id, Answer.ONCE, by="Bob")
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.result(waiting.run_id)
+        assert result.text == "done"
+
+
+async def test_a_structured_answer_comes_back_in_its_shape(sqlite: str, tmp_path: Path) -> None:
+    class City(BaseModel):
+        name: str
+
+    agent = Agent(script(ToolCall("final_answer", {"name": "Bern"}, "f")), output=City)
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.run("which city?")
+        assert result.output == City(name="Bern")
+
+
+async def test_without_a_database_it_is_in_the_workspace(tmp_path: Path) -> None:
+    async with DurableAgent(Agent(script("hi")), scope=Scope(workspace=tmp_path)) as durable:
+        assert (await durable.run("hello")).text == "hi"
+    stored = tmp_path / ".forge" / "durable.db"
+    assert stored.stat().st_mode & 0o077 == 0
+
+
+def test_without_the_engine_it_says_what_to_install() -> None:
+    code = (
+        "import importlib.util as u\nreal = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'dbos' else real(name, *more)\n"
+        "import forge\ntry: forge.DurableAgent\nexcept ImportError as error: print(error)\nelse: print('found')"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'forge-tools[durable]'" in said

@@ -1,0 +1,364 @@
+"""The database under the runs: private, explained in words, patient when it goes away, and discreet about passwords."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from forge.core.errors import ErrorKind
+from forge.core.messages import Message
+from forge.durable.rows import NewRun, Outcome
+from forge.durable.store import RunStore, StoreError
+from forge.durable.tables import VERSION, runs, versions
+
+SECRET = "hunter2secret"
+
+
+def test_the_file_is_private_and_so_are_those_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "durable.db"
+    with RunStore(f"sqlite:///{path}") as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+        modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
+        assert set(modes) == {"durable.db", "durable.db-wal", "durable.db-shm"}
+        assert set(modes.values()) == {0o600}
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_file_that_others_could_read_is_made_private(tmp_path: Path) -> None:
+    path = tmp_path / "durable.db"
+    path.touch(0o644)
+    with RunStore(f"sqlite:///{path}") as store:
+        store.prepare()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_link_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "target").touch()
+    (tmp_path / "durable.db").symlink_to(tmp_path / "target")
+    refused(f"sqlite:///{tmp_path}/durable.db", "it is a link", ErrorKind.CONFIG)
+    assert (tmp_path / "target").read_bytes() == b""
+
+
+def test_a_relative_path_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = RunStore("sqlite:///a b/durable.db")
+    monkeypatch.chdir("/")
+    assert store.label == str(tmp_path / "a b" / "durable.db")
+    assert store.url == f"sqlite:///{tmp_path}/a b/durable.db"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "durable.db",
+        "/var/durable.db",
+        "mysql://u:hunter2secret@host/db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file:x?mode=memory&uri=true",
+        "sqlite://host/x",
+        "postgresql://u:hunter2secret@host",
+        "postgresql://u:hunter2secret@host:port/db",
+        "postgresql://u:hunter2secret@more@host/db",
+        "postgresql://u:hunter2secret@[::1/db",
+        "postgresql+asyncpg://u:hunter2secret@host/db",
+        "://hunter2secret",
+    ],
+)
+def test_a_url_of_something_else_is_refused_before_anything_happens(url: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        RunStore(url)
+    assert caught.value.kind is ErrorKind.CONFIG
+    assert caught.value.suggestion
+    assert SECRET not in told(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "label"),
+    [
+        ("postgres://u:hunter2secret@host/db", "postgresql://host/db"),
+        ("postgresql://u:hunter2secret@host:5433/db", "postgresql://host:5433/db"),
+        ("postgresql+psycopg://u@host/db?password=hunter2secret", "postgresql://host/db"),
+        ("postgresql:///db?host=/var/run&password=hunter2secret", "postgresql:///var/run/db"),
+    ],
+)
+def test_people_are_never_shown_the_password(url: str, label: str) -> None:
+    store = RunStore(url)
+    assert store.label == label
+    assert SECRET not in repr(store)
+    assert SECRET in store.url, "which is for engines"
+    assert store.url.startswith("postgresql://")
+
+
+def test_a_server_that_is_not_there_is_said_at_once() -> None:
+    begun = time.monotonic()
+    store = RunStore("postgresql://u:hunter2secret@127.0.0.1:1/db?sslpassword=hunter2secret")
+    for call in (store.prepare, store.counts):
+        with pytest.raises(StoreError, match=r"postgresql://127.0.0.1:1/db cannot be reached: .*refused") as caught:
+            call()
+        assert caught.value.passing
+        assert SECRET not in told(caught.value)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_database_that_is_missing_is_made(postgres_server: sa.URL) -> None:
+    url = postgres_server.set(database=f'forge "new": {os.getpid()}')
+    with RunStore(url.render_as_string(hide_password=False)) as store:
+        with pytest.raises(StoreError, match="does not exist"):
+            store.counts()
+        store.prepare()
+        assert store.counts() == {}
+    admin = sa.create_engine(
+        postgres_server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
+    )
+    with admin.connect() as connection:
+        connection.exec_driver_sql(f'DROP DATABASE "forge ""new"": {os.getpid()}" WITH (FORCE)')
+
+
+def test_a_user_who_may_not_is_told_so(postgres: str) -> None:
+    url = sa.make_url(postgres)
+    with RunStore(postgres) as store:
+        store.prepare()
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql(f"CREATE ROLE guest{os.getpid()} LOGIN")
+    guest = url.set(username=f"guest{os.getpid()}", password=SECRET).render_as_string(hide_password=False)
+    with RunStore(guest) as store:
+        with pytest.raises(StoreError, match="refused us: permission denied for table forge_runs") as caught:
+            store.create(NewRun(id="one"))
+        assert caught.value.kind is ErrorKind.CONFIG
+        assert SECRET not in told(caught.value)
+    with RunStore(postgres) as store, store.engine.begin() as connection:
+        connection.exec_driver_sql(f"DROP ROLE guest{os.getpid()}")
+
+
+def test_a_database_without_our_tables_is_said_to_have_none(database: str) -> None:
+    with RunStore(database) as store:
+        with pytest.raises(StoreError, match="has no tables of Forge yet") as caught:
+            store.counts()
+        assert caught.value.kind is ErrorKind.CONFIG
+        store.prepare()
+        assert store.counts() == {}
+
+
+def test_a_newer_database_is_left_alone(database: str) -> None:
+    with RunStore(database) as store:
+        store.prepare()
+        store.prepare()
+        with store.engine.begin() as connection:
+            connection.execute(sa.update(versions).values(version=VERSION + 1))
+        with pytest.raises(StoreError, match=f"newer Forge .*version {VERSION + 1}, ours {VERSION}") as caught:
+            store.prepare()
+        assert caught.value.kind is ErrorKind.CONFIG
+        with store.engine.begin() as connection:
+            assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION + 1
+
+
+def test_a_file_that_cannot_be_written_is_read_and_says_so(sqlite: str) -> None:
+    with RunStore(sqlite) as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+    with RunStore(sqlite) as store:
+        sa.event.listen(store.engine, "connect", lambda raw, _: raw.execute("PRAGMA query_only = ON"))
+        assert store.get("one").id == "one"
+        with pytest.raises(StoreError, match=r"cannot be opened or written: .*readonly") as caught:
+            store.create(NewRun(id="two"))
+        assert caught.value.kind is ErrorKind.CONFIG
+
+
+def test_a_directory_that_cannot_be_made_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused(f"sqlite:///{tmp_path}/file/durable.db", "cannot be opened", ErrorKind.CONFIG)
+    (tmp_path / "folder.db").mkdir()
+    refused(f"sqlite:///{tmp_path}/folder.db", "no regular file", ErrorKind.CONFIG)
+
+
+def test_a_full_disk_loses_nothing_that_was_there(sqlite: str) -> None:
+    with RunStore(sqlite) as store:
+        store.prepare()
+        store.create(NewRun(id="one", messages=[Message("user", "kept")]))
+        store.begin("one", 1, "w")
+    said = tuple(Message("assistant", "x" * 10_000) for _ in range(50))
+    with RunStore(sqlite) as store:
+
+        def fill(raw: sqlite3.Connection, _: object) -> None:
+            pages = raw.execute("PRAGMA page_count").fetchone()[0]
+            raw.execute(f"PRAGMA max_page_count = {pages + 2}")
+
+        sa.event.listen(store.engine, "connect", fill)
+        before = store.get("one")
+        with pytest.raises(StoreError, match="is the disk full") as caught:
+            store.close_segment("one", 1, Outcome(status="finished", messages=said, spent={}))
+        assert caught.value.kind is ErrorKind.SYSTEM
+        assert store.get("one") == before
+        assert [message.text for message in store.messages("one")] == ["kept"]
+    with RunStore(sqlite) as store:
+        closed = store.close_segment("one", 1, Outcome(status="finished", messages=said, spent={}))
+        assert closed.status == "finished"
+
+
+def test_what_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "durable.db"
+    path.write_bytes(b"something else entirely" * 1_000)
+    refused(f"sqlite:///{path}", "is damaged, or no SQLite database", ErrorKind.SYSTEM)
+    assert path.read_bytes() == b"something else entirely" * 1_000
+
+
+def test_a_row_that_somebody_spoilt_is_said_in_words(database: str) -> None:
+    with RunStore(database) as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+        with store.engine.begin() as connection:
+            connection.execute(sa.text("UPDATE forge_runs SET waits = '[{}]'"))
+        with pytest.raises(StoreError, match="cannot be read: ValueError: kind is missing"):
+            store.get("one")
+
+
+def test_what_was_deleted_is_not_left_in_the_file(sqlite: str, tmp_path: Path) -> None:
+    with RunStore(sqlite) as store:
+        store.prepare()
+        store.create(NewRun(id="one", messages=[Message("user", "very private words")]))
+        store.request_cancel("one")
+        store.delete("one")
+        kept = b"".join(one.read_bytes() for one in tmp_path.iterdir())
+    assert b"very private words" not in kept
+    assert b"forge_runs" in kept
+
+
+def test_what_was_said_is_in_no_error(database: str) -> None:
+    with RunStore(database) as store:
+        store.prepare()
+        wrong = sa.insert(versions).values(part="private words", version=None)
+        with pytest.raises(StoreError, match=r"(?i)not.null") as caught:
+            store.database.write(lambda connection: connection.execute(wrong))
+        assert "private words" not in caught.value.message
+
+
+def test_connections_that_are_cut_are_made_anew(postgres: str) -> None:
+    with RunStore(postgres) as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+        cut(postgres)
+        assert store.begin("one", 1, "w")
+        cut(postgres)
+        assert store.get("one").status == "running"
+
+
+def test_a_database_that_goes_away_for_a_moment_is_waited_for(postgres: str) -> None:
+    name = sa.make_url(postgres).database
+    with RunStore(postgres) as store, Admin(postgres) as admin:
+        store.prepare()
+        store.create(NewRun(id="one"))
+        admin.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+        cut(postgres)
+        with RunStore(postgres, patience=0) as impatient, pytest.raises(StoreError, match="cannot be reached"):
+            impatient.get("one")
+        began = threading.Event()
+        done: list[bool] = []
+
+        def work() -> None:
+            began.set()
+            done.append(store.begin("one", 1, "w"))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        began.wait()
+        thread.join(0.3)
+        assert thread.is_alive()
+        admin.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
+        thread.join(30)
+        assert done == [True]
+
+
+def test_a_writer_waits_for_another_and_then_says_so(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forge.durable.database.PATIENCE", 0.2)
+    with RunStore(sqlite) as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+        other = sqlite3.connect(store.label, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        assert store.get("one").status == "queued", "reading waits for nobody"
+        with pytest.raises(StoreError, match="has been locked by another process") as caught:
+            store.begin("one", 1, "w")
+        assert caught.value.passing
+        other.execute("ROLLBACK")
+        assert store.begin("one", 1, "w")
+        other.close()
+
+
+def test_others_may_use_the_engine_as_they_would_their_own(database: str) -> None:
+    with RunStore(database) as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+        store.add_events("one", [(None, {})])  # which does not wait for the disk
+        with store.engine.begin() as reader, store.engine.begin() as writer:
+            assert reader.execute(sa.select(sa.func.count()).select_from(runs)).scalar_one() == 1
+            writer.execute(sa.update(runs).values(worker="w"))
+        with store.engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
+                assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
+                assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_both_sides_of_a_fork_may_go_on(database: str) -> None:
+    with RunStore(database) as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = 0 if store.begin("one", 1, "child") else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert store.get("one").worker == "child"
+        assert store.begin("one", 1, "parent")
+
+
+def refused(url: str, words: str, kind: ErrorKind) -> None:
+    store = RunStore(url)
+    with pytest.raises(StoreError, match=words) as caught:
+        store.prepare()
+    assert caught.value.kind is kind
+    assert caught.value.suggestion
+
+
+def told(error: StoreError) -> str:
+    """All that a log could show of it."""
+    return error.message + error.suggestion + "".join(traceback.format_exception(error))
+
+
+def cut(url: str) -> None:
+    with Admin(url) as admin:
+        name = sa.make_url(url).database
+        admin.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+
+
+class Admin:
+    """Somebody else on the same server."""
+
+    def __init__(self, url: str) -> None:
+        server = sa.make_url(url).set(drivername="postgresql+psycopg", database="postgres")
+        self._engine = sa.create_engine(server, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._engine.dispose()
+
+    def execute(self, statement: str) -> None:
+        with self._engine.connect() as connection:
+            connection.exec_driver_sql(statement)

@@ -1,0 +1,91 @@
+"""A run that is killed with -9 at any point goes on: nothing finished is repeated, nothing dangerous runs twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from forge.core.messages import Message
+from forge.durable.rows import NewRun, RunInfo
+from forge.durable.store import RunStore
+
+WORKER = Path(__file__).with_name("_killed.py")
+
+
+def worked(database: str, place: Path, *arguments: str) -> int:
+    command = [sys.executable, str(WORKER), database, arguments[0], str(place), *arguments[1:]]
+    return subprocess.run(command, timeout=60, check=False).returncode
+
+
+def run_of(database: str, place: Path, *deaths: str) -> tuple[RunInfo, list[str]]:
+    """One run through as many workers as die, and one more; what its tools and its model wrote down."""
+    with RunStore(database) as store:
+        store.prepare()
+        store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
+        for number, death in enumerate(deaths):
+            (place / f"die-{death}").touch()
+            assert worked(database, place, f"worker-{number}", *([f"worker-{number - 1}"] if number else [])) == -9
+        last = f"worker-{len(deaths)}"
+        assert worked(database, place, last, *([f"worker-{len(deaths) - 1}"] if deaths else [])) == 0
+        return store.get("r"), (place / "log").read_text().splitlines()
+
+
+def counted(log: list[str]) -> Counter[str]:
+    return Counter(" ".join(line.split()[:2]) for line in log)
+
+
+def test_a_run_that_nobody_kills_does_everything_once(database: str, tmp_path: Path) -> None:
+    run, log = run_of(database, tmp_path)
+    assert run.status == "finished"
+    assert run.result is not None
+    assert run.result["text"] == "saw a | saw b | paid a | paid b | saw c"
+    assert set(counted(log).values()) == {1}
+
+
+def test_killed_while_the_model_answers_it_is_asked_again_and_nothing_else_is_repeated(
+    database: str, tmp_path: Path
+) -> None:
+    run, log = run_of(database, tmp_path, "model-2")
+    assert run.status == "finished"
+    assert {what for what, times in counted(log).items() if times != 1} == {"model 2"}
+
+
+def test_killed_in_a_call_that_may_be_repeated_it_runs_again(database: str, tmp_path: Path) -> None:
+    run, log = run_of(database, tmp_path, "look-b")
+    assert run.result is not None
+    assert run.result["text"].startswith("saw a | saw b")
+    assert counted(log)["look b"] == 2
+    assert counted(log)["model 0"] == 1
+
+
+def test_killed_in_a_call_that_must_not_be_repeated_its_state_is_unknown(database: str, tmp_path: Path) -> None:
+    run, log = run_of(database, tmp_path, "pay-a")
+    assert run.status == "finished"
+    assert run.result is not None
+    assert "its state is unknown" in run.result["text"]
+    assert counted(log)["pay a"] == 1
+    assert counted(log)["pay b"] == 1  # what comes later is not harmed
+
+
+def test_an_intent_without_a_deed_is_unknown_too(database: str, tmp_path: Path) -> None:
+    run, log = run_of(database, tmp_path, "before-a")
+    assert run.result is not None
+    assert "its state is unknown" in run.result["text"]
+    assert counted(log)["pay a"] == 0
+
+
+def test_killed_again_and_again_it_still_ends_once(database: str, tmp_path: Path) -> None:
+    run, log = run_of(database, tmp_path, "model-0", "look-a", "model-1", "model-3")
+    assert run.status == "finished"
+    assert counted(log)["pay a"] == counted(log)["pay b"] == 1
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_the_key_of_a_call_names_the_run_the_turn_and_the_call(database: str, tmp_path: Path, name: str) -> None:
+    _, log = run_of(database, tmp_path, "model-1")
+    turn = {"a": 2, "b": 3}[name]
+    assert f"pay {name} r/r.{turn}/pay-{name}" in log

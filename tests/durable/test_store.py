@@ -1,0 +1,465 @@
+"""The life of a run in the store, in SQLite and in Postgres alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from forge.core.errors import ErrorKind
+from forge.core.messages import Message, ToolCall, Usage
+from forge.core.result import Attachment
+from forge.durable.rows import NewRun, Outcome, Question, RunInfo, Wait
+from forge.durable.store import RunStore, StoreError
+
+
+def test_a_run_is_queued_for_its_first_segment_which_sees_what_was_said(store: RunStore) -> None:
+    run = store.create(
+        NewRun(
+            id="one",
+            agent="helper",
+            session="s",
+            tenant="t",
+            queue="q",
+            priority=3,
+            version="v1",
+            prompt="Hello.",
+            messages=[Message("user", "before"), Message("user", "Hello.")],
+            scope={"channel": "cli"},
+            carrier={"traceparent": "00-1"},
+            parent="",
+        )
+    )
+    assert (run.status, run.segment, run.waits, run.result, run.cancelling) == ("queued", 1, (), None, False)
+    assert (run.agent, run.session, run.tenant, run.queue, run.priority) == ("helper", "s", "t", "q", 3)
+    assert (run.version, run.prompt, run.scope, run.carrier) == (
+        "v1",
+        "Hello.",
+        {"channel": "cli"},
+        {"traceparent": "00-1"},
+    )
+    assert run.created == run.updated > 1_000_000_000
+    assert store.get("one") == run
+    assert texts(store.messages("one", 1)) == ["before", "Hello."]
+
+
+def test_the_same_id_is_one_run(store: RunStore) -> None:
+    first = made(store, "one", "Hello.")
+    assert made(store, "one", "Hello.") == first
+    assert texts(store.messages("one")) == ["Hello."]
+    with pytest.raises(StoreError, match="was asked something else"):
+        made(store, "one", "Something else.")
+
+
+def test_a_conversation_is_given_back_as_it_was(store: RunStore) -> None:
+    said = [
+        Message("user", "look", attachments=(Attachment("image/png", b"\0\xff", "a.png"),)),
+        Message(
+            "assistant",
+            "a \0 and 🙂",
+            (ToolCall("read", {"path": "x\0"}, "c1"), ToolCall("odd", "{not json", "c2", "mcp")),
+            finish="calls",
+            usage=Usage(1, 2, 3),
+            extra={"thinking": ["\0", 2**70]},
+        ),
+        Message("tool", "", call_id="c1"),
+    ]
+    store.create(NewRun(id="one", messages=said))
+    assert store.messages("one") == said
+
+
+def test_each_segment_sees_what_was_said_before_it(store: RunStore) -> None:
+    made(store, "one", "a")
+    assert store.begin("one", 1, "w1")
+    run = store.close_segment("one", 1, ended("go_on", "b", "c", turns=2))
+    assert (run.status, run.segment, run.spent) == ("queued", 2, {"turns": 2})
+    assert store.begin("one", 2, "w2")
+    assert store.get("one").worker == "w2"
+    assert store.close_segment("one", 2, ended("finished", "d", result={"text": "d"})).result == {"text": "d"}
+    again = store.advance("one", say=[Message("user", "e"), Message("user", "f")])
+    assert again is not None
+    assert (again.status, again.segment, again.result) == ("queued", 3, None)
+    assert texts(store.messages("one", 1)) == ["a"]
+    assert texts(store.messages("one", 2)) == ["a", "b", "c"]
+    assert texts(store.messages("one", 3)) == ["a", "b", "c", "d", "e", "f"]
+    assert texts(store.messages("one")) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_a_segment_is_closed_once_however_late_the_second_time(store: RunStore) -> None:
+    made(store, "one", "a")
+    store.begin("one", 1, "w")
+    first = store.close_segment("one", 1, ended("waiting", "b", waits=(Wait(kind="question"),)))
+    assert store.close_segment("one", 1, ended("failed", "other")) == first
+    store.advance("one")
+    now = store.get("one")
+    assert store.close_segment("one", 1, ended("failed", "other")) == now
+    assert store.close_segment("one", 3, ended("failed", "other")) == now, "nor one that has not begun"
+    assert texts(store.messages("one")) == ["a", "b"]
+
+
+def test_only_the_current_segment_begins(store: RunStore) -> None:
+    made(store, "one")
+    assert not store.begin("one", 2, "w")
+    assert store.begin("one", 1, "w")
+    assert store.begin("one", 1, "another"), "as a replay does"
+    store.close_segment("one", 1, ended("finished"))
+    assert not store.begin("one", 1, "w")
+    assert not store.begin("nothing", 1, "w")
+
+
+def test_what_waits_or_is_over_goes_on_once(store: RunStore) -> None:
+    for status in ("waiting", "finished", "failed"):
+        made(store, status)
+        store.begin(status, 1, "w")
+        assert store.advance(status) is None, "it is running"
+        store.close_segment(status, 1, ended(status))
+        assert store.advance(status, from_segment=7) is None
+        assert store.advance(status, from_segment=1) is not None
+        assert store.advance(status) is None, "it is queued"
+
+
+def test_a_cancelled_run_stays_so_unless_it_is_revived(store: RunStore) -> None:
+    made(store, "one")
+    cancelled = store.request_cancel("one")
+    assert cancelled.status == "cancelled"
+    assert cancelled.result is not None
+    assert cancelled.result["reason"] == "cancelled"
+    assert store.request_cancel("one") == cancelled
+    assert not store.begin("one", 1, "w")
+    assert store.advance("one") is None
+    revived = store.advance("one", revive=True)
+    assert revived is not None
+    assert (revived.status, revived.segment) == ("queued", 2)
+
+
+def test_a_running_one_is_marked_and_cancelled_when_its_segment_ends(store: RunStore) -> None:
+    for ending in ("waiting", "go_on", "cancelled"):
+        made(store, ending)
+        store.begin(ending, 1, "w")
+        assert store.request_cancel(ending).cancelling
+        assert store.cancelling(["waiting", "go_on", "cancelled", "nothing"]) == {ending}
+        run = store.close_segment(ending, 1, ended(ending, "said"))
+        assert (run.status, run.cancelling, run.waits) == ("cancelled", False, ())
+        assert texts(store.messages(ending))[-1] == "said"
+    assert store.cancelling([]) == set()
+
+
+def test_one_that_finishes_before_it_is_stopped_has_finished(store: RunStore) -> None:
+    made(store, "one")
+    store.begin("one", 1, "w")
+    store.request_cancel("one")
+    assert store.close_segment("one", 1, ended("finished", result={"text": "done"})).status == "finished"
+
+
+def test_runs_that_a_run_started_are_cancelled_with_it(store: RunStore) -> None:
+    made(store, "one")
+    for child, parent in (("one-a", "one"), ("one-b", "one"), ("one-a-a", "one-a"), ("other", "")):
+        store.create(NewRun(id=child, parent=parent))
+    store.begin("one-b", 1, "w")
+    store.request_cancel("one")
+    found = {run.id: (run.status, run.cancelling) for run in store.list()}
+    assert found == {
+        "one": ("cancelled", False),
+        "one-a": ("cancelled", False),
+        "one-a-a": ("cancelled", False),
+        "one-b": ("running", True),
+        "other": ("queued", False),
+    }
+
+
+def test_a_beginning_is_enough_to_find_a_run(store: RunStore) -> None:
+    for name in ("abc1", "abc2", "xyz", "Xyz2"):
+        made(store, name)
+    store.create(NewRun(id="xyz-child", parent="xyz"))
+    assert store.get("abc1").id == "abc1"
+    assert store.get("xy").id == "xyz"
+    assert store.get("X").id == "Xyz2"
+    assert store.get("xyz-").id == "xyz-child"
+    assert store.request_cancel("xy").id == "xyz"
+    with pytest.raises(StoreError, match='several runs begin with "abc": abc1, abc2'):
+        store.get("abc")
+    with pytest.raises(StoreError, match='there is no run "abc3"') as caught:
+        store.get("abc3")
+    assert caught.value.kind is ErrorKind.NOT_FOUND
+    assert "abc1" in caught.value.suggestion
+
+
+def test_a_hostile_id_is_not_found_and_not_made(store: RunStore) -> None:
+    made(store, "abcd")
+    for name in ("", "%", "_", "abc%", "a\0b", "\ud800", "a'; DROP TABLE forge_runs;--", "a" * 5_000, "🙂"):
+        for call in (store.get, store.request_cancel, store.delete, store.advance, store.files):
+            with pytest.raises(StoreError) as caught:
+                call(name)
+            assert caught.value.kind is ErrorKind.NOT_FOUND
+        with pytest.raises(StoreError, match="cannot be the id of a run"):
+            made(store, name)
+        assert store.messages(name) == []
+        assert store.events(name) == []
+        assert not store.begin(name, 1, "w")
+        assert store.cancelling([name]) == set()
+        with pytest.raises(StoreError, match="no question"):
+            store.question(name)
+
+
+HOSTILE = "NUL \0, lone \ud800, \x01 first, 'quote\" \\ %s :name 🙂 \u202e"
+
+
+def test_hostile_text_comes_back_as_it_was(store: RunStore) -> None:
+    for number, text in enumerate([HOSTILE, f"\x01{HOSTILE}", "\0", "\x01", "\ud800" * 255, "🙂" * 255]):
+        name, asked = f"run{number}", f"q{number}"
+        run = store.create(NewRun(id=name, agent=text, session=text, tenant=text, version=text, prompt=text))
+        assert (run.agent, run.session, run.tenant, run.version, run.prompt) == (text,) * 5
+        for found in (store.list(agent=text), store.list(session=text), store.list(tenant=text)):
+            assert found == [run]
+        store.begin(name, 1, text)
+        assert store.get(name).worker == text
+        store.ask(question(asked, name, call=text, tool=text))
+        assert store.answer(asked, {"kind": "no"}, by=text)
+        assert (store.question(asked).call, store.question(asked).by) == (text, text)
+
+
+def test_what_is_said_may_be_long_and_names_may_not(store: RunStore) -> None:
+    assert made(store, "one", "🙂" * 1_000_000).prompt == "🙂" * 1_000_000
+    store.add_events("one", [("k" * 100_000, {}), ("k" * 100_000, {}), ("k" * 100_001, {})])
+    assert len(store.events("one")) == 2
+    long: dict[str, Any] = dict.fromkeys(("agent", "session", "tenant", "queue", "version", "parent"), "x" * 256)
+    for name, value in long.items():
+        with pytest.raises(StoreError, match=f"the {name} of run two has 256 characters"):
+            store.create(NewRun(id="two", **{name: value}))
+    with pytest.raises(StoreError, match="id of a question"):
+        store.ask(question("q" * 256, "one"))
+
+
+def test_the_newest_runs_come_first(store: RunStore) -> None:
+    for number in range(5):
+        store.create(NewRun(id=f"run{number}", tenant="even" if number % 2 == 0 else "odd", session="s", parent="p"))
+    assert [run.id for run in store.list()] == ["run4", "run3", "run2", "run1", "run0"]
+    assert [run.id for run in store.list(limit=2)] == ["run4", "run3"]
+    assert [run.id for run in store.list(tenant="odd", session="s")] == ["run3", "run1"]
+    assert store.list(parent="") == []
+    store.begin("run1", 1, "w")
+    assert [run.id for run in store.list(status="running")] == ["run1"]
+    assert [run.id for run in store.list(status=["running", "queued"], tenant="odd")] == ["run3", "run1"]
+    assert store.counts() == {"queued": 4, "running": 1}
+    assert store.list(limit=-1) == []
+    assert len(store.list(limit=10**30)) == 5
+
+
+def test_a_question_is_asked_once_and_answered_once(store: RunStore) -> None:
+    made(store, "one")
+    asked = store.ask(question("q1", "one"))
+    assert asked.asked > 1_000_000_000
+    assert (asked.answer, asked.answered, asked.by) == (None, 0.0, "")
+    assert store.ask(replace(question("q1", "one"), tool="another")) == asked
+    store.ask(question("q2", "one"))
+    assert [one.id for one in store.questions()] == [one.id for one in store.questions("one")] == ["q1", "q2"]
+    assert store.answer("q1", {"kind": "once", "arguments": {"a": 1}}, by="me")
+    assert not store.answer("q1", {"kind": "no"}, by="you")
+    kept = store.ask(question("q1", "one"))
+    assert (kept.answer, kept.by) == ({"kind": "once", "arguments": {"a": 1}}, "me")
+    assert kept.answered >= kept.asked
+    assert [one.id for one in store.questions("one")] == ["q2"]
+    assert [one.id for one in store.questions("one", open=False)] == ["q1", "q2"]
+
+
+def test_nobody_is_asked_for_a_run_that_is_over(store: RunStore) -> None:
+    made(store, "one")
+    store.ask(question("q", "one"))
+    store.request_cancel("one")
+    assert store.questions() == []
+    with pytest.raises(StoreError, match="run one is cancelled"):
+        store.answer("q", {"kind": "once"}, by="me")
+    with pytest.raises(StoreError, match="there is no run"):
+        store.ask(question("q2", "nothing"))
+
+
+def test_an_answer_that_comes_before_the_segment_has_ended_is_not_lost(store: RunStore) -> None:
+    made(store, "one")
+    store.begin("one", 1, "w")
+    store.ask(question("q", "one"))
+    store.answer("q", {"kind": "once"}, by="me")
+    assert store.advance("one") is None
+    run = store.close_segment("one", 1, ended("waiting", waits=(approval("q"),)))
+    assert (run.status, run.segment, run.waits) == ("queued", 2, ())
+
+
+def test_an_answer_whose_giver_dies_is_due(store: RunStore) -> None:
+    made(store, "one")
+    store.begin("one", 1, "w")
+    store.ask(question("q", "one"))
+    run = store.close_segment("one", 1, ended("waiting", waits=(approval("q"), approval("q2"))))
+    assert (run.status, run.waits) == ("waiting", (approval("q"), approval("q2")))
+    assert store.due(store.now() + 1_000) == []
+    store.answer("q", {"kind": "once"}, by="me")
+    assert store.due(store.now()) == [], "it is the giver's to continue it"
+    assert [one.id for one in store.due(store.now() + 10)] == ["one"]
+    store.advance("one")
+    assert store.due(store.now() + 10) == []
+
+
+def test_a_run_that_waits_for_another_is_due_when_that_is_over(store: RunStore) -> None:
+    made(store, "one")
+    store.create(NewRun(id="child", parent="one"))
+    store.begin("one", 1, "w")
+    waits = (Wait(kind="run", detail={"run": "child"}),)
+    assert store.close_segment("one", 1, ended("waiting", waits=waits)).status == "waiting"
+    store.request_cancel("child")
+    assert [one.id for one in store.due(store.now() + 10)] == ["one"]
+    store.advance("one")
+    store.begin("one", 2, "w")
+    assert store.close_segment("one", 2, ended("waiting", waits=waits)).status == "queued", "it was over already"
+
+
+def test_a_time_that_has_come_is_due(store: RunStore) -> None:
+    for name, until in (("late", 300), ("soon", 100), ("odd", "never"), ("bad", float("nan"))):
+        made(store, name)
+        store.begin(name, 1, "w")
+        waits = (Wait(kind="time", detail={"until": until}), Wait(kind="question"))
+        store.close_segment(name, 1, ended("waiting", waits=waits))
+    assert store.due(99) == []
+    assert [run.id for run in store.due(100)] == ["soon"]
+    assert [run.id for run in store.due(1_000)] == ["soon", "late"]
+    assert [run.id for run in store.due(1_000, limit=1)] == ["soon"]
+
+
+def test_what_is_queued_and_not_begun_is_looked_at_in_turn(store: RunStore) -> None:
+    for number in range(5):
+        made(store, f"run{number}")
+    store.begin("run0", 1, "w")
+    assert store.stranded() == []
+    first = store.stranded(older=0, limit=3)
+    second = store.stranded(older=0, limit=3)
+    assert {run.id for run in first} == {"run1", "run2", "run3"}
+    assert "run4" in {run.id for run in second}, "a long queue is looked through in turn"
+    assert all(isinstance(run, RunInfo) and run.status == "queued" for run in first)
+
+
+def test_events_are_numbered_and_a_key_is_kept_once(store: RunStore) -> None:
+    made(store, "one")
+    made(store, "two")
+    store.add_events("one", [])
+    store.add_events("one", [("a", {"n": 1}), (None, {"n": 2}), ("a", {"n": 3}), (None, {"n": 2})])
+    store.add_events("two", [("a", {"n": 4})])
+    store.add_events("one", [("a", {"n": 5}), ("b", {"n": HOSTILE, "nan": float("nan")})])
+    found = store.events("one")
+    assert [event["n"] for _, event in found[:3]] == [1, 2, 2]
+    assert found[3][1]["nan"] == "NaN"
+    assert found[3][1]["n"].startswith("NUL \0")
+    numbers = [number for number, _ in found]
+    assert numbers == sorted(set(numbers))
+    assert store.events("one", after=numbers[1]) == found[2:]
+    assert store.events("one", limit=2) == found[:2]
+    assert store.events("one", after=10**30) == []
+    assert store.events("one", after=-(10**30)) == found
+    with pytest.raises(StoreError, match="there is no run"):
+        store.add_events("nothing", [(None, {})])
+
+
+def test_files_are_kept_and_replaced(store: RunStore) -> None:
+    made(store, "one")
+    store.put_file("one", "b/ü\0", b"\0\xff")
+    store.put_file("one", "a", b"")
+    store.put_file("one", "b/ü\0", b"new")
+    assert store.files("one") == [("a", 0), ("b/ü\0", 3)] or store.files("one") == [("b/ü\0", 3), ("a", 0)]
+    assert store.file("one", "b/ü\0") == b"new"
+    with pytest.raises(StoreError, match="has no file"):
+        store.file("one", "c")
+    with pytest.raises(StoreError, match="there is no run"):
+        store.put_file("nothing", "a", b"")
+    with pytest.raises(StoreError, match="name of a file"):
+        store.put_file("one", "", b"")
+
+
+def test_a_file_may_be_large_but_not_too_large(store: RunStore) -> None:
+    made(store, "one")
+    most = 16 * 1024 * 1024
+    store.put_file("one", "large", bytes(most))
+    assert store.files("one") == [("large", most)]
+    with pytest.raises(StoreError, match="may have 16777216 bytes, and has 16777217"):
+        store.put_file("one", "larger", bytes(most + 1))
+
+
+def test_only_what_is_over_is_deleted_and_nothing_of_it_stays(store: RunStore) -> None:
+    made(store, "one", "a")
+    store.create(NewRun(id="child", parent="one"))
+    store.ask(question("q", "one"))
+    store.add_events("one", [("k", {})])
+    store.put_file("one", "f", b"x")
+    with pytest.raises(StoreError, match="run one is queued"):
+        store.delete("one")
+    store.request_cancel("one")
+    store.delete("one")
+    assert store.list() == []
+    made(store, "one", "b")
+    assert texts(store.messages("one")) == ["b"]
+    assert store.events("one") == []
+    assert store.files("one") == []
+    assert store.questions("one", open=False) == []
+
+
+def test_a_run_is_not_deleted_while_one_that_it_started_goes_on(store: RunStore) -> None:
+    made(store, "one")
+    store.create(NewRun(id="child", parent="one"))
+    store.begin("one", 1, "w")
+    store.close_segment("one", 1, ended("finished"))
+    with pytest.raises(StoreError, match="run child is queued"):
+        store.delete("one")
+    assert store.get("one").status == "finished", "all or nothing"
+
+
+def test_a_run_can_be_given_to_another_version(store: RunStore) -> None:
+    store.create(NewRun(id="one", version="v1"))
+    assert store.set_version("one", "v2").version == "v2"
+    assert store.get("one").version == "v2"
+
+
+def test_what_json_cannot_hold_is_described(store: RunStore) -> None:
+    odd: dict[Any, Any] = {
+        "nan": float("nan"),
+        "object": object(),
+        "deep": nested(500),
+        "huge": 10**6000,
+        3: {"set": {1}},
+    }
+    store.create(NewRun(id="one", scope=odd))
+    store.begin("one", 1, "w")
+    run = store.close_segment("one", 1, ended("failed", result=odd))
+    assert run.result is not None
+    assert (run.scope["nan"], run.result["nan"], run.result["3"]) == ("NaN", "NaN", {"set": [1]})
+    assert store.get("one") == run
+
+
+def test_a_priority_that_no_column_holds_is_refused(store: RunStore) -> None:
+    for priority in (2**31, -(2**63), 10**30):
+        with pytest.raises(StoreError, match="priority"):
+            store.create(NewRun(id="one", priority=priority))
+    assert store.create(NewRun(id="one", priority=2**31 - 1)).priority == 2**31 - 1
+
+
+def made(store: RunStore, name: str, prompt: str = "Hello.") -> RunInfo:
+    return store.create(NewRun(id=name, prompt=prompt, messages=[Message("user", prompt)]))
+
+
+def ended(status: str, *said: str, turns: int = 1, waits: tuple[Wait, ...] = (), result=None) -> Outcome:
+    messages = tuple(Message("assistant", text) for text in said)
+    return Outcome(status=status, messages=messages, spent={"turns": turns}, waits=waits, result=result)  # type: ignore[arg-type]
+
+
+def question(name: str, run: str, call: str = "c1", tool: str = "shell") -> Question:
+    return Question(id=name, run=run, call=call, tool=tool, digest="d", request={"arguments": {"command": "ls \0"}})
+
+
+def approval(name: str) -> Wait:
+    return Wait(kind="approval", call="c1", detail={"question": name})
+
+
+def texts(messages: list[Message]) -> list[str]:
+    return [message.text for message in messages]
+
+
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value

@@ -1,0 +1,216 @@
+"""Many at once on one store: processes that close the same segment, answer the same question, make the same tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from forge.core.messages import Message
+from forge.durable.rows import NewRun, Outcome, Question, Wait
+from forge.durable.store import RunStore
+from forge.durable.tables import events, messages, questions, runs
+
+RUNS = 12
+
+PROCESS = """
+import json, sys
+from forge.core.messages import Message
+from forge.durable.rows import NewRun, Outcome, Question, Wait
+from forge.durable.store import RunStore
+
+url, name, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])
+print("ready", flush=True)
+sys.stdin.readline()
+store = RunStore(url)
+store.prepare()
+won = {"closed": 0, "answered": 0, "advanced": 0}
+for number in range(runs):
+    run, question = f"run{number}", f"q{number}"
+    store.create(NewRun(id=run, prompt="p", messages=[Message("user", "p")]))
+    store.begin(run, 1, name)
+    store.ask(Question(id=question, run=run, call="c", tool="t", digest="d", request={}))
+    store.add_events(run, [("once", {"by": name}), (None, {"by": name})])
+    waits = (Wait(kind="approval", call="c", detail={"question": question}), Wait(kind="question"))
+    said = (Message("assistant", name), Message("assistant", name))
+    closed = store.close_segment(run, 1, Outcome(status="waiting", messages=said, spent={"by": name}, waits=waits))
+    won["answered"] += store.answer(question, {"kind": "once"}, by=name)
+    won["advanced"] += store.advance(run, say=[Message("user", f"next {name}")], from_segment=1) is not None
+store.close()
+print(json.dumps(won), flush=True)
+"""
+
+
+def test_processes_that_do_the_same_do_it_once(database: str) -> None:
+    names = ["a", "b", "c"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, database, name, str(RUNS)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for name in names
+    ]  # fmt: skip
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        ended = [process.communicate(timeout=50) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [words for _, words in ended] == [""] * len(names)
+    won = [json.loads(said) for said, _ in ended]
+    assert sum(one["answered"] for one in won) == RUNS
+    assert sum(one["advanced"] for one in won) <= RUNS, "an answer in between queues the run by itself"
+    with RunStore(database) as store:
+        for number in range(RUNS):
+            run = store.get(f"run{number}")
+            assert (run.status, run.segment) == ("queued", 2)
+            said = [message.text for message in store.messages(run.id)]
+            assert said[0] == "p"
+            assert said[1] == said[2] == run.spent["by"], "both from one of them"
+            assert len(said) <= 4
+            kept = [event["by"] for _, event in store.events(run.id)]
+            assert len(kept) == len(names) + 1
+
+
+def test_of_two_answers_at_once_one_is_taken(store: RunStore) -> None:
+    store.create(NewRun(id="one"))
+    for number in range(10):
+        store.ask(Question(id=f"q{number}", run="one", call="c", tool="t", digest="d", request={}))
+
+    def answer(name: str) -> list[bool]:
+        return [store.answer(f"q{number}", {"by": name}, by=name) for number in range(10)]
+
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(pool.map(answer, "abcd"))
+    assert [sum(one) for one in zip(*taken, strict=True)] == [1] * 10
+    for one in store.questions("one", open=False):
+        assert one.answer == {"by": one.by}
+        assert taken["abcd".index(one.by)][int(one.id[1:])]
+
+
+def test_an_answer_and_the_end_of_its_segment_meet_in_any_order(store: RunStore) -> None:
+    for number in range(15):
+        run, question = f"run{number}", f"q{number}"
+        store.create(NewRun(id=run))
+        store.begin(run, 1, "w")
+        store.ask(Question(id=question, run=run, call="c", tool="t", digest="d", request={}))
+        start = threading.Barrier(2)
+
+        def close(run: str = run, question: str = question, start: threading.Barrier = start) -> None:
+            start.wait()
+            waits = (Wait(kind="approval", detail={"question": question}),)
+            store.close_segment(run, 1, Outcome(status="waiting", messages=(), spent={}, waits=waits))
+
+        thread = threading.Thread(target=close)
+        thread.start()
+        start.wait()
+        assert store.answer(question, {}, by="me")
+        store.advance(run)
+        thread.join()
+        assert (store.get(run).status, store.get(run).segment) == ("queued", 2)
+
+
+def test_who_follows_events_misses_none_though_many_write(store: RunStore) -> None:
+    store.create(NewRun(id="one"))
+    store.create(NewRun(id="two"))
+    writers, each = 4, 25
+
+    def write(writer: int) -> None:
+        for number in range(each):
+            store.add_events("one", [(None, {"id": f"{writer}.{number}"}), (f"{writer}.{number}", {"id": "k"})])
+            store.add_events("two", [(None, {})])
+
+    seen: list[str] = []
+    with ThreadPoolExecutor(writers) as pool:
+        under_way = [pool.submit(write, writer) for writer in range(writers)]
+        last, until = 0, time.monotonic() + 50
+        while len(seen) < 2 * writers * each and time.monotonic() < until:
+            done = all(one.done() for one in under_way)
+            for number, event in store.events("one", after=last, limit=7):
+                assert number > last
+                last = number
+                seen.append(event["id"])
+            if done and not store.events("one", after=last):
+                break
+        for one in under_way:
+            one.result()
+    assert len(seen) == 2 * writers * each
+    assert len(set(seen)) == writers * each + 1
+
+
+def test_a_queued_run_is_given_to_one_who_looks(store: RunStore) -> None:
+    for number in range(40):
+        store.create(NewRun(id=f"run{number}"))
+    back(store, 60)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: [run.id for run in store.stranded(limit=40)], range(4)))
+    looked = [name for one in found for name in one]
+    assert len(looked) == len(set(looked)) == 40
+    assert store.stranded() == []
+    back(store, 20)
+    assert store.stranded() == [], "the longer it waits, the rarer it is looked at"
+    back(store, 20)
+    assert len(store.stranded()) == 40
+
+
+@pytest.mark.slow
+def test_a_long_history_makes_nothing_slower(store: RunStore) -> None:
+    for name in ("short", "long"):
+        store.create(NewRun(id=name, messages=[Message("user", "p")]))
+    store.begin("long", 1, "w")
+    said = tuple(Message("assistant", f"message {number}") for number in range(10_000))
+    store.close_segment("long", 1, Outcome(status="waiting", messages=said, spent={}))
+    store.advance("long")
+    store.begin("short", 1, "w")
+    store.close_segment("short", 1, Outcome(status="go_on", messages=(), spent={}))
+    times: dict[str, list[float]] = {"short": [], "long": []}
+    for segment in range(2, 42):
+        for name, taken in times.items():
+            begun = time.perf_counter()
+            store.begin(name, segment, "w")
+            store.close_segment(name, segment, Outcome(status="waiting", messages=said[:2], spent={}))
+            store.advance(name, say=[Message("user", "x")])
+            taken.append(time.perf_counter() - begun)
+    middle = {name: sorted(taken)[len(taken) // 2] for name, taken in times.items()}
+    assert middle["long"] < 3 * middle["short"], middle
+    assert len(store.messages("long")) == 10_001 + 40 * 3
+
+
+def test_the_queries_of_every_second_use_an_index(store: RunStore) -> None:
+    queries = [
+        sa.select(runs.c.id).where(runs.c.status == "waiting", runs.c.wake <= 1.0).order_by(runs.c.wake),
+        sa.select(runs.c.id).where(runs.c.status == "queued", runs.c.look <= 1.0).order_by(runs.c.look),
+        sa.select(runs.c.id).where(runs.c.parent == "x", runs.c.parent != ""),
+        sa.select(runs.c.id).where(runs.c.id >= "a", runs.c.id < "b"),
+        sa.select(messages.c.message).where(messages.c.run == "x", messages.c.place < 4),
+        sa.select(events.c.event).where(events.c.run == "x", events.c.number > 4).order_by(events.c.number),
+        sa.select(questions.c.id).where(questions.c.answered.is_(None)).order_by(questions.c.asked),
+    ]
+    with store.engine.begin() as connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+        if not is_sqlite:
+            connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
+        for query in queries:
+            text = query.compile(connection, compile_kwargs={"literal_binds": True})
+            plan = connection.exec_driver_sql(f"EXPLAIN {'QUERY PLAN ' if is_sqlite else ''}{text}").all()
+            words = " ".join(str(row) for row in plan)
+            assert "SEARCH" in words or "Index" in words or "USING INDEX" in words, words
+
+
+def back(store: RunStore, seconds: float) -> None:
+    """As if all of it had happened so many seconds ago."""
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(runs).values(updated=runs.c.updated - seconds, look=runs.c.look - seconds))

@@ -1,0 +1,188 @@
+"""Results and outcomes as JSON: what comes back is what was written, whatever it was."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict
+from types import MappingProxyType
+from typing import Any, get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forge.core.errors import ErrorKind
+from forge.core.messages import Message, ToolCall, Usage
+from forge.core.result import Attachment, Failure, ToolResult
+from forge.durable.rows import Ending, Outcome, Wait
+from forge.durable.wire import outcome_from_json, outcome_to_json, result_from_json, result_to_json
+
+OFTEN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+whole = st.text(st.characters(codec="utf-8"), max_size=30)
+any_text = st.text(st.characters(), max_size=30) | st.sampled_from(["\0", "\ud800", "\udfff\ud800", "\x01", "\u2028"])
+scalars = (
+    st.none() | st.booleans() | whole | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False, allow_infinity=False)
+)
+data = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(whole, inner, max_size=3), max_leaves=8
+)
+objects = st.dictionaries(whole, data, max_size=3)
+odd = st.recursive(
+    scalars | any_text | st.floats() | st.binary(max_size=5) | st.just(10**4200) | st.just(object()) | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text | st.integers(), inner, max_size=3),
+    max_leaves=8,
+)
+attachments = st.lists(st.builds(Attachment, whole, st.binary(max_size=20), whole), max_size=2).map(tuple)
+failures = st.builds(Failure, whole, st.sampled_from(ErrorKind), whole, st.booleans())
+results = st.builds(
+    ToolResult,
+    for_llm=whole,
+    for_user=whole,
+    silent=st.booleans(),
+    title=whole,
+    data=objects,
+    attachments=attachments,
+    failure=st.none() | failures,
+    pending=st.booleans(),
+)
+counted = st.integers(0, 10**9)
+messages = st.builds(
+    Message,
+    st.sampled_from(["user", "assistant", "tool"]),
+    whole,
+    st.lists(st.builds(ToolCall, whole, objects | whole, whole, whole), max_size=2).map(tuple),
+    whole,
+    attachments,
+    st.sampled_from(["", "stop", "calls"]),
+    st.builds(Usage, counted, counted, counted),
+    objects,
+)
+waits = st.builds(Wait, kind=whole, call=whole, detail=objects)
+outcomes = st.builds(
+    Outcome,
+    status=st.sampled_from(get_args(Ending)),
+    messages=st.lists(messages, max_size=3).map(tuple),
+    spent=objects,
+    waits=st.lists(waits, max_size=2).map(tuple),
+    result=st.none() | objects,
+)
+
+
+@OFTEN
+@given(results)
+def test_a_result_comes_back_as_it_was(result: ToolResult) -> None:
+    assert result_from_json(travelled(result_to_json(result))) == result
+
+
+@OFTEN
+@given(outcomes)
+def test_an_outcome_comes_back_as_it_was(outcome: Outcome) -> None:
+    assert outcome_from_json(travelled(outcome_to_json(outcome))) == outcome
+
+
+@OFTEN
+@given(any_text, st.dictionaries(any_text, odd, max_size=3))
+def test_whatever_a_tool_returned_can_be_stored(text: str, content: dict[str, Any]) -> None:
+    failure = Failure(text, ErrorKind.USER, text)
+    result = ToolResult(
+        for_llm=text, for_user=text, title=text, data=content, failure=failure,
+        attachments=(Attachment(text, b"\0", text),),
+    )  # fmt: skip
+    once = result_from_json(travelled(result_to_json(result)))
+    assert len(once.data) <= len(content)
+    assert result_from_json(travelled(result_to_json(once))) == once, "and nothing changes the second time"
+    outcome = Outcome(
+        status="failed",
+        messages=(Message("assistant", text, (ToolCall(text, content, text),), extra=content),),
+        spent=content,
+        waits=(Wait(kind="time", call=text, detail=content),),
+        result=content,
+    )
+    again = outcome_from_json(travelled(outcome_to_json(outcome)))
+    assert outcome_from_json(travelled(outcome_to_json(again))) == again
+
+
+def test_a_result_without_anything_special_is_small() -> None:
+    assert result_to_json(ToolResult(for_llm="ok")) == {"for_llm": "ok"}
+
+
+def test_what_json_cannot_hold_is_described() -> None:
+    deep: Any = 1
+    for _ in range(3_000):
+        deep = [deep]
+    circle: dict[str, Any] = {}
+    circle["itself"] = circle
+    content = {
+        "nan": math.nan,
+        "infinite": -math.inf,
+        "huge": 10**6000,
+        "deep": deep,
+        "circle": circle,
+        "bytes": b"\xff",
+        "nul": "\0",
+        "surrogate": "\ud800",
+    }
+    found = result_from_json(travelled(result_to_json(ToolResult(for_llm="x", data=content)))).data
+    assert set(found) == set(content)
+    assert (found["nan"], found["infinite"], found["nul"], found["surrogate"]) == ("NaN", "-Infinity", "\0", "?")
+    assert str(found["huge"]).startswith("0x")
+
+
+@pytest.mark.parametrize("content", [MappingProxyType({"a": 1}), OrderedDict(a=1)])
+def test_a_mapping_of_another_kind_is_an_object_too(content: Any) -> None:
+    assert result_from_json(result_to_json(ToolResult(for_llm="", data=content))).data == {"a": 1}
+
+
+def test_a_failure_keeps_all_but_its_cause() -> None:
+    failure = Failure("no", ErrorKind.RATE_LIMITED, "later", passing=True, cause=ValueError("secret"))
+    wire = result_to_json(ToolResult(for_llm="", failure=failure))
+    assert "secret" not in json.dumps(wire)
+    back = result_from_json(wire)
+    assert back.failure == failure
+    assert back.for_llm == "no\nlater"
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        None,
+        [],
+        {},
+        {"for_llm": 1},
+        {"for_llm": "x", "data": []},
+        {"for_llm": "x", "silent": 1},
+        {"for_llm": "x", "failure": {"message": "m", "kind": "nothing"}},
+        {"for_llm": "x", "attachments": {}},
+        {"for_llm": "x", "attachments": [{"media_type": "a", "data": "%"}]},
+    ],
+)
+def test_what_is_no_result_is_refused_in_words(wire: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected|missing|not a valid|base64"):
+        result_from_json(wire)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        None,
+        {},
+        {"status": "odd"},
+        {"status": "finished", "messages": [{}]},
+        {"status": "finished", "spent": 1},
+        {"status": "finished", "waits": [{"kind": 1}]},
+        {"status": "finished", "result": "x"},
+    ],
+)
+def test_what_is_no_outcome_is_refused_in_words(wire: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected|missing"):
+        outcome_from_json(wire)
+
+
+def travelled(wire: dict[str, Any]) -> Any:
+    """As any JSON reader takes it."""
+    text = json.dumps(wire, ensure_ascii=False, allow_nan=False)
+    text.encode()
+    assert "\0" not in text
+    return json.loads(text)
