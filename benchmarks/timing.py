@@ -24,7 +24,7 @@ class Measure:
     floor: float
     ours: float
     unit: str
-    must: float  # the largest ratio allowed, or with `absolute` the largest figure
+    must: float | None  # the largest ratio allowed, or with `absolute` the largest figure; None: it is only shown
     absolute: bool = False
 
     @property
@@ -33,7 +33,7 @@ class Measure:
 
     @property
     def holds(self) -> bool:
-        return (self.ours if self.absolute else self.ratio) <= self.must
+        return self.must is None or (self.ours if self.absolute else self.ratio) <= self.must
 
 
 def per_call(function: Callable[[], object], calls: int) -> float:

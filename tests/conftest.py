@@ -16,7 +16,7 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # what whoever runs the tests configured, and which projects they trust, decides nothing here
-for _name in [one for one in os.environ if one.startswith("FORGE_")]:
+for _name in [one for one in os.environ if one.startswith("FORGE_") and one != "FORGE_TEST_DATABASE"]:
     del os.environ[_name]
 for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
     os.environ[_name] = tempfile.mkdtemp(prefix="forge-tests-")

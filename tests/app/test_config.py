@@ -189,7 +189,7 @@ def test_the_variables_that_must_be_set_are_known_without_looking_them_up(tmp_pa
     assert found.variables == ("A", "B", "D", "E", "F")
     assert found.servers["x"].command == ("y", "${B}", "${C:-c}")
     with pytest.raises(ToolError, match="B is not set"):
-        load_configuration(str(path), environment={})
+        load_configuration(str(path), environment={}).check_set()
     assert load_configuration(str(path), environment=dict.fromkeys("ABDEF", "x")).servers["x"].command == (
         "y",
         "x",

@@ -61,6 +61,9 @@ channels:
   here: {type: terminal}
 secrets: [GITHUB_TOKEN, {file: private/token}]
 guardrails: {deny_commands: [{pattern: a, message: b}, c], deny_output: [{pattern: a, action: redact}]}
+durable:
+  database: "postgresql://forge@db.example.com/${NAME}"
+  queues: {default: {concurrency: 50, rate: {calls: 100, seconds: 0.5}, per_tenant: 5}, "on:gpu": {}}
 """
 BAD = """
 tols: []|tools: {}|tools: null|tools: [5]|tools: [{}]|tools: [{name: a, group: b}]|tools: [""]|tools: [{name: a, x: 1}]
@@ -91,6 +94,9 @@ channels: {a: {type: telegram, token_env: T, chat_id: [1]}}|channels: {a: {type:
 secrets: [5]|secrets: ["sk-live"]|secrets: [{}]|secrets: [{file: a, x: b}]|secrets: A
 guardrails: []|guardrails: {deny: []}|guardrails: {deny_commands: [{message: a}]}|guardrails: {deny_prompts: a}
 guardrails: {deny_commands: [{pattern: a, action: redact}]}|guardrails: {deny_output: [{pattern: a, action: hide}]}
+durable: []|durable: {databse: a}|durable: {database: 5}|durable: {database: mysql://a/b}|durable: {database: a.db}
+durable: {queues: []}|durable: {queues: {a: 5}}|durable: {queues: {a: {concurrency: 0}}}|durable: {queues: {"a b": {}}}
+durable: {queues: {a: {rate: {calls: 1}}}}|durable: {queues: {a: {rate: {calls: 1, seconds: 0}}}}
 agent: {id: "a b"}|agent: {version: 0.1}|agent: {model: ""}|agent: {prompt: 5}|agent: {modle: x}|agent: x|text|[]|5
 """
 GOOD = """
@@ -98,6 +104,7 @@ GOOD = """
 openapi: {a: {spec: b, auth: {}}}|mcpServers: {a: {disabled: true}}|skills: {paths: a}|memory: {embedder: null}
 memory: {embedder: local}|memory: {embedder: {type: none}}|tools: [{name: a, config: {timeout: null, other: [1]}}]
 permissions: {rules: []}|permissions: {rules: ["allow tool:a*", "DENY * x # why", {action: ask, permission: "*"}]}
+durable: {}|durable: {database: "sqlite:///a.db"}|durable: {database: "${A}"}|durable: {queues: {}}
 agent: {prompt: " "}|channels: {a: {type: telegram, token_env: T, chat_id: ""}}|workspace: {roots: [a]}
 """
 POOL: list[Any] = [

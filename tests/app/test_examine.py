@@ -13,6 +13,7 @@ from forge.app.examine import examine
 from forge.app.trust import accept
 from forge.schedules.schedule import Source
 from forge.schedules.store import ScheduleStore
+from forge.workspace.state import state_directory
 
 SCRIPT = '''"""
 Tool: fine
@@ -46,9 +47,7 @@ def looked(tmp_path, tmp_path_factory, monkeypatch):
 
 
 def kept(tmp_path: Path) -> Path:
-    folder = tmp_path / ".forge"
-    folder.mkdir(mode=0o700)
-    return folder
+    return state_directory(tmp_path)
 
 
 def test_whatever_is_not_ok_says_how_to_mend_it(looked, tmp_path, monkeypatch):
@@ -121,7 +120,7 @@ def test_a_store_is_looked_through_and_left_alone(looked, tmp_path, name):
     assert (found.status, "damaged" in found.detail) == ("broken", True)
     path.write_bytes(b"this is no database, and never was one" * 100)
     assert looked()[name].status == "broken"
-    assert sorted(os.listdir(path.parent)) == [name]
+    assert sorted(os.listdir(path.parent)) == [".gitignore", "made-here", name]
 
 
 def test_a_large_store_keeps_nobody_waiting(looked, tmp_path, monkeypatch):

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from forge.app.choose import choose_tools
+from forge.app.choose import choose_tools, configured
 from forge.app.config import Configuration, load_configuration
 from forge.app.effective import HIDDEN, effective, nested
 from forge.app.layers import data_file, rule_layers, user_file
 from forge.app.strictness import stricter_egress, stricter_sandbox
 from forge.core.errors import ToolError
+from forge.core.tool import Tool
 from forge.permissions.policy import PolicyError
 
 
@@ -235,7 +236,7 @@ def test_a_mistake_that_shows_later_names_the_layer_too(places):
     places.user("openapi: {mine: {spec: '${NOT_THERE}'}}\nmcpServers: {m: {command: '${NOR_THIS}'}}")
     places.project("mcpServers: {m: {command: x}}")
     with pytest.raises(ToolError, match=r"config\.yaml: openapi\.mine\.spec: .*NOT_THERE is not set"):
-        places.load()
+        places.load().check_set()
     assert places.load(NOT_THERE="a.json").servers["m"].command == ("x",)
 
 
@@ -310,3 +311,29 @@ mcpServers:
     assert origins["agent.model"].startswith("project file")
     assert origins["limits.turns"] == "defaults"
     assert origins["workspace.root"] == "a flag"
+
+
+@pytest.mark.parametrize(
+    ("above", "stays"),
+    [
+        ("[deny network]", {"read", "network"}),
+        ("[deny network evil.example.com]", {"read", "network"}),
+        ("['deny *']", {"read", "network", "execute"}),
+        ("[{action: deny, permission: execute, tool: 'git_*'}]", {"read", "execute"}),
+        ("[allow network, ask execute, 'deny tool:other__*', deny write]", {"read"}),
+    ],
+)
+@pytest.mark.parametrize("layer", ["user", "organisation"])
+def test_a_project_does_not_declare_away_what_those_above_it_deny(places, layer, above, stays):
+    places.project("tools: [{name: 'git_*', config: {permissions: [read]}}]")
+    getattr(places, layer)(f"permissions: {{rules: {above}}}")
+    mounted = Tool.from_schema(
+        "git_push", "Push it.", {"type": "object"}, lambda: "pushed", permissions={"execute", "network"}
+    )
+    assert configured(mounted, places.load()).spec.permissions == stays
+
+
+def test_a_project_may_declare_less_where_nobody_denied_it(places):
+    places.project("tools: [{name: 'git_*', config: {permissions: [read]}}]\npermissions: {rules: [deny network]}\n")
+    mounted = Tool.from_schema("git_log", "Show it.", {"type": "object"}, lambda: "x", permissions={"network"})
+    assert configured(mounted, places.load()).spec.permissions == {"read"}

@@ -7,10 +7,11 @@ import pytest
 from forge.agent.conversation import Conversation
 from forge.app.agent import assistant
 from forge.app.assemble import Wishes, assemble
+from forge.app.memory import remember
 from forge.app.sources import MADE_FOR_PROJECTS
 from forge.core.errors import ToolError
 from forge.core.events import TextDelta
-from forge.core.messages import ToolCall
+from forge.core.messages import Message, ToolCall
 from forge.core.registry import ToolRegistry
 from forge.tools import built_ins
 from tests.cli.scripts import call, script
@@ -138,3 +139,25 @@ def test_no_script_may_pass_for_a_tool_that_is_made_for_projects(project):
     made = assemble(project("memory: {enabled: true}\nwebhooks: {notify: 'https://example.com/'}"))
     plain = {tool.spec.name for tool in built_ins(ToolRegistry())}
     assert set(made.registry) - plain - {"notify"} <= MADE_FOR_PROJECTS
+
+
+def test_a_schedule_is_not_set_for_a_skill_that_is_not_there(project):
+    made = assemble(project())
+    tool = made.registry["schedule_set"]
+    for name, there in (("relase", False), ("release", True)):
+        if there:
+            tool._check_names("", name)
+        else:
+            with pytest.raises(ToolError, match="there is no skill") as caught:
+                tool._check_names("", name)
+            assert "release" in caught.value.suggestion
+
+
+async def test_what_may_not_be_answered_is_not_remembered_either(project, tmp_path):
+    wishes = project("guardrails: {deny_responses: [{pattern: swordfish, message: never say it}]}\n")
+    messages = [Message("user", "What is the word?"), Message("assistant", "I do not say.")]
+    with pytest.raises(ToolError, match="never say it"):
+        await remember(wishes, "s", messages, script(tmp_path, "The word is swordfish."))
+    assert list(tmp_path.glob(".forge/memory/*.md")) == []
+    written = await remember(wishes, "s", messages, script(tmp_path, "They asked for a word."))
+    assert written is not None

@@ -112,7 +112,18 @@ def test_documents_and_webhooks(read, tmp_path, monkeypatch):
 def test_what_is_wrong_is_named_with_its_place(read, text, place, problem, monkeypatch):
     monkeypatch.delenv("NOT_THERE", raising=False)
     with pytest.raises(ToolError) as caught:
-        read(text)
+        read(text).check_set()
     assert f"forge.yaml: {place}: " in caught.value.message
     assert problem in caught.value.message
     assert "secret-value" not in caught.value.message
+
+
+def test_an_entry_that_lacks_a_variable_is_left_out_and_the_others_stay(read, monkeypatch):
+    monkeypatch.delenv("NOT_THERE", raising=False)
+    found = read("mcpServers: {a: {command: '${NOT_THERE}'}, b: {command: x}}\nwebhooks: {w: {url_env: NOT_THERE}}\n")
+    assert list(found.servers) == ["b"]
+    assert (list(found.webhooks), list(found.unset)) == ([], ["mcpServers.a", "webhooks.w"])
+    found.check_set("openapi")
+    with pytest.raises(ToolError, match=r"webhooks\.w\.url_env: .*NOT_THERE is not set") as caught:
+        found.check_set("webhooks")
+    assert caught.value.suggestion == "Set it before Forge starts: export NOT_THERE=…"

@@ -16,6 +16,7 @@ import pytest
 from forge.app.trust import accept
 from forge.cli import forge as commands
 from forge.cli.build import command
+from tests.cli.scripts import script
 
 READY = "egress: {mode: deny-all}\ntools: [{group: read}, local_shell]\n"
 
@@ -117,3 +118,13 @@ def _all_of(terminal: int) -> str:
         pass
     os.close(terminal)
     return b"".join(parts).decode()
+
+
+def test_what_was_built_runs_without_a_word_about_the_project_beside_it(here: Any, workspace: Path) -> None:
+    built = here("build", "--config", "forge.yaml", "--json").json
+    model = script(workspace, "ok", "ok")
+    ran = here("run", "go", "--from", ".forge-output", "--expect", built["sha256"], "--model", model)
+    assert ran.code == 0
+    assert "forge.yaml" not in ran.err
+    assert f"forge run --from .forge-output --expect {built['sha256']} --session " in ran.err
+    assert "forge.yaml is not accepted yet" in here("run", "go", "--model", model).err

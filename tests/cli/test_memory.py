@@ -12,6 +12,7 @@ import pytest
 from forge.cli import memory as module
 from forge.cli.refusal import Refusal
 from forge.memory.memory import Memory
+from forge.workspace.state import state_directory
 
 
 @pytest.fixture
@@ -31,8 +32,7 @@ def command(workspace, monkeypatch, capsys):
 
 @pytest.fixture
 def notes(workspace):
-    folder = workspace / ".forge" / "memory"
-    folder.mkdir(parents=True)
+    folder = state_directory(workspace, "memory")
     (folder / "MEMORY.md").write_text("# Tea\n\nThe person likes \x1b[31mtea.\n")
     (folder / "2026-01-02.md").write_text("Coffee.\n")
     return folder

@@ -102,7 +102,7 @@ def test_an_existing_one_is_replaced_and_stays_switched_off(cli):
         (["remove", "nothing"], "no schedule"),
         (["history", "nothing"], "no schedule"),
         (["run", "nothing"], "no schedule"),
-        (["run", "nothing", "--once"], "not both"),
+        (["run", "nothing", "--once"], "exclude each other"),
         (["run", "--once", "--yes"], "unattended"),
     ],
 )

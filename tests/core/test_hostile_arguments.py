@@ -233,3 +233,19 @@ def test_any_unknown_name_is_a_short_refusal(name):
     assert heard.balanced
     assert len(heard.of(ToolFinished)) == 1
     assert len(asyncio.run(runs.execute_all([ToolCall(name, {})] * 2, SCOPE))) == 2
+
+
+@BOTH
+@pytest.mark.parametrize("parsed", [False, True], ids=["text", "data"])
+def test_a_million_nested_lists_are_refused_before_anyone_waits(made, parsed):
+    text = '{"numbers": [' + ",".join(["[" * 90 + "]" * 90] * 11_000) + "]}"
+    arguments = json.loads(text) if parsed else text
+    with at_most(4.0):
+        result = call(made, arguments)
+    assert "990,002 lists and objects" in result.for_llm
+    assert "name the file" in result.for_llm
+
+
+@BOTH
+def test_brackets_inside_a_text_are_no_lists(made):
+    assert call(made, {"text": '[{"\\" ' * 200_000}).success

@@ -174,3 +174,35 @@ def test_a_long_text_is_masked_before_it_is_cut():
     secret = "s3cret-" * 10
     shown = Secrets([secret]).mask_everything("x" * (128 * 1024 - 40) + secret + "y" * 100)
     assert "s3cret" not in shown
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[] for _ in range(1_000_000)],
+        {str(number): {} for number in range(300_000)},
+        [json.loads("[" * 90 + "]" * 90) for _ in range(11_000)],
+    ],
+    ids=["lists", "objects", "nested"],
+)
+def test_much_data_is_masked_in_bounded_time_and_what_is_left_out_is_counted(value):
+    with at_most(1.5):
+        shown = json.dumps(Secrets([SECRET]).mask_everything({"data": value}))
+    assert len(shown) < 3_000_000
+    assert " more]" in shown
+
+
+def test_a_secret_is_masked_in_as_much_data_as_tools_give():
+    shown = Secrets([SECRET]).mask_everything({"rows": [{"n": number, "text": SECRET} for number in range(10_000)]})
+    assert len(shown["rows"]) == 10_000
+    assert SECRET not in json.dumps(shown)
+
+
+def test_what_is_left_out_of_an_event_hides_no_secret_that_is_shown():
+    shown = Secrets([SECRET]).mask_everything([[SECRET] * 60_000, SECRET])
+    assert SECRET not in json.dumps(shown)
+    assert shown[0][-1] == "[… 10001 more]"
+
+
+def test_a_result_is_masked_to_its_end():
+    assert Secrets([SECRET]).mask_value([0] * 100_000 + [SECRET])[-1] == MASK

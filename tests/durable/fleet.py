@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ PATIENCE = 60.0  # seconds; the machine may be busy
 class Process:
     """A worker that is ready."""
 
-    def __init__(self, database: str, settings: dict[str, Any]) -> None:
-        command = [sys.executable, str(PROCESS), database, json.dumps({"version": "1", **settings})]
+    def __init__(self, database: str, settings: dict[str, Any], through: Sequence[str] = ()) -> None:
+        command = [*through, sys.executable, str(PROCESS), database, json.dumps({"version": "1", **settings})]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         word, _, self.id = self.process.stdout.readline().strip().partition(" ")
@@ -56,8 +56,9 @@ class Fleet:
         self.starter = Starter(self.store)
         self.processes: list[Process] = []
 
-    def worker(self, **settings: Any) -> Process:
-        process = Process(self.database, settings)
+    def worker(self, *through: str, **settings: Any) -> Process:
+        """`through`: a command that starts it."""
+        process = Process(self.database, settings, through)
         self.processes.append(process)
         return process
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import stat
@@ -9,7 +10,9 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -299,15 +302,23 @@ def test_others_may_use_the_engine_as_they_would_their_own(database: str) -> Non
     with RunStore(database) as store:
         store.prepare()
         store.create(NewRun(id="one"))
-        store.add_events("one", [(None, {})])  # which does not wait for the disk
         with store.engine.begin() as reader, store.engine.begin() as writer:
             assert reader.execute(sa.select(sa.func.count()).select_from(runs)).scalar_one() == 1
             writer.execute(sa.update(runs).values(worker="w"))
+
+
+def test_only_events_do_not_wait_for_the_disk(sqlite: str) -> None:
+    with RunStore(sqlite) as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+        store.add_events("one", [(None, {})])
+        with pytest.raises(StoreError):
+            store.add_events("nothing", [(None, {})])
+        assert store.engine.pool.checkedin() == 1  # type: ignore[attr-defined]
         with store.engine.connect() as connection:
-            if connection.dialect.name == "sqlite":
-                assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
-                assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
-                assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
+            assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -325,6 +336,18 @@ def test_both_sides_of_a_fork_may_go_on(database: str) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert store.get("one").worker == "child"
         assert store.begin("one", 1, "parent")
+
+
+def test_a_store_that_nobody_closed_leaves_nothing_open(database: str) -> None:
+    store = RunStore(database)
+    store.prepare()
+    raw = store.engine.raw_connection()
+    inner: Any = raw.dbapi_connection
+    raw.close()
+    del store
+    gc.collect()
+    with pytest.raises((sqlite3.ProgrammingError, psycopg.OperationalError), match="closed"):
+        inner.execute("SELECT 1")
 
 
 def refused(url: str, words: str, kind: ErrorKind) -> None:

@@ -408,6 +408,20 @@ def test_a_run_is_not_deleted_while_one_that_it_started_goes_on(store: RunStore)
     assert store.get("one").status == "finished", "all or nothing"
 
 
+def test_runs_that_claim_to_have_started_each_other_do_no_harm(store: RunStore) -> None:
+    for name, parent in (("a", "b"), ("b", "a"), ("c", "c")):
+        store.create(NewRun(id=name, parent=parent))
+        store.begin(name, 1, "w")
+    store.request_cancel("a")
+    store.request_cancel("c")
+    assert store.cancelling("abc") == {"a", "b", "c"}
+    for name in "abc":
+        store.close_segment(name, 1, ended("cancelled"))
+    store.delete("a")
+    store.delete("c")
+    assert store.list() == []
+
+
 def test_a_run_can_be_given_to_another_version(store: RunStore) -> None:
     store.create(NewRun(id="one", version="v1"))
     assert store.set_version("one", "v2").version == "v2"

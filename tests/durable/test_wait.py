@@ -154,7 +154,13 @@ async def test_a_sub_agent_can_wait_too(sqlite: str, tmp_path: Path, clock: Cloc
 
 
 async def test_a_bad_wait_is_an_error_for_the_model_and_the_run_goes_on(sqlite: str, tmp_path: Path) -> None:
-    bad = [{"seconds": 5, "until": "18:00"}, {}, {"seconds": -1}, {"seconds": "nan"}, {"until": "25:00"}]
+    bad: list[dict[str, Any]] = [
+        {"seconds": 5, "until": "18:00"},
+        {},
+        {"seconds": -1},
+        {"seconds": "nan"},
+        {"until": "25:00"},
+    ]
     calls = [ToolCall("wait", arguments, f"w{number}") for number, arguments in enumerate(bad)]
     async with working(sqlite, Agent(script(calls, "done")), tmp_path) as worker:
         await begun(worker)
@@ -170,7 +176,7 @@ async def test_only_stored_runs_are_offered_it(tmp_path: Path) -> None:
     assert "wait" in subject.tools
     assert "wait" not in agent.registry
     with pytest.raises(ToolError, match="not stored"):
-        await wait(ctx=None, seconds=1)  # type: ignore[arg-type]
+        await wait(ctx=None, seconds=1)
 
 
 def test_tools_that_come_and_go_are_seen_and_an_agents_own_wait_is_kept() -> None:

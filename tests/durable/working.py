@@ -18,7 +18,7 @@ from forge.durable.subject import Subject
 from forge.durable.worker import Worker
 from forge.providers.scripted import Scripted
 
-LONGEST = 60.0  # seconds that a run may take to come to rest on a busy machine
+LONGEST = 50.0  # seconds that a run may take to come to rest on a busy machine
 
 Turn = str | ToolCall | list[Any] | Callable[[ModelRequest], Any]
 

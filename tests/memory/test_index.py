@@ -18,6 +18,7 @@ from forge.memory import follow
 from forge.memory._watch import Watch
 from forge.memory.chunks import split
 from forge.memory.notes import Notes
+from forge.workspace.state import state_directory
 from tests.descriptors import open_below
 from tests.memory.child import child, killed
 from tests.memory.remembering import Topics, memory_in, note, pieces, search, sources
@@ -232,7 +233,7 @@ def test_where_nothing_can_be_written_the_index_is_in_memory(tmp_path, monkeypat
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_the_index_is_right_or_becomes_right(tmp_path, rounds):
-    (tmp_path / ".forge" / "memory").mkdir(parents=True)
+    state_directory(tmp_path, "memory")
     for round_ in range(rounds):
         killed(child("index", tmp_path, f"r{round_}"), 1 + round_ % 3)
         memory = memory_in(tmp_path)

@@ -29,10 +29,10 @@ def look(path: str) -> str:
     return "seen"
 
 
-def write(workspace, path, policy=None, name="save"):
+def write(workspace, path, policy=None, name="save", **scope):
     gate = PolicyGate(policy if policy is not None else rules("allow write"), approve_all)
     executor = ToolExecutor(ToolRegistry([save, look]), [authorize(gate)])
-    return asyncio.run(executor.execute(ToolCall(name, {"path": path}), Scope(workspace=workspace)))
+    return asyncio.run(executor.execute(ToolCall(name, {"path": path}), Scope(workspace=workspace, **scope)))
 
 
 PROTECTED = [
@@ -128,3 +128,25 @@ def test_a_workspace_below_a_directory_called_like_one_is_no_prison(tmp_path):
     workspace = tmp_path / ".forge" / "skills" / "ws"
     workspace.mkdir(parents=True)
     assert write(workspace, "notes.md").success
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["know/how/deploy/SKILL.md", "know/how/deploy.md", "Know/How/deploy.md", "x/../know/how/a/skill.md", "link/a.md"],
+)
+def test_a_skill_is_protected_whatever_its_folder_is_called(tmp_path, path):
+    (tmp_path / "know" / "how").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("know/how")
+    folders = {"skills": ("skills", "know/how")}
+    assert write(tmp_path, path, **folders).is_error
+    assert write(tmp_path, path).success  # which no project calls a folder of skills
+
+
+@pytest.mark.parametrize("path", ["know/how/deploy/run.py", "know/how/deploy/notes.md", "know/other.md", "knowhow.md"])
+def test_what_is_no_skill_in_such_a_folder_is_free(tmp_path, path):
+    assert write(tmp_path, path, skills=("skills", "know/how")).success
+
+
+def test_a_rule_that_names_the_folder_lifts_the_protection_of_its_skills(tmp_path):
+    assert write(tmp_path, "know/how/deploy.md", rules("allow write know/how/**"), skills=("know/how",)).success
+    assert write(tmp_path, "know/how/deploy.md", rules("allow write know/**"), skills=("know/how",)).is_error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forge.process.layout import confinement_of
 from forge.process.put_back import put_back, remember
 from forge.process.sandbox import Confinement, Tier
 from tests.process.attacks import needs, run
@@ -159,3 +160,12 @@ def test_a_workspace_that_is_read_only_has_nothing_to_put_back(repository: Path)
     before = remember(Confinement(workspace=repository, readable=(repository,)))
     assert before.places == {}
     assert put_back(before) == []
+
+
+def test_skills_in_a_folder_of_another_name_are_protected_too(tmp_path: Path) -> None:
+    (tmp_path / "know/tight").mkdir(parents=True)
+    for name in ("know/tight/SKILL.md", "know/flat.md", "know/tight/notes.md", "know/run.py"):
+        (tmp_path / name).write_text("mine\n")
+    found = confinement_of(tmp_path, (), writes=True, skills=("skills", "know", "not/there")).protected
+    assert set(found) == {tmp_path / "know/tight/SKILL.md", tmp_path / "know/flat.md"}
+    assert confinement_of(tmp_path, (), writes=True).protected == ()

@@ -200,3 +200,19 @@ def test_making_the_tools_loads_nothing_heavy():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_skill_is_looked_for_when_one_is_named(store, tmp_path):
+    asked = []
+
+    def names():
+        asked.append(True)
+        return {"greet": 1}.keys()
+
+    bench = Bench(store, tmp_path, skills=names)
+    assert bench.call("schedule_set", cron="@daily", task="x").success
+    assert not asked
+    refused = bench.call("schedule_set", cron="@daily", task="x", skill="gret")
+    assert "there is no skill" in refused.for_llm
+    assert "There is greet." in refused.for_llm
+    assert bench.call("schedule_set", cron="@daily", task="x", skill="greet").success

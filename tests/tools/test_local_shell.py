@@ -53,6 +53,8 @@ def test_time_that_runs_out_is_told_with_the_output_until_then(shell):
     assert result.failure is not None
     assert result.failure.kind == "timeout"
     assert "begun" in result.for_llm
+    assert "background" not in result.for_llm  # which it does not have
+    assert "Give it more time, or do less at once." in result.for_llm
 
 
 def test_what_destroys_is_refused_even_where_all_is_allowed(shell):

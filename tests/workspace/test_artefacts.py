@@ -10,6 +10,7 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.workspace.artefacts import write_artefact
+from forge.workspace.state import state_directory
 
 
 def test_a_file_is_written_for_its_owner_alone(tmp_path):
@@ -49,8 +50,8 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path):
 
 
 def test_a_directory_in_its_place_is_refused_and_nothing_is_left_behind(tmp_path):
-    folder = tmp_path / ".forge/files"
-    (folder / "a.txt").mkdir(parents=True)
+    folder = state_directory(tmp_path, "files")
+    (folder / "a.txt").mkdir()
     with pytest.raises(ToolError, match="is a directory"):
         write_artefact(tmp_path, "a.txt", b"x")
     assert os.listdir(folder) == ["a.txt"]

@@ -14,6 +14,7 @@ from forge.core.errors import ToolError
 from forge.workspace.commit import Change, commit
 from forge.workspace.journal import Move, Note, recover
 from forge.workspace.paths import PathValidator, Place
+from forge.workspace.state import state_directory
 
 TEMPORARY, KEPT = ".forge-tmp-00000000000000aa", ".forge-tmp-00000000000000bb"
 
@@ -21,7 +22,8 @@ TEMPORARY, KEPT = ".forge-tmp-00000000000000aa", ".forge-tmp-00000000000000bb"
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     root = tmp_path / "ws"
-    (root / ".forge" / "journal").mkdir(parents=True)
+    root.mkdir()
+    state_directory(root, "journal")
     return root
 
 

@@ -28,8 +28,8 @@ def test_a_link_in_the_state_of_a_clone_is_not_followed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "documents").mkdir()
-    (tmp_path / "clone" / NAME).mkdir(parents=True)
-    (tmp_path / "clone" / NAME / "spill").symlink_to(tmp_path / "documents")
+    (tmp_path / "clone").mkdir()
+    (state_directory(tmp_path / "clone") / "spill").symlink_to(tmp_path / "documents")
     found = state_directory(tmp_path / "clone", "spill")
     assert found.is_relative_to(tmp_path / "temporary")
     assert state_directory(tmp_path / "clone", "other") == tmp_path / "clone" / NAME / "other"

@@ -57,8 +57,7 @@ class Assistant:
         started.session, started.agent = scope.session_id, scope.agent
         executor.activity.emit(started)
         if prompt is not None:
-            self._check_prompt(prompt)
-            self._hear(conversation, prompt)
+            self.hear(conversation, prompt)
         try:
             result = await run_loop(
                 self.provider, executor, conversation, scope, self.limits, prepare=prepare, wait_for_background=wait
@@ -75,13 +74,11 @@ class Assistant:
             result = replace(result, text=MARK)
         return result
 
-    def _check_prompt(self, prompt: str) -> None:
-        """Raises `ToolError` for what a guardrail denies."""
+    def hear(self, conversation: Conversation, prompt: str) -> None:
+        """Begin a conversation, or go on with one. Raises `ToolError` for what a guardrail denies."""
         rules = self.made.skills.rules(self.scope.session_id)
         if rules is not None:
             rules.check_prompt(prompt)
-
-    def _hear(self, conversation: Conversation, prompt: str) -> None:
         if not conversation.messages:
             told = [INSTRUCTIONS.format(workspace=self.scope.workspace), self.prompt, told_of(self.made.skills)]
             conversation.say(Message("system", "\n\n".join(filter(None, told))))
@@ -96,6 +93,7 @@ def assistant(
     """Raises `ToolError` or `PolicyError` where the model, a file, a rule or the workspace cannot be used."""
     made = assemble(wishes, approve)
     configuration = made.configuration
+    configuration.check_set()  # an agent has all that was configured, or is told why not
     chosen = chosen_model(configuration, model)
     provider = Guarded(provider_for(chosen), _response_check(made))
     types = {name: _agent_type(entry) for name, entry in configuration.agents.items()}

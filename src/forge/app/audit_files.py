@@ -144,4 +144,5 @@ def _unusable(path: Path, error: Exception) -> ToolError:
     problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         problem = "it is a link"
-    return ToolError(f"the audit log {str(path)!r} cannot be read: {problem}", ErrorKind.CONFIG, "Name another file.")
+    message = f"the audit log {str(path)!r} cannot be read: {problem}"
+    return ToolError(message, ErrorKind.CONFIG, "Name another with --file.")

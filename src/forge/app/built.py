@@ -216,6 +216,7 @@ def _configuration(built: Built, shown: Path, base: Path) -> Configuration:
     project = built.directory / PROJECT
     try:
         own, here = project_alone(str(project)), load_configuration(str(project))
+        own.check_set()
     except ToolError as error:
         error.message = error.message.replace(str(built.directory), str(shown))
         raise

@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from forge.app.config import Configuration, ToolEntry
+from forge.app.layers import rule_layers
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import CONVERSATION, ToolRegistry
-from forge.core.spec import Category, Rate, ToolSpec
+from forge.core.spec import Category, Permission, Rate, ToolSpec
 from forge.core.tool import Tool
 from forge.tools import GROUPS, built_ins
 
@@ -63,7 +64,19 @@ def configured(tool: Tool, configuration: Configuration) -> Tool:
                 problem = f"{tool.spec.name} is not built in, and has no setting {key!r}"
                 raise configuration.error(f"{entry.place}.config.{key}", problem, key, TRAITS)
             traits[key] = _trait(key, value)
+    if "permissions" in traits:
+        traits["permissions"] = {*traits["permissions"], *_denied_above(tool.spec, configuration)}
     return _with_traits(tool, traits)
+
+
+def _denied_above(spec: ToolSpec, configuration: Configuration) -> set[Permission]:
+    """What the tool's source says it needs, and a rule of the user's or the organisation's denies, if only somewhere.
+
+    A project may say that a tool needs less. It does not say so to whoever forbade it.
+    """
+    above = [layer for layer in configuration.layers if layer.kind in ("user", "organisation")]
+    rules = rule_layers(above).values() if above else ()
+    return {one for one in spec.permissions if any(rule.may_deny(spec, one) for rule in rules)}
 
 
 def check_names(configuration: Configuration, registry: ToolRegistry) -> None:
@@ -171,7 +184,7 @@ def _check_setting(tool: Tool, place: str, key: str, value: Any, configuration: 
         raise ToolError(
             f"{configuration.name}: {place}: expected {type(default).__name__} such as {default!r}, got {value!r:.60}",
             ErrorKind.CONFIG,
-            "Mend the value.",
+            "Write a value of that kind, or leave the setting out.",
         )
 
 

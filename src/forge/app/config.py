@@ -14,6 +14,7 @@ from forge.app.reading import Reader, config_error, file_of
 from forge.core.errors import ToolError
 
 if TYPE_CHECKING:  # most projects have none
+    from forge.app.durable_entries import DurableEntry
     from forge.app.knowledge_entries import ChannelEntry, MemoryEntry, SkillsEntry
     from forge.app.source_entries import McpEntry, OpenApiEntry, WebhookEntry
 
@@ -33,8 +34,8 @@ __all__ = [
 
 NAME = "forge.yaml"
 KEYS = tuple(
-    "agent agents channels egress guardrails limits mcpServers memory openapi permissions sandbox schedules secrets"
-    " skills tools webhooks workspace".split()
+    "agent agents channels durable egress guardrails limits mcpServers memory openapi permissions sandbox schedules"
+    " secrets skills tools webhooks workspace".split()
 )
 SANDBOXES = ("auto", "required", "bubblewrap", "landlock", "off")
 MODES = ("open", "allowlist", "deny-all")
@@ -78,16 +79,24 @@ class Configuration(NamedTuple):
     openapi: Mapping[str, OpenApiEntry] = _NOTHING
     webhooks: Mapping[str, WebhookEntry] = _NOTHING
     channels: Mapping[str, ChannelEntry] = _NOTHING
+    durable: DurableEntry | None = None
     memory: MemoryEntry | None = None
     skills: SkillsEntry | None = None
     schedules: tuple[Mapping[str, Any], ...] | None = None  # as they were written; `forge.schedules` reads them
     guardrails: Mapping[str, Any] = _NOTHING  # as they were written; `forge.skills` reads them
     variables: tuple[str, ...] = ()  # of the environment, that must be set
+    unset: Mapping[str, ToolError] = _NOTHING  # entries that lack one of them, by place: left out above
     layers: tuple[Layer, ...] = ()  # what it was made of
     document: Mapping[str, Any] = _NOTHING  # all of them together, as they were written
     origins: Mapping[str, str] = _NOTHING  # of a place in the document, who said it
     files: Mapping[str, str] = _NOTHING  # of a place, the file; `name` where nothing is said
     notes: tuple[str, ...] = ()  # where somebody's word did not count
+
+    def check_set(self, *sections: str) -> None:
+        """For whoever needs all that is configured, or all of some sections. Raises `ToolError`."""
+        for place, error in self.unset.items():
+            if not sections or place.startswith(tuple(f"{section}." for section in sections)):
+                raise error
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         return config_error(file_of(place, self.files, self.name), place, problem, written, known)
@@ -104,7 +113,8 @@ def load_configuration(
     """What holds: a file that a person named, under what they and their organisation say everywhere.
 
     With no file but a workspace, its `forge.yaml`, if it is trusted. Without `resolve`, variables are not looked up:
-    `${NAME}` stays as it is. Raises `ToolError` of kind `config_error`.
+    `${NAME}` stays as it is. Servers, documents and webhooks that lack a variable are left out, and noted under
+    `unset`. Raises `ToolError` of kind `config_error`.
     """
     layers = {
         layer.kind: layer
@@ -208,6 +218,7 @@ class _Reader(Reader):
             agent=agent_entry(self, top.get("agent", {}), top.get("limits", {})),
             agents=self.named(top, "agents", sub_agent_entry),
             **self.secrets(top.get("secrets", [])),
+            **self.durable(top),
             **self.sources(top),
             **self.knowledge(top),
         )
@@ -227,17 +238,25 @@ class _Reader(Reader):
             files.append(Path(self.name).parent / os.path.expanduser(self.text(said["file"], f"{place}.file")))
         return {"secrets": tuple(names), "secret_files": tuple(files)}
 
+    def durable(self, top: dict[str, Any]) -> dict[str, Any]:
+        """Where runs that survive are kept."""
+        if "durable" not in top:
+            return {}
+        from forge.app.durable_entries import durable_entry  # most projects have none
+
+        return {"durable": durable_entry(self, top["durable"])}
+
     def sources(self, top: dict[str, Any]) -> dict[str, Any]:
         """Other people's tools."""
         if not top.keys() & {"mcpServers", "openapi", "webhooks"}:
             return {}
         from forge.app.source_entries import mcp_entry, openapi_entry, webhook_entry  # most projects have none
 
-        servers = self.named(top, "mcpServers", mcp_entry)
         return {
-            "servers": {name: one for name, one in servers.items() if one is not None},
-            "openapi": self.named(top, "openapi", openapi_entry),
-            "webhooks": self.named(top, "webhooks", webhook_entry),
+            "servers": self.named_and_set(top, "mcpServers", mcp_entry),  # nor those that are disabled
+            "openapi": self.named_and_set(top, "openapi", openapi_entry),
+            "webhooks": self.named_and_set(top, "webhooks", webhook_entry),
+            "unset": self.unset,
         }
 
     def knowledge(self, top: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from forge.app.config_schema_sources import channels, mcp_servers, memory, openapi, schedules, skills, webhooks
+from forge.app.durable_entries import QUEUE, URL
 from forge.app.schema_words import (
     NOT_BLANK,
     Schema,
@@ -66,6 +67,7 @@ def _sections() -> dict[str, Schema]:
             {"researcher": {"prompt": "Look things up.", "tools": [{"group": "read"}], "limits": {"turns": 30}}},
         ),
         "channels": channels(),
+        "durable": _durable(),
         "egress": _egress(),
         "guardrails": _guardrails(),
         "limits": _limits("How far a run may go; 0 is no limit."),
@@ -235,6 +237,37 @@ def _guardrails() -> Schema:
         },
         "Regular expressions (RE2) that nothing may match.",
         {"deny_commands": [why]},
+    )
+
+
+def _durable() -> Schema:
+    queue = mapping(
+        {
+            "concurrency": whole("Runs at work at a time, over all workers.", 50, least=1),
+            "per_tenant": whole("Runs of one tenant at work at a time.", 5, least=1),
+            "rate": mapping(
+                {
+                    "calls": whole("So many begin …", 100, least=1),
+                    "seconds": {**number("… in so many seconds.", 60), "exclusiveMinimum": 0},
+                },
+                "How many begin in a time.",
+                {"calls": 100, "seconds": 60},
+                required=("calls", "seconds"),
+            ),
+        },
+        "Limits of a queue, over all workers together.",
+        {"concurrency": 50, "rate": {"calls": 100, "seconds": 60}, "per_tenant": 5},
+    )
+    return mapping(
+        {
+            "database": {
+                **text("SQLite for one machine, Postgres for many; ${NAME} is a variable.", "${DATABASE_URL}"),
+                "pattern": URL,
+            },
+            "queues": named(queue, "Limits by queue.", {"default": {"concurrency": 50}}, QUEUE),
+        },
+        "Where runs that survive are kept: `forge run --durable`, `forge worker`. By default in .forge/durable.db.",
+        {"database": "${DATABASE_URL}", "queues": {"default": {"concurrency": 50}}},
     )
 
 

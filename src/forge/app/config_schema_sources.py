@@ -72,6 +72,7 @@ def openapi() -> Schema:
             **_headers(),
             **_filters(),
             "tags": texts("Only operations with one of these.", "pets"),
+            "idempotency_header": _key(),
         },
         "An OpenAPI document, whose operations are tools.",
         {"spec": "./petstore.yaml", "auth": {"bearer_env": "PETS_TOKEN"}},
@@ -116,6 +117,7 @@ def webhooks() -> Schema:
                 **_headers(),
                 "method": text("", "POST"),
                 "timeout": _SECONDS,
+                "idempotency_header": _key(),
             },
             "A URL that takes JSON.",
             {"url_env": "TEAM_WEBHOOK", "description": "Tell the team."},
@@ -228,6 +230,11 @@ def _filters() -> dict[str, Schema]:
             "examples": [True],
         },
     }
+
+
+def _key() -> Schema:
+    said = "The header by which the server does a request once, however often it arrives: calls may be repeated then."
+    return text(said, "Idempotency-Key")
 
 
 def _pairs(description: str) -> Schema:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from forge.app.config import Configuration
+from forge.app.durable_entries import without_password
 from forge.app.secrets import project_secrets
 from forge.core.errors import ToolError
 from forge.core.secrets import Secrets
@@ -40,7 +41,11 @@ def effective(configuration: Configuration, flags: Mapping[str, Any] = _NONE) ->
     found = {place: Value(place, value, "defaults") for place, value in DEFAULTS.items()}
     for place, value in _places(configuration.document):
         shown = _hook(value) if place.startswith("webhooks.") else value
-        found[place] = Value(place, mask(_shown(shown)), _origin(configuration, place))
+        found[place] = Value(
+            place,
+            mask(_shown(shown, place.rpartition(".")[2] if place == "durable.database" else "")),
+            _origin(configuration, place),
+        )
     if configuration.egress is not None:
         found["egress.mode"] = Value("egress.mode", configuration.egress.mode, _origin(configuration, "egress.mode"))
     for layer in configuration.layers:
@@ -92,6 +97,8 @@ def _shown(value: Any, key: str = "") -> Any:
         }
     if isinstance(value, list):
         return [_shown(one, key) for one in value]
+    if isinstance(value, str) and key == "database" and not _is_reference(value):
+        return without_password(value)
     if isinstance(value, str) and key in ("spec", "url", "server", "api"):
         return re.sub(r"\?.*", f"?{HIDDEN}", value) if "?" in value and not _is_reference(value) else value
     return value

@@ -13,7 +13,7 @@ from forge.agent.window import Shortening
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.provider import Provider
 from forge.workspace.state import NAME as STATE
-from forge.workspace.state import state_directory
+from forge.workspace.state import state_directory, why_not
 
 
 @dataclass(slots=True)
@@ -39,8 +39,8 @@ def new_name() -> str:
 def session_store(workspace: Path) -> SessionStore:
     """The workspace's own. Raises `ToolError` where it cannot be written."""
     if state_directory(workspace) != workspace / STATE:
-        problem = f"{workspace / STATE} cannot be written, so no session can be kept there"
-        raise ToolError(problem, ErrorKind.CONFIG, "Choose another --workspace.")
+        problem, way = why_not(workspace)
+        raise ToolError(f"{problem}, so no session can be kept there", ErrorKind.CONFIG, way)
     return SessionStore.of(workspace)
 
 

@@ -22,6 +22,7 @@ FILE = "config.yaml"
 FIXED = ("egress", "guardrails", "permissions", "sandbox")  # what an organisation can say
 PROJECT_ONLY = ("schedules", "workspace")
 VARIABLES = {
+    "FORGE_DATABASE": "durable.database",
     "FORGE_EGRESS": "egress.mode",
     "FORGE_MODEL": "agent.model",
     "FORGE_SANDBOX": "sandbox",

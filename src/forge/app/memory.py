@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from forge.app.config import Configuration, load_configuration
 from forge.app.model import chosen_provider
 from forge.app.secrets import project_secrets
+from forge.app.skills import active_skills
 from forge.app.sources import Asked
 from forge.app.workspace import project_scope
 from forge.core.errors import ToolError
@@ -35,11 +36,19 @@ async def remember(asked: Asked, session: str, messages: Sequence[Message], mode
 
     configuration = load_configuration(asked.config)
     provider = chosen_provider(configuration, model)
+    rules = active_skills(configuration, project_scope(asked.workspace, configuration)).rules(session)
+
+    async def summarise(told: Sequence[Message]) -> str:
+        text = await recollect(provider, told)
+        if rules is not None:
+            rules.check_response(text)  # what may not be answered is not noted for later answers either
+        return text
+
     with closing(project_memory(asked)) as memory:
         return await remember_session(
             memory,
             messages,
-            lambda told: recollect(provider, told),
+            summarise,
             title=f"session {session}",
             secrets=project_secrets(configuration),
         )

@@ -10,7 +10,7 @@ from forge.app.layers import Layer, spoken
 from forge.app.strictness import stricter_egress, stricter_sandbox
 
 _NAMED = ("agents", "channels", "mcpServers", "openapi", "webhooks")
-_BY_KEY = ("agent", "limits", "memory")
+_BY_KEY = ("agent", "durable", "limits", "memory")
 
 
 class Merged(NamedTuple):

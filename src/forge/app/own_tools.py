@@ -47,7 +47,10 @@ def own_tools(configuration: Configuration, workspace: Path, sources: Sources, s
     from forge.skills.tools import ReadSkill
 
     channels = ProjectChannels(configuration)
-    made = [*sources.one_off(), *schedule_tools(opening(configuration, workspace), channels=channels.names)]
+    planning = schedule_tools(
+        opening(configuration, workspace), channels=channels.names, skills=lambda: skills().catalog.skills.keys()
+    )
+    made = [*sources.one_off(), *planning]
     if configuration.channels:
         made.append(SendMessage(_delivering(channels)))
     if configuration.memory is not None and configuration.memory.enabled:

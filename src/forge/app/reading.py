@@ -13,6 +13,10 @@ from forge.core.errors import ErrorKind, ToolError
 T = TypeVar("T")
 
 
+class UnsetVariable(ToolError):
+    """An entry names a variable of the environment that is not set. Whoever needs the entry is told."""
+
+
 class Reader:
     """Of one document: whatever it refuses, it names the file and the place. Raises `ToolError`.
 
@@ -27,6 +31,7 @@ class Reader:
         self.environment = environment
         self.files = files or {}
         self.variables: dict[str, None] = {}  # that must be set, in the order of the document
+        self.unset: dict[str, ToolError] = {}  # by the place of an entry, why it cannot be used here
 
     def variable(self, value: Any, place: str) -> str:
         name = self.text(value, place)
@@ -89,6 +94,19 @@ class Reader:
     def named(self, top: dict[str, Any], key: str, read: Callable[[Reader, Any, str], T]) -> dict[str, T]:
         """A mapping of names to entries of one kind."""
         return {name: read(self, one, f"{key}.{name}") for name, one in self.mapping(top.get(key, {}), key).items()}
+
+    def named_and_set(self, top: dict[str, Any], key: str, read: Callable[[Reader, Any, str], T]) -> dict[str, T]:
+        """The same without those that lack a variable: they are noted under `unset`."""
+
+        def read_if_set(reader: Reader, value: Any, place: str) -> T | None:
+            try:
+                return read(reader, value, place)
+            except UnsetVariable as error:
+                self.unset[place] = error
+                return None
+
+        entries = self.named(top, key, read_if_set)
+        return {name: one for name, one in entries.items() if one is not None}
 
     def pairs(self, value: Any, place: str) -> dict[str, str]:
         return {key: self.text(one, f"{place}.{key}") for key, one in self.mapping(value, place).items()}

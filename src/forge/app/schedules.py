@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does with
     from forge.schedules.schedule import Outcome, Schedule
     from forge.schedules.store import ScheduleStore
 
+FILE = "state.db"
 MOST_FILES = 10  # that a run made and a channel is given
 LARGEST_FILES = 20_000_000  # bytes of them all
 UNATTENDED = """
@@ -43,6 +44,24 @@ def project_schedules(asked: Asked) -> ScheduleStore:
     """The workspace's own, with those that the configuration declares. Raises `ToolError`."""
     configuration = load_configuration(asked.config)
     return store_of(configuration, project_scope(asked.workspace, configuration).workspace)
+
+
+@contextmanager
+def schedules_to_look_at(asked: Asked) -> Iterator[ScheduleStore]:
+    """The same for reading alone: also where nothing can be written. Raises `ToolError`."""
+    from forge.schedules.store import ScheduleStore
+    from forge.workspace.looking import copied, is_writable
+
+    configuration = load_configuration(asked.config)
+    workspace = project_scope(asked.workspace, configuration).workspace
+    if is_writable(workspace):
+        with store_of(configuration, workspace) as store:
+            yield store
+        return
+    with copied(workspace, FILE) as path, ScheduleStore(path) as store:
+        if configuration.schedules is not None:
+            store.declare(configuration.schedules, configuration.name)
+        yield store
 
 
 def opening(configuration: Configuration, workspace: Path) -> Callable[[], ScheduleStore]:

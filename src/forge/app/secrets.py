@@ -46,6 +46,8 @@ def _known(configuration: Configuration, environment: Mapping[str, str]) -> Iter
     embedder = configuration.memory.embedder if configuration.memory else ""
     names += [str(embedder.get("key_env", ""))] if isinstance(embedder, dict) else []
     yield from (environment.get(name, "") for name in names)
+    if configuration.durable is not None:
+        yield from configuration.durable.secrets(environment)
     for section in (configuration.servers, configuration.openapi, configuration.webhooks):
         for source in section.values():
             yield from source.secrets

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from forge.app.reading import Reader
+from forge.app.reading import Reader, UnsetVariable
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _TRANSPORTS = ("stdio", "http", "streamable-http")
@@ -48,6 +48,7 @@ class OpenApiEntry(NamedTuple):
     tags: tuple[str, ...] = ()
     timeout: float | None = None
     hidden: bool | None = None
+    idempotency_header: str = ""
     secrets: tuple[str, ...] = ()
 
 
@@ -61,6 +62,7 @@ class WebhookEntry(NamedTuple):
     headers: Mapping[str, str] = _NOTHING
     method: str = "POST"
     timeout: float | None = None
+    idempotency_header: str = ""
     secrets: tuple[str, ...] = ()
 
 
@@ -107,7 +109,7 @@ def mcp_entry(reader: Reader, value: Any, place: str) -> McpEntry | None:
 
 def openapi_entry(reader: Reader, value: Any, place: str) -> OpenApiEntry:
     _check_name(reader, place)
-    keys = "auth exclude headers headers_env hidden include server spec tags timeout"
+    keys = "auth exclude headers headers_env hidden idempotency_header include server spec tags timeout"
     said = reader.mapping({"spec": value} if isinstance(value, str) else value, place, keys.split())
     if "spec" not in said:
         raise reader.error(place, "spec is missing: a path or a URL of the document")
@@ -120,12 +122,13 @@ def openapi_entry(reader: Reader, value: Any, place: str) -> OpenApiEntry:
         headers=values.headers(said, place),
         tags=reader.texts(said.get("tags", []), f"{place}.tags"),
         **_filters(reader, said, place),
+        idempotency_header=_header(reader, said, place),
         secrets=values.found(),
     )
 
 
 def webhook_entry(reader: Reader, value: Any, place: str) -> WebhookEntry:
-    keys = "description headers headers_env method parameters timeout url url_env"
+    keys = "description headers headers_env idempotency_header method parameters timeout url url_env"
     said = reader.mapping({"url": value} if isinstance(value, str) else value, place, keys.split())
     if ("url" in said) == ("url_env" in said):
         raise reader.error(place, "expected either a url or url_env, the variable that holds it")
@@ -144,6 +147,7 @@ def webhook_entry(reader: Reader, value: Any, place: str) -> WebhookEntry:
         headers=values.headers(said, place),
         method=reader.text(said.get("method", "POST"), f"{place}.method").upper(),
         timeout=reader.number(said["timeout"], f"{place}.timeout", above=0) if "timeout" in said else None,
+        idempotency_header=_header(reader, said, place),
         secrets=values.found(),
     )
 
@@ -199,7 +203,8 @@ class _Values:
             return f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"
         value = environment.get(name) or default
         if value is None:
-            raise self.reader.error(place, f"the environment variable {name} is not set; set it before Forge starts")
+            said = self.reader.error(place, f"the environment variable {name} is not set")
+            raise UnsetVariable(said.message, said.kind, f"Set it before Forge starts: export {name}=…")
         if environment.get(name) and (secret or _SECRET.search(name)):
             self._found.append(value)
         return value
@@ -233,6 +238,11 @@ def _auth(reader: Reader, values: _Values, value: Any, place: str) -> dict[str, 
         return {"basic": (user, password)}
     kind = kinds[0].removesuffix("_env")
     return {kind: values.variable(said[kinds[0]], f"{place}.{kinds[0]}"), **more}
+
+
+def _header(reader: Reader, said: Mapping[str, Any], place: str) -> str:
+    key = "idempotency_header"
+    return reader.text(said[key], f"{place}.{key}") if key in said else ""
 
 
 def _beside(reader: Reader, spec: str) -> str:

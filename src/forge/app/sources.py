@@ -51,6 +51,7 @@ class Sources:
         self.is_part = False
         self.servers = _servers(configuration, workspace)
         self.documents = _documents(configuration)
+        self.lacking = {place: Lacking(error) for place, error in configuration.unset.items()}
         self.scripts = _scripts(configuration, workspace) if watch or has_scripts(workspace) else {}
         if self.scripts and is_held_back(configuration, workspace):
             self.scripts = {}
@@ -62,12 +63,15 @@ class Sources:
         chosen.servers = {key: one for key, one in self.servers.items() if found and one.prefix == prefix}
         chosen.documents = {key: one for key, one in self.documents.items() if found and key == prefix}
         chosen.scripts = {} if found else self.scripts
+        chosen.lacking = {
+            place: one for place, one in self.lacking.items() if place.partition(".")[2] == (prefix if found else name)
+        }
         chosen.is_part = True
         return chosen if chosen.all else self
 
     @property
     def all(self) -> dict[str, ToolSource]:
-        return {**self.servers, **self.documents, **self.scripts}
+        return {**self.servers, **self.documents, **self.scripts, **self.lacking}
 
     def one_off(self) -> list[Tool]:
         """The tools that reach servers and documents without mounting them."""
@@ -106,9 +110,23 @@ class Sources:
             yield
 
 
+class Lacking:
+    """A source that a variable is missing for: it says so where it is needed."""
+
+    def __init__(self, error: ToolError) -> None:
+        self.error = error
+
+    async def __aenter__(self) -> list[Tool]:
+        raise self.error
+
+    async def __aexit__(self, *exception: Any) -> None:
+        return None
+
+
 def project_servers(asked: Asked) -> dict[str, McpServer]:
     """The MCP servers that a project configures, by name. Raises `ToolError`."""
     configuration = load_configuration(asked.config)
+    configuration.check_set("mcpServers")
     return _servers(configuration, workspace_root(asked.workspace, configuration.root))
 
 
@@ -180,6 +198,7 @@ def _documents(configuration: Configuration) -> dict[str, OpenApi]:
             timeout=entry.timeout,
             hidden=entry.hidden,
             egress=project_egress(configuration),
+            idempotency_header=entry.idempotency_header,
         )
         for name, entry in configuration.openapi.items()
     }
@@ -202,11 +221,14 @@ def _webhooks(configuration: Configuration) -> list[Tool]:
                     parameters=entry.parameters,
                     headers=entry.headers,
                     method=entry.method,
+                    idempotency_header=entry.idempotency_header,
                     **more,
                 )
             )
         except DefinitionError as error:
-            raise ToolError(f"{configuration.name}: {entry.place}: {error}", ErrorKind.CONFIG, "Mend it.") from None
+            raise ToolError(
+                f"{configuration.name}: {entry.place}: {error}", ErrorKind.CONFIG, "Mend this entry."
+            ) from None
     return made
 
 
@@ -225,9 +247,19 @@ def _taken() -> frozenset[str]:
 
 
 def is_held_back(configuration: Configuration, workspace: Path) -> bool:
-    """A project whose configuration is there and was not accepted: its scripts and skills reach no model either."""
-    is_in_use = any(layer.kind == "project" for layer in configuration.layers)
-    return not is_in_use and os.path.lexists(workspace / NAME)
+    """A project whose configuration is there and was not accepted: its scripts and skills reach no model either.
+
+    Neither do they where a file from elsewhere was named: that says nothing about this one.
+    """
+    own = workspace / NAME
+    if not os.path.lexists(own):
+        return False
+    used = [layer.name for layer in configuration.layers if layer.kind == "project"]
+    if any(os.path.realpath(name) == os.path.realpath(own) for name in used):
+        return False
+    from forge.app.trust import is_trusted  # only where another file was named
+
+    return not used or not is_trusted(workspace)
 
 
 def has_scripts(workspace: Path) -> bool:

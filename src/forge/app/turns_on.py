@@ -80,6 +80,10 @@ def _world(said: Configuration) -> Iterator[Turned]:
     embedder = said.memory.embedder if said.memory else ""
     if isinstance(embedder, dict):
         yield Turned("connects to", f"memory, sends notes to {embedder['url']}")
+    if said.durable is not None and said.durable.database:
+        from forge.app.durable_entries import without_password
+
+        yield Turned("keeps runs in", without_password(said.durable.database))
     if said.root is not None:
         yield Turned("works in", f"{said.root}", risky=".." in said.root.parts or said.root.is_absolute())
     for root in said.roots:

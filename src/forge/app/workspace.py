@@ -28,6 +28,7 @@ def project_scope(asked: str | None, configuration: Configuration, session: str 
         workspace=workspace_root(asked, configuration.root),
         roots=tuple(roots),
         writes=configuration.writes,
+        skills=tuple(dict.fromkeys(("skills", *(configuration.skills.paths if configuration.skills else ())))),
     )
 
 

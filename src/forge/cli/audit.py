@@ -63,7 +63,7 @@ def command(options: Options, **asked: Any) -> None:
     Exit codes: 0 fine, also when there is nothing     2 a flag or the log cannot be used     130 interrupted
     """
     if asked["follow"] and asked["summary"]:
-        raise click.UsageError("Give --follow or --summary, not both.")
+        raise click.UsageError("--follow and --summary exclude each other: a sum needs an end. Leave one of them out.")
     with refusals():
         log = _log(options, asked)
         if asked["summary"]:
@@ -101,8 +101,13 @@ def _log(options: Options, asked: dict[str, Any]) -> Log:
     log = Log(path, wanted, rotated=asked["file"] is None)
     if not log.files and not asked["follow"]:
         if asked["file"] is not None:
-            raise Refusal(f"there is no audit log {asked['file']!r}\nName another file.")
-        click.echo(f"forge: nothing is logged yet: there is no {path}", err=True)
+            raise Refusal(
+                f"cannot show the audit log {asked['file']!r}: there is no such file\n"
+                "Name another, or leave --file out to read the workspace's own."
+            )
+        click.echo(
+            f"forge: nothing is logged yet: there is no {path}; forge run and forge tool call write it", err=True
+        )
     return log
 
 

@@ -12,7 +12,7 @@ from forge.cli.refusal import Refusal
 from forge.core.activity import ActivityStream
 from forge.listeners.audit import audit_log
 from forge.workspace.state import NAME as STATE
-from forge.workspace.state import state_directory
+from forge.workspace.state import state_directory, why_not
 
 
 @contextmanager
@@ -26,7 +26,8 @@ def audited(activity: ActivityStream, workspace: Path, path: str | None, *, want
     except (OSError, ValueError) as error:
         problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
         if path is not None:
-            raise Refusal(f"cannot write the audit log {path!r}: {problem}") from None
+            way = "Name a file that can be written with --audit, or leave the log out with --no-audit."
+            raise Refusal(f"cannot write the audit log {path!r}: {problem}\n{way}") from None
         click.echo(f"forge: no audit log: {problem}; going on without", err=True)
         yield
         return
@@ -39,5 +40,5 @@ def audited(activity: ActivityStream, workspace: Path, path: str | None, *, want
 def _usual_log(workspace: Path) -> Path:
     folder = state_directory(workspace)
     if folder != workspace / STATE:
-        raise PermissionError(0, f"{workspace / STATE} cannot be written")
+        raise PermissionError(0, why_not(workspace)[0])
     return folder / "audit.ndjson"

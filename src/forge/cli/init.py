@@ -46,7 +46,7 @@ def command(options: Options, directory: str | None, template: str, name: str | 
 
     with refusals():
         if name is not None and (not name or name != _id(name)):
-            raise Refusal(f"{name[:80]!r} cannot be the id of an agent: lower-case letters, digits and hyphens.")
+            raise Refusal(f"{name[:80]!r} cannot be the id of an agent\nWrite lower-case letters, digits and hyphens.")
         asked = directory or options.workspace or "."
         root = _directory(asked)
         kept = [path for path in OFTEN_THERE if os.path.lexists(root / path)]
@@ -84,7 +84,7 @@ def _directory(path: str) -> Path:
         return root.resolve(strict=True)
     except (OSError, ValueError) as error:
         problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise Refusal(f"{path!r} cannot be the project's directory: {problem}. Name another.") from None
+        raise Refusal(f"{path!r} cannot be the project's directory: {problem}\nName another.") from None
 
 
 def _name(root: Path) -> str:

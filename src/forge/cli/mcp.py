@@ -120,7 +120,7 @@ def _named(servers: Mapping[str, McpServer], name: str) -> McpServer:
 
 def _unknown(name: str, known: Sequence[str]) -> Refusal:
     there = f"Configured are {', '.join(dict.fromkeys(known))}." if known else "None is configured: --config names one."
-    return Refusal(f"There is no MCP server {name!r}. {there}")
+    return Refusal(f"there is no MCP server {name!r}\n{there}")
 
 
 async def _looked_at(servers: Mapping[str, McpServer]) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ def tool_named(name: str, registry: ToolRegistry) -> Tool:
     known = [known for tool in registry.values() for known in (tool.spec.name, *tool.spec.aliases)]
     hints = " or ".join(repr(hint) for hint in near(name, known))
     advice = f"Did you mean {hints}?" if hints else "`forge tool list` shows all of them."
-    raise Refusal(f"there is no tool {name!r}. {advice}")
+    raise Refusal(f"there is no tool {name!r}\n{advice}")
 
 
 def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

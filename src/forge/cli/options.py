@@ -12,6 +12,7 @@ import click
 from forge.cli.log import listen
 
 PROJECT = "forge.yaml"
+STATE = ".forge"
 
 
 class Options(NamedTuple):
@@ -77,8 +78,10 @@ def _with_flags(function: Callable[..., Any], *, found: bool) -> Callable[..., A
     def collected(**given: Any) -> Any:
         options = Options(**{name: given.pop(name) for name in Options._fields})
         listen(debug=options.debug)
-        if found and options.config is None:
+        if found and options.config is None and given.get("built") is None:  # what was built is not looked for
             options = options._replace(config=_found(options))
+        if found:
+            _say_what_is_foreign(options)
         return function(options, **given)
 
     for flag in reversed(_FLAGS):
@@ -107,6 +110,29 @@ def _found(options: Options) -> str | None:
         )
         click.echo(f"forge: {PROJECT} {why_not(now)}, and is not used; {way}", err=True)
     return None
+
+
+def _say_what_is_foreign(options: Options) -> None:
+    """One line for what a clone brought and nobody accepted, and one for what the file named with --config is not."""
+    where = workspace_of(options)
+    if "\0" in where:
+        return
+    if os.path.lexists(os.path.join(where, STATE)):
+        from pathlib import Path
+
+        from forge.workspace.ownership import is_foreign
+
+        if is_foreign(Path(where, STATE)):
+            way = "`forge trust` shows and accepts it"
+            click.echo(f"forge: {STATE}/ was not made by Forge on this machine, and is not used; {way}", err=True)
+    own = os.path.join(where, PROJECT)
+    if options.config is None or not os.path.lexists(own) or os.path.realpath(own) == os.path.realpath(options.config):
+        return
+    from forge.app.trust import is_trusted
+
+    if not is_trusted(where):
+        way = "`forge trust` accepts them"
+        click.echo(f"forge: {PROJECT} here is not accepted, so tools/ and skills/ are not used; {way}", err=True)
 
 
 def needed_project(options: Options, doing: str) -> str:

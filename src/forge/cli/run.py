@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
 
 
 @click.command("run")
@@ -24,6 +25,12 @@ from forge.cli.options import Options, with_options
 @click.option("--quiet", is_flag=True, help="Only the final text.")
 @click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
 @click.option("--no-audit", is_flag=True, help="Keep no log of events.")
+@click.option("--durable", is_flag=True, help="Keep the run, so that it goes on after a crash; see forge runs.")
+@click.option(
+    "--database", metavar="URL", help="With --durable: where; by default FORGE_DATABASE, else a file in .forge."
+)
+@click.option("--detach", is_flag=True, help="With --durable: leave it to a worker, and print the name of the run.")
+@click.option("--console", is_flag=True, help="Follow and answer it in the browser; see forge console.")
 def command(options: Options, prompt: str | None, **more: Any) -> int:
     """Have an agent do a task with the tools of this project.
 
@@ -43,6 +50,10 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
 
     The conversation is kept in the workspace: --session NAME goes on with it.
 
+    With --durable every turn and every call is stored as it happens. Killed, the run goes on with `forge runs resume`
+    or on any `forge worker`; what was done is not done again. Without a terminal it waits for the answer to what asks
+    (exit code 3), and `forge runs answer` gives it.
+
     \b
     Exit codes: 0 the model answered
                 1 the run ended in an error, or went in circles
@@ -52,11 +63,21 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
                 130 interrupted
     """
     if prompt is not None and prompt != "-" and not prompt.strip():
-        raise click.UsageError("The prompt is empty.")
+        raise click.UsageError(
+            'The prompt is empty. Say what to do: forge run "TASK"; or leave it out for a conversation.'
+        )
     if more["expect"] is not None and more["built"] is None:
         raise click.UsageError("--expect says which build is meant: name it with --from.")
     if more["built"] is not None and (options.dev or _source("config") is ParameterSource.COMMANDLINE):
         raise click.UsageError("--from runs what was built: --config and --dev belong to forge build.")
+    if more.pop("console"):
+        return _in_browser(options, prompt, **more)
+    durable = {name: more.pop(name) for name in ("durable", "database", "detach")}
+    if not durable.pop("durable"):
+        _refuse_without_durable(**durable)
+        durable = {}
+    elif prompt is None:
+        raise click.UsageError('A durable run needs its task at once: forge run --durable "TASK"')
     from forge.cli.sitting import Asked  # the whole agent, which showing the help does without
 
     named = _source("session") is not ParameterSource.DEFAULT
@@ -67,7 +88,10 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         from forge.cli.chat import chat
 
         return chat(options, asked)
-    return _once(options, asked, _whole_input() if prompt == "-" else prompt)
+    task = _whole_input() if prompt == "-" else prompt
+    if durable:
+        return _durably(options, asked, task, **durable)
+    return _once(options, asked, task)
 
 
 for _option in command.params:
@@ -79,6 +103,39 @@ for _option in command.params:
 
 def _source(option: str) -> ParameterSource | None:
     return click.get_current_context().get_parameter_source(option)
+
+
+def _refuse_without_durable(database: str | None, detach: bool) -> None:
+    if database is not None or detach:
+        name = "--detach" if detach else "--database"
+        raise click.UsageError(f"{name} is about runs that are kept: add --durable.")
+
+
+def _in_browser(options: Options, prompt: str | None, **more: Any) -> int:
+    for name in ("built", "max_turns", "quiet", "detach", "audit"):
+        if more[name]:
+            flag = {"built": "--from"}.get(name, f"--{name.replace('_', '-')}")
+            raise click.UsageError(f"{flag} is for runs at the terminal: leave it out, or --console.")
+    from forge.cli.console import serve_console
+
+    named = _source("session") is not ParameterSource.DEFAULT
+    return serve_console(
+        options,
+        model=more["model"],
+        database=more["database"],
+        prompt=_whole_input() if prompt == "-" else prompt or "",
+        session=options.session if named else "",
+    )
+
+
+def _durably(options: Options, asked: Any, prompt: str, **how: Any) -> int:
+    with refusals():
+        from forge.app.durable import check_installed  # an extra
+
+        check_installed()
+    from forge.cli.durable_run import run_durably
+
+    return run_durably(options, asked, prompt, **how)
 
 
 def _once(options: Options, asked: Any, prompt: str) -> int:
@@ -100,8 +157,9 @@ def _whole_input() -> str:
 
     content = read_all(LONGEST)
     if len(content) > LONGEST:
-        raise click.UsageError(f"The prompt on the standard input is longer than {LONGEST:,} bytes.")
+        way = "Put the long part into a file of the workspace and name it in the prompt."
+        raise click.UsageError(f"The prompt on the standard input is longer than {LONGEST:,} bytes. {way}")
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip()
     if not text:
-        raise click.UsageError("The standard input holds no prompt.")
+        raise click.UsageError("The standard input holds no prompt. Write one to it: echo 'TASK' | forge run -")
     return text

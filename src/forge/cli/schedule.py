@@ -40,7 +40,7 @@ def list_(options: Options, enabled: bool) -> None:
 
     With --json: {"schedules": [{id, cron, task, enabled, source, next_fire, last_fire, timezone, …}]}.
     """
-    with _store(options) as store:
+    with _store(options, looking=True) as store:
         found = store.list(enabled)
     if options.json:
         _print({"schedules": [one.to_dict() for one in found]})
@@ -136,7 +136,7 @@ def history(options: Options, id: str | None, limit: int) -> None:
     With --json: {"history": [{schedule_id, status, due, started, duration, error, result, session, run}]}; the status
     is running, completed, failed, skipped (the one before was active), cancelled, or lost (its process was killed).
     """
-    with _store(options) as store:
+    with _store(options, looking=True) as store:
         found = store.history(id, limit)
     if options.json:
         _print({"history": [one.to_dict() for one in found]})
@@ -168,7 +168,9 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
                 2 a flag, the configuration or the workspace cannot be used; no such schedule     130 interrupted
     """
     if id is not None and once:
-        raise click.UsageError("Give an ID or --once, not both.")
+        raise click.UsageError(
+            "An ID and --once exclude each other: --once runs all that is due. Leave one of them out."
+        )
     if options.yes:
         raise click.UsageError("Runs are unattended, so --yes says too much: write rules for what they may do.")
     with refusals():
@@ -187,11 +189,11 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
 
 
 @contextmanager
-def _store(options: Options) -> Iterator[ScheduleStore]:
+def _store(options: Options, *, looking: bool = False) -> Iterator[ScheduleStore]:
     with refusals():
-        from forge.app.schedules import project_schedules
+        from forge.app.schedules import project_schedules, schedules_to_look_at
 
-        with project_schedules(options) as store:
+        with schedules_to_look_at(options) if looking else project_schedules(options) as store:
             yield store
 
 

@@ -125,11 +125,13 @@ async def _opened(made: Assembly) -> AsyncIterator[None]:
 def _token(variable: str | None, host: str) -> str:
     if variable is None:
         if not _is_loopback(host):
-            raise Refusal(f"--host {host} can be reached by others: name the variable with the token with --token-env")
+            problem = f"--host {host} can be reached by others, and there is no token"
+            raise Refusal(f"{problem}\nName the variable that holds one: --token-env NAME")
         return secrets.token_urlsafe(32)
     token = os.environ.get(variable, "")
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise Refusal(f"--token-env {variable}: it must hold a token of {SHORTEST_TOKEN} plain characters or more")
+        problem = f"--token-env {variable}: the variable holds no token of {SHORTEST_TOKEN} plain characters or more"
+        raise Refusal(f"{problem}\nSet it to one before you start.")
     return token
 
 
@@ -140,7 +142,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         listening = socket.create_server((host, port), family=family)
     except (OSError, OverflowError, UnicodeError) as error:
         problem = getattr(error, "strerror", None) or str(error)
-        raise Refusal(f"cannot listen on {host} port {port}: {problem}; choose another --port or --host") from None
+        raise Refusal(f"cannot listen on {host} port {port}: {problem}\nChoose another --port or --host.") from None
     with listening:
         yield listening
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -37,7 +38,7 @@ def list_(options: Options) -> None:
 
     With --json: {"sessions": [{name, created, updated, messages, turns, title}]}.
     """
-    with _store(options) as store:
+    with _store(options, looking=True) as store:
         found = store.list() if store is not None else ()
     if options.json:
         _print({"sessions": [asdict(one) for one in found]})
@@ -60,13 +61,13 @@ def show(options: Options, name: str) -> None:
 
     With --json: {name, created, updated, messages: [{role, text, tool_calls?, call_id?, …}], …}.
     """
-    with _store(options, name) as store:
+    with _store(options, name, looking=True) as store:
         session = store.show(name)
         if options.json:
             _print({**asdict(session.info), "messages": store.export(name)})
             return
     for message in session.messages:
-        click.echo(_readable(message))
+        click.echo(readable_message(message))
 
 
 @command.command()
@@ -97,7 +98,7 @@ def export(options: Options, name: str) -> None:
     \b
     forge session export cli > cli.json
     """
-    with _store(options, name) as store:
+    with _store(options, name, looking=True) as store:
         _print({"name": name, "messages": store.export(name)}, None if options.json else 2)
 
 
@@ -117,12 +118,13 @@ def remember(options: Options, name: str, model: str | None) -> None:
 
     from forge.app.memory import remember as noted
 
-    with _store(options, name) as store:
+    with _store(options, name, looking=True) as store:
         messages = store.show(name).messages
     with refusals():
         written = asyncio.run(noted(options, name, messages, model))
     if written is None:
-        raise Refusal(f"session {name!r}: nothing was said that could be noted")
+        way = f"Look at it with forge session show {shlex.quote(name)}, or remember another session."
+        raise Refusal(f"cannot remember session {name!r}: nothing was said that could be noted\n{way}")
     if options.json:
         _print({"session": name, "note": written.source, "line": written.line_start})
         return
@@ -182,27 +184,39 @@ def delete(options: Options, name: str) -> None:
 
 
 @contextmanager
-def _store(options: Options, needed: str | None = None) -> Iterator[Any]:
-    """The workspace's store; None where there is none yet, unless a session of it is needed."""
+def _store(options: Options, needed: str | None = None, *, looking: bool = False) -> Iterator[Any]:
+    """The workspace's store; None where there is none yet, unless a session of it is needed.
+
+    `looking`: nothing will be changed, so that a copy is as good where nothing can be.
+    """
     with refusals():
-        from forge.agent.session import FILE
+        from forge.agent.session import FILE, SessionStore
         from forge.app.config import load_configuration
         from forge.app.kept import session_store
         from forge.app.workspace import workspace_root
+        from forge.workspace.looking import copied, is_writable
         from forge.workspace.state import NAME
 
         workspace = workspace_root(options.workspace, load_configuration(options.config).root)
         if not (workspace / NAME / FILE).exists():
             if needed is not None:
-                raise Refusal(f"there is no session {needed!r}: none is kept in {workspace}")
+                way = "forge run begins one; --workspace names another directory."
+                raise Refusal(f"there is no session {needed!r}: none is kept in {workspace}\n{way}")
             yield None
             return
-        store: SessionStore = session_store(workspace)
-        with store:
-            yield store
+        if not looking or is_writable(workspace):
+            store: SessionStore = session_store(workspace)
+            with store:
+                yield store
+            return
+        with copied(workspace, FILE) as path:
+            if path is None:  # it is somebody else's
+                session_store(workspace)
+            with SessionStore(path or workspace / NAME / FILE) as store:
+                yield store
 
 
-def _readable(message: Message) -> str:
+def readable_message(message: Message) -> str:
     from forge.cli.render import spelled
 
     lines = [click.style(f"{message.role}:", bold=True)] if message.role != "tool" else []

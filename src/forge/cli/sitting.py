@@ -63,6 +63,7 @@ class Sitting:
         self.agent = agent
         self.screen = screen
         self.store: SessionStore | None = None
+        self.invocation = ["forge", "run"]  # what is typed to go on, but for the session
         self._questions = questions
         self._kept: Kept | None = None
 
@@ -141,8 +142,8 @@ class Sitting:
             except ToolError as error:
                 self.screen.note(f"Note: {error.message}.")
         if self.has_begun and self.kept.session is not None:
-            name = shlex.quote(self.session)
-            self.screen.note(f"session {self.session} · to go on: forge run --session {name}")
+            again = shlex.join([*self.invocation, "--session", self.session])
+            self.screen.note(f"session {self.session} · to go on: {again}")
         self.screen.settle()
 
     def _stopping(self) -> None:
@@ -198,19 +199,20 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
     with refusals():
         agent = assistant(wishes, asked.model, turns=asked.max_turns, approve=approve)
         store = _store(agent.scope, asked)
-    with closing(store) if store is not None else nullcontext(), LoopThread() as loop, _sources(loop, agent):
-        view = _view(options, asked, agent)
+    with closing(store) if store is not None else nullcontext(), LoopThread() as loop, opened_sources(loop, agent):
+        view = view_of(options, asked, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel)
         activity = agent.made.executor.activity
         activity.subscribe(screen.take)
         made = Sitting(loop, view, agent, questions, screen)
         made.store = store
+        made.invocation += _same_again(options, asked)
         with closing(screen), audited(activity, agent.scope.workspace, asked.audit, wanted=not asked.no_audit):
             yield made
 
 
 @contextmanager
-def _sources(loop: LoopThread, agent: Assistant) -> Iterator[None]:
+def opened_sources(loop: LoopThread, agent: Assistant) -> Iterator[None]:
     """The project's other tools, for as long as it lasts. A person who leaves at once does not wait for their end."""
     opened = agent.made.opened(note)
     with refusals():
@@ -247,6 +249,12 @@ def _store(scope: Scope, asked: Asked) -> SessionStore | None:
         return None
 
 
+def _same_again(options: Options, asked: Asked) -> list[str]:
+    """The flags without which another command would run another agent, or look for the session elsewhere."""
+    flags = {"--from": asked.built, "--expect": asked.expect, "--workspace": options.workspace}
+    return [word for flag, value in flags.items() if value is not None for word in (flag, value)]
+
+
 def _check(store: SessionStore, name: str) -> None:
     try:
         store.open(name)
@@ -255,7 +263,7 @@ def _check(store: SessionStore, name: str) -> None:
         raise
 
 
-def _view(options: Options, asked: Asked, agent: Assistant) -> View:
+def view_of(options: Options, asked: Asked, agent: Assistant) -> View:
     paper = Paper(plain=options.debug)
     if options.json:
         return Ndjson(paper)

@@ -240,14 +240,14 @@ def _written(catalog: Catalog, name: str) -> list[str]:
 
     if not is_skill_name(name):
         raise Refusal(
-            f"{name[:80]!r} cannot be the name of a skill: up to 64 lower-case letters, digits and single dashes."
+            f"{name[:80]!r} cannot be the name of a skill\nWrite up to 64 lower-case letters, digits and single dashes."
         )
     if name in catalog.skills and not catalog.skills[name].is_built_in:
-        raise Refusal(f"{catalog.skills[name].place.shown} is a skill of that name already. Choose another name.")
+        raise Refusal(f"{catalog.skills[name].place.shown} is a skill of that name already\nChoose another name.")
     folder = catalog.paths[0] if catalog.paths else "skills"
     top = PathValidator.of(catalog.scope).resolve_for_writing(f"{folder}/{name}").path
     if top.exists() or top.is_symlink():
-        raise Refusal(f"{folder}/{name} is there already, and is not overwritten. Choose another name.")
+        raise Refusal(f"{folder}/{name} is there already, and is not overwritten\nChoose another name.")
     files = {f"{folder}/{name}/{file}": content for file, content in files_of(name).items()}
     try:
         write_new(catalog.scope.workspace, files)

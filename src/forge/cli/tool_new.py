@@ -128,17 +128,19 @@ def command(options: Options, name: str, lang: str) -> int:
 
 def _check(name: str, root: Path) -> None:
     if not is_name(name) or "__" in name:
-        raise Refusal(f"{name[:80]!r} cannot be the name of a tool: a letter, then letters, digits, - or single _.")
+        raise Refusal(
+            f"{name[:80]!r} cannot be the name of a tool\nWrite a letter, then letters, digits, - or single _."
+        )
     from forge.core.registry import ToolRegistry
     from forge.sources.scripts import scripts
     from forge.tools import built_ins
 
     for tool in built_ins(ToolRegistry()):
         if name in (tool.spec.name, *tool.spec.aliases):
-            raise Refusal(f"{name!r} is a built-in tool ({tool.spec.name}). Choose another name.")
+            raise Refusal(f"{name!r} is a built-in tool ({tool.spec.name})\nChoose another name.")
     for script in scripts(root=root).load():
         if script.spec.name == name:
-            raise Refusal(f"{script.script.path} is a tool of that name already. Choose another name.")
+            raise Refusal(f"{script.script.path} is a tool of that name already\nChoose another name.")
 
 
 def _files(name: str, lang: str) -> dict[str, str]:

@@ -27,15 +27,18 @@ _NEEDS_PERSON = 3
 @click.option("--forget", is_flag=True, help="Take it back.")
 @click.option("--dry-run", is_flag=True, help="Only show what it would turn on.")
 def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int:
-    """Accept the workspace's forge.yaml as it is now.
+    """Accept the workspace's forge.yaml as it is now, and a .forge/ that was not made here.
 
     Before that, Forge says that it is there and goes on without it. It is shown what it would turn on: programs it
     starts, schedules, channels, what it allows without asking, where it connects to. A change makes it untrusted
     again, and is shown as a diff. What was accepted is remembered in $XDG_DATA_HOME/forge/trust.json (by default
     ~/.local/share/forge), outside the project. A file named with --config is used without this: naming it is enough.
 
+    The same goes for .forge/: one that you did not make on this machine (it came with a clone, an archive, a copy) may
+    hold schedules, approvals, notes and conversations of somebody else, and is not used until it is accepted.
+
     With --json: {workspace, status: none | trusted | new | changed, accepted, turns_on: [{kind, detail, risky}],
-    scripts}.
+    scripts, state: none | own | foreign}.
 
     \b
     Examples:
@@ -60,18 +63,19 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
     if now.status == "new" and not now.text and now.problem:
         raise Refusal(f"forge.yaml cannot be trusted: {now.problem}\nMend it, then try again.")
     with refusals():
-        turned, scripts = _turned(now), _scripts(workspace)
+        turned, scripts, state = _turned(now), _scripts(workspace), _state(now)
+        something = _can_be_accepted(now, scripts) or state is not None
         answer: bool | None = True if options.yes and not dry_run else None
         if not options.json:
-            _show(now, turned, scripts)
-            if answer is None and not dry_run and _can_be_accepted(now, scripts):
+            _show(now, turned, scripts, state)
+            if answer is None and not dry_run and something:
                 answer = _ask()
-        accepts = bool(answer) and _can_be_accepted(now, scripts)
+        accepts = bool(answer) and something
         if accepts:
-            _accept(now, quiet=options.json)
+            _accept(now, _can_be_accepted(now, scripts), state, quiet=options.json)
     if options.json:
-        _print_json(now, turned, scripts, accepts)
-    if accepts or dry_run or not _can_be_accepted(now, scripts):
+        _print_json(now, turned, scripts, state, accepts)
+    if accepts or dry_run or not something:
         return 0
     return _NEEDS_PERSON if answer is None else 1
 
@@ -88,6 +92,13 @@ def _scripts(workspace: str) -> list[str]:
     return scripts_in(workspace)
 
 
+def _state(now: Standing) -> list[Turned] | None:
+    """What a state directory that was not made here holds; None where there is none."""
+    from forge.app.foreign_state import what_it_holds
+
+    return what_it_holds(now.path.parent)
+
+
 def _can_be_accepted(now: Standing, scripts: list[str]) -> bool:
     if now.status == "none":
         from forge.app.trust import is_trusted
@@ -96,14 +107,28 @@ def _can_be_accepted(now: Standing, scripts: list[str]) -> bool:
     return now.status != "trusted"
 
 
-def _show(now: Standing, turned: list[Turned], scripts: list[str]) -> None:
+def _show(now: Standing, turned: list[Turned], scripts: list[str], state: list[Turned] | None) -> None:
+    if state is not None:
+        click.echo(f"{harmless(str(now.path.parent))}/.forge was not made by Forge on this machine, and holds:")
+        _show_turned(state)
     if now.status == "none" and not scripts:
-        click.echo(f"There is no forge.yaml in {harmless(str(now.path.parent))}: nothing to accept.")
+        if state is None:
+            click.echo(f"There is no forge.yaml in {harmless(str(now.path.parent))}: nothing to accept.")
         return
     if now.status == "trusted":
         click.echo(f"{harmless(str(now.path))} is accepted as it is.")
         return
     click.echo(f"{harmless(str(now.path))} would turn on:" if turned else f"In {harmless(str(now.path.parent))}:")
+    _show_turned(turned)
+    if scripts:
+        shown = ", ".join(harmless(name) for name in scripts[:20])
+        more = f" and {len(scripts) - 20} more" if len(scripts) > 20 else ""
+        click.echo(f"   scripts in tools/, whose descriptions the model reads: {shown}{more}")
+    if now.before is not None:
+        _show_difference(now.before, now.text)
+
+
+def _show_turned(turned: list[Turned]) -> None:
     width = max((len(one.kind) for one in turned), default=0)
     for one in turned:
         line = harmless(" ".join(one.detail.split()))
@@ -111,12 +136,6 @@ def _show(now: Standing, turned: list[Turned], scripts: list[str]) -> None:
         cut = line if len(line) <= most else f"{line[:most]}… ({len(line) - most:,} more characters: read the file)"
         mark = click.style("!", fg="yellow") if one.risky else " "
         click.echo(f" {mark} {one.kind:<{width}}  {cut}")
-    if scripts:
-        shown = ", ".join(harmless(name) for name in scripts[:20])
-        more = f" and {len(scripts) - 20} more" if len(scripts) > 20 else ""
-        click.echo(f"   scripts in tools/, whose descriptions the model reads: {shown}{more}")
-    if now.before is not None:
-        _show_difference(now.before, now.text)
 
 
 def _show_difference(before: str, after: str) -> None:
@@ -136,21 +155,27 @@ def _ask() -> bool | None:
     return click.confirm("Accept it?", default=False, err=True)
 
 
-def _accept(now: Standing, *, quiet: bool) -> None:
+def _accept(now: Standing, is_new: bool, state: list[Turned] | None, *, quiet: bool) -> None:
+    from forge.app.foreign_state import accept_state
     from forge.app.trust import accept
 
-    where = accept(now.path.parent, now.text if now.status != "none" else None)
+    where = [accept(now.path.parent, now.text if now.status != "none" else None)] if is_new else []
+    where += [accept_state(now.path.parent)] if state is not None else []
     if not quiet:
-        click.echo(f"Accepted, and remembered in {harmless(str(where))}.")
+        click.echo(f"Accepted, and remembered in {' and '.join(harmless(str(one)) for one in where)}.")
 
 
-def _print_json(now: Standing, turned: list[Turned], scripts: list[str], accepted: bool) -> None:
+def _print_json(
+    now: Standing, turned: list[Turned], scripts: list[str], state: list[Turned] | None, accepted: bool
+) -> None:
+    is_there = (now.path.parent / ".forge").is_dir()
     document: dict[str, Any] = {
         "workspace": str(now.path.parent),
         "status": now.status,
-        "accepted": accepted or now.status == "trusted",
-        "turns_on": [one._asdict() for one in turned],
+        "accepted": accepted or (now.status == "trusted" and state is None),
+        "turns_on": [one._asdict() for one in (*turned, *(state or ()))],
         "scripts": scripts,
+        "state": "own" if is_there and (state is None or accepted) else "foreign" if state is not None else "none",
     }
     click.echo(json.dumps(document, ensure_ascii=False))
 

@@ -37,7 +37,9 @@ def command(context: click.Context, options: Options, listed: bool, call_id: str
                 2 a flag, the configuration, a policy or the workspace cannot be used
     """
     if call_id and turn:
-        raise click.UsageError("Give --call or --turn, not both.")
+        raise click.UsageError(
+            "--call and --turn exclude each other: what one names may be part of the other. Leave one of them out."
+        )
     wanted = {"action": "list" if listed else "apply", "call_id": call_id, "turn": turn}
     named = context.get_parameter_source("session") is not ParameterSource.DEFAULT
     return _call(options, {key: value for key, value in wanted.items() if value}, options.session if named else "")

@@ -37,6 +37,7 @@ class Scope:
     user: str = ""
     roots: tuple[Root, ...] = ()  # beside the workspace
     writes: bool = True  # False: no file may be changed
+    skills: tuple[str, ...] = ("skills",)  # folders of skills, which are protected; relative ones are the workspace's
 
     def in_turn(self, message_id: str) -> Scope:
         """The same for the calls of another turn."""
@@ -50,6 +51,7 @@ class Scope:
             user=self.user,
             roots=self.roots,
             writes=self.writes,
+            skills=self.skills,
         )
 
 

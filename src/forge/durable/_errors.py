@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from forge.core.errors import ErrorKind
 from forge.core.plain import clipped
@@ -19,7 +20,7 @@ _SHUT = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
 
 # Postgres: connection lost, server starting or stopping, too many connections, or a transaction to be tried again
-_AGAIN = ("08", "57P0", "53300", "40001", "40P01", "55P03")
+_AGAIN = ("08", "57P0", "25P03", "53300", "40001", "40P01", "55P03")
 
 
 def is_passing(error: SQLAlchemyError) -> bool:
@@ -32,6 +33,13 @@ def is_passing(error: SQLAlchemyError) -> bool:
     if state is None:  # it could not be reached at all
         return type(error.orig).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout")
     return str(state).startswith(_AGAIN)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether it is the database that does not do its work, for now: nobody's run is to blame."""
+    if isinstance(error, StoreError):
+        return error.kind in (ErrorKind.SYSTEM, ErrorKind.CONFIG)
+    return isinstance(error, OperationalError | InterfaceError | PoolTimeoutError)
 
 
 def in_words(label: str, error: SQLAlchemyError, secrets: set[str]) -> StoreError:

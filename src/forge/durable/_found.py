@@ -92,7 +92,7 @@ def said(connection: sa.Connection, run_id: str, upto_segment: int | None) -> li
 
 
 def due(connection: sa.Connection, moment: float, limit: int) -> list[RunInfo]:
-    query = sa.select(*COLUMNS).where(runs.c.status == "waiting", runs.c.wake <= moment).order_by(runs.c.wake)
+    query = sa.select(*COLUMNS).where(runs.c.status == "waiting", runs.c.look <= moment).order_by(runs.c.look)
     return [info(row) for row in connection.execute(query.limit(within(limit)))]
 
 

@@ -14,7 +14,7 @@ from forge.core.messages import Message
 from forge.core.plain import brief
 from forge.durable._found import COLUMNS, check_id, found, info, inserted, now, within
 from forge.durable.rows import OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
-from forge.durable.tables import events, files, messages, questions, runs
+from forge.durable.tables import HAS_PARENT, events, files, messages, questions, runs
 from forge.durable.wire import object_of, wait_to_json
 from forge.workspace.store import StoreError
 
@@ -49,7 +49,6 @@ def make(connection: sa.Connection, run: NewRun) -> RunInfo:
         "updated": moment,
         "cancelling": False,
         "result": None,
-        "wake": None,
         "look": moment,
     }
     new = connection.execute(
@@ -116,8 +115,9 @@ def cancelled(connection: sa.Connection, run_id: str) -> RunInfo:
         run = _marked(connection, run)
     elif not run.is_over:
         run = changed(connection, run, status="cancelled", spent=run.spent, result=_cancelled(run.spent))
-    children = sa.select(runs.c.id).where(runs.c.parent == run.id, runs.c.parent != "", runs.c.status.not_in(OVER))
-    for child in connection.execute(children).scalars().all():
+    children = sa.select(runs.c.id).where(runs.c.parent == run.id, HAS_PARENT)
+    going_on = children.where(runs.c.status.not_in(OVER), sa.not_(runs.c.cancelling))
+    for child in connection.execute(going_on).scalars().all():
         cancelled(connection, child)
     return run
 
@@ -146,11 +146,10 @@ def changed(
         "segment": run.segment if segment is None else segment,
         "spent": object_of(spent),
         "waits": [wait_to_json(wait) for wait in waits],
-        "wake": _wake(waits),
         "result": None if result is None else object_of(result),
         "cancelling": False,
         "updated": moment,
-        "look": moment,
+        "look": moment if status == "queued" else _wake(waits),
     }
     after = info(connection.execute(change.values(values).returning(*COLUMNS)).one())
     if after.is_over and after.parent:
@@ -161,8 +160,8 @@ def changed(
 def nudge(connection: sa.Connection, run_id: str) -> None:
     """A run that waits is due soon, unless somebody continues it before."""
     soon = now(connection) + GRACE
-    wake = sa.case((sa.or_(runs.c.wake.is_(None), runs.c.wake > soon), soon), else_=runs.c.wake)
-    connection.execute(sa.update(runs).where(runs.c.id == run_id, runs.c.status == "waiting").values(wake=wake))
+    look = sa.case((sa.or_(runs.c.look.is_(None), runs.c.look > soon), soon), else_=runs.c.look)
+    connection.execute(sa.update(runs).where(runs.c.id == run_id, runs.c.status == "waiting").values(look=look))
 
 
 def alone(connection: sa.Connection, run_id: str) -> None:
@@ -181,12 +180,12 @@ def removed(connection: sa.Connection, run_id: str) -> None:
     if not run.is_over:
         words = f"run {run.id} is {run.status}, and only what is over can be deleted"
         raise StoreError(words, ErrorKind.USER, f"Cancel it first: forge runs cancel {run.id}")
-    for child in connection.execute(sa.select(runs.c.id).where(runs.c.parent == run.id)).scalars().all():
-        removed(connection, child)
     alone(connection, run.id)
     for table in (messages, questions, events, files):
         connection.execute(sa.delete(table).where(table.c.run == run.id))
     connection.execute(sa.delete(runs).where(runs.c.id == run.id))
+    for child in connection.execute(sa.select(runs.c.id).where(runs.c.parent == run.id, HAS_PARENT)).scalars().all():
+        removed(connection, child)
 
 
 def looked_at(connection: sa.Connection, older: float, limit: int) -> list[RunInfo]:

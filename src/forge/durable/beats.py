@@ -86,8 +86,12 @@ def prepare(database: Database) -> None:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
         metadata.create_all(connection)
 
-    if not database.read(lambda connection: sa.inspect(connection).has_table(workers.name)):
+    if not database.read(_is_there):
         database.write(make)
+
+
+def _is_there(connection: sa.Connection) -> bool:
+    return sa.inspect(connection).has_table(workers.name)
 
 
 def now(database: Database) -> sa.ColumnElement[float]:
@@ -98,11 +102,14 @@ def now(database: Database) -> sa.ColumnElement[float]:
 
 
 def listed(database: Database) -> list[WorkerInfo]:
-    """All of them, those that went within the last day too; the youngest last."""
-    prepare(database)
+    """All of them, those that went within the last day too; the youngest last. None where there never was one."""
     c = workers.c
     query = sa.select(workers, (now(database) - c.beat).label("age")).order_by(c.started, c.id)
-    rows = database.read(lambda connection: connection.execute(query).mappings().all())
+
+    def ask(connection: sa.Connection) -> Sequence[Any]:
+        return connection.execute(query).mappings().all() if _is_there(connection) else []
+
+    rows = database.read(ask)
     return [
         WorkerInfo(
             queues=tuple(row["queues"]),

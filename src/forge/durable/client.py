@@ -229,9 +229,10 @@ class Runs:
         """Give a run, and those it started, to workers of another application version."""
         found = self.get(run_id)
         for run in self._family(found):
-            if not run.is_over:
+            if run.id == found.id or not run.is_over:
                 changed = self.store.set_version(run.id, version)
-                _set_version(self.store.database, workflow_id(changed.id, changed.segment), version)
+                if not changed.is_over:
+                    _set_version(self.store.database, workflow_id(changed.id, changed.segment), version)
         return self.get(found.id)
 
     def _family(self, run: RunInfo) -> Iterator[RunInfo]:

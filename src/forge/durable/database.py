@@ -22,6 +22,7 @@ from forge.durable._errors import in_words, is_passing
 from forge.workspace.store import StoreError
 
 PATIENCE = 30.0  # seconds that a database may be away, or held by others
+HOLDS = 10.0  # seconds that a client of Postgres may do nothing inside a transaction: a paused machine holds no locks
 CONNECTING = 10  # seconds for a first answer
 
 T = TypeVar("T")
@@ -79,6 +80,12 @@ class Database:
         if engine is not None:
             engine.dispose()
 
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None:  # nobody closed it, and nobody can any more
+            with contextlib.suppress(Exception):
+                engine.dispose()
+
     def tidy(self) -> None:
         """Write SQLite's log into the file and empty it: nothing deleted stays in it. Later, if others are busy."""
         if self.is_sqlite:
@@ -120,11 +127,13 @@ class Database:
 
     def _made(self) -> sa.Engine:
         if not self.is_sqlite:
-            return sa.create_engine(
+            engine = sa.create_engine(
                 self._url,
                 hide_parameters=True,  # what people say stays out of logs
                 connect_args={"connect_timeout": CONNECTING, "application_name": "forge", **_KEPT_ALIVE},
             )
+            sa.event.listen(engine, "connect", _let_go_of_locks)
+            return engine
         path = Path(str(self._url.database))
         try:
             make_private(path)
@@ -144,6 +153,7 @@ _KEPT_ALIVE = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,  # milliseconds: also while it owes us an answer
 }  # a host that vanished is noticed
 
 
@@ -211,6 +221,11 @@ def make_private(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is a link, or no regular file")
     if status.st_mode & 0o077:
         path.chmod(0o600)
+
+
+def _let_go_of_locks(connection: Any, _record: object) -> None:
+    connection.execute(f"SET idle_in_transaction_session_timeout = {HOLDS * 1_000:.0f}")
+    connection.commit()  # else it would be undone when the connection goes back to its pool
 
 
 def _set_up(connection: Any, _record: object) -> None:

@@ -21,6 +21,7 @@ from dbos import DBOS, DBOSClient, DBOSConfig, Serializer
 
 from forge.core.threads import in_thread
 from forge.durable import queues as queueing
+from forge.durable.database import HOLDS
 from forge.durable.queues import NOBODY, Limits, offer_queue, place
 from forge.durable.rows import RunInfo
 from forge.durable.store import RunStore
@@ -31,7 +32,7 @@ SEGMENT = "forge_segment"
 LOOK = 0.02  # seconds that DBOS waits between two looks, besides our own pauses
 POLL = 0.1  # seconds between two looks into a queue while there is work
 IDLE_POLL = 1.0  # … and after a while without any: what idle workers cost is statements
-CUT = {"tcp_user_timeout": "15000", "keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
+PATIENCE = 30.0  # seconds that a connection is tried for, when the server is away
 BUSY_FOR = 10.0  # seconds after the last work during which a worker looks often
 
 
@@ -141,9 +142,12 @@ class Engine:
         self.subjects: dict[str, Subject] = {}  # the agents it can run, by name
         self.starter = Starter(self.store)
         self.taking = True  # False: what is queued is left to others
+        self._idle: set[str] = set()  # what it took and did not run when it last looked
         self._busy = time.monotonic()
         self._news = threading.Condition()  # something was queued here
         self._dbos: DBOS | None = None
+        self._connections: sa.Engine | None = None
+        self._ended = threading.Event()
 
     async def __aenter__(self) -> Self:
         global _running
@@ -190,19 +194,39 @@ class Engine:
             if database.reenqueue_for_recovery(one.workflow_id, [worker], queueing.DEFAULT)
         ]
 
+    def forgotten(self) -> list[str]:
+        """Put back into its queue what this worker took and does not run, twice in a row; the ids of those it was.
+
+        Blocking. The database went away just when it had given the work to us, so that we never heard of it; or while
+        we worked, for so long that we gave up. Only the engine's owners of steps can record them: no harm is done
+        if it begins after all.
+        """
+        assert self._dbos is not None
+        pending = DBOS.list_workflows(
+            executor_id=self.worker, status="PENDING", load_input=False, load_output=False, application_name=NAME
+        )
+        idle = {one.workflow_id for one in pending}.difference(self.running())
+        lying, self._idle = idle & self._idle, idle
+        queue = self._dbos._sys_db.reenqueue_for_recovery
+        return [one for one in sorted(lying) if queue(one, [self.worker], queueing.DEFAULT)]
+
     def _prepare(self) -> None:
         # the limits of other queues too, so that whoever reads forge.yaml sets them all
         names = dict.fromkeys([*self.takes, *self.limits])
         queueing.register(self.starter.client, list(names), self.limits, LOOK)
 
     def _launch(self) -> None:
+        size = min(20, self.concurrency + 5)
+        self._connections = _system_engine(self.store, size, self._ended)
         config: DBOSConfig = {
             "name": NAME,
-            "system_database_url": engine_url(self.store),
+            "system_database_url": self.store.engine.url.render_as_string(hide_password=False),
+            "system_database_engine": self._connections,
             "executor_id": self.worker,
             "application_version": self.version,
             "serializer": JsonSerializer(),
-            "sys_db_pool_size": min(20, self.concurrency + 5),
+            "sys_db_idle_transaction_timeout_sec": HOLDS,  # a worker that was paused keeps no row from the others
+            "sys_db_pool_size": size,
             "use_listen_notify": False,  # nothing waits for notifications, and a listener is a connection a worker
             "run_migrations": False,  # done already, under our lock
             "log_level": "WARNING",
@@ -254,6 +278,7 @@ class Engine:
         try:
             if self._dbos is not None:
                 self.taking = False
+                self._ended.set()
                 await self.stop_workflows()
                 self.wake()
                 await in_thread(DBOS.destroy)
@@ -261,6 +286,8 @@ class Engine:
                 asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(thread_name_prefix="forge"))
         finally:
             self._dbos = None
+            if self._connections is not None:
+                self._connections.dispose()
             self.starter.close()
             _running = None
 
@@ -305,10 +332,49 @@ def quiet() -> None:
         logger.setLevel(logging.WARNING)
 
 
-def engine_url(store: RunStore) -> str:
-    """For engines of their own: with the password, and on Postgres with a limit for a network that swallows packets."""
-    url: sa.URL = store.engine.url
-    if not store.database.is_sqlite:
-        url = url.set(drivername="postgresql")
-        url = url.update_query_dict({name: value for name, value in CUT.items() if name not in url.query})
-    return url.render_as_string(hide_password=False)
+def _system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engine | None:
+    """Postgres: the connections of DBOS, made by us, because it takes only some of the words that psycopg has for an
+    unreachable server as a reason to wait for it, and would let the run fail otherwise; and because it waits twice as
+    long each time, so that it would come back long after the server."""
+    if store.database.is_sqlite:
+        return None
+    engine = sa.create_engine(
+        store.engine.url,
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=120,  # longer than a database is likely to be away: then all connections are waited for
+        pool_pre_ping=True,
+        hide_parameters=True,
+        connect_args=_CONNECTING,
+    )
+    sa.event.listen(engine, "handle_error", _is_lost)
+
+    def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return dialect.connect(*args, **kwargs)
+            except dialect.loaded_dbapi.OperationalError:
+                if time.monotonic() > until or ended.wait(0.3):
+                    raise
+
+    sa.event.listen(engine, "do_connect", connect)
+    return engine
+
+
+_CONNECTING = {
+    "application_name": "forge-engine",
+    "connect_timeout": 10,
+    # a network that swallows packets is noticed within seconds, and a frozen client holds no lock for long
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "options": "-c idle_in_transaction_session_timeout=60000",
+}
+
+
+def _is_lost(context: sa.ExceptionContext) -> None:
+    error = context.original_exception
+    if type(error).__name__ in ("OperationalError", "ConnectionTimeout") and getattr(error, "sqlstate", None) is None:
+        context.is_disconnect = True  # the server said nothing: it was not reached

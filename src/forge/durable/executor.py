@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from forge.core.executor import ToolExecutor, readable
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.durable.attempt import Attempt
-from forge.durable.children import place_call
+from forge.durable.children import ONLY, place_call
 from forge.durable.rows import Wait
 from forge.durable.wire import result_from_json, result_to_json
+
+log = logging.getLogger("forge.durable")
 
 Done = Callable[[ToolCall, ToolResult], None]
 
@@ -83,8 +86,8 @@ class RecordedExecutor(ToolExecutor):
 
     async def _performed(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
         place = self.registry.find(call.name).spec.runs_on
-        if place and place not in self.attempt.home.offers:
-            result = await place_call(self.attempt, call, scope, place)
+        if place and not self._is_placed:
+            result = await self._placed(call, scope, place)
         else:
             result = await self.execute(call, scope)
         waits = waiting(result)
@@ -94,15 +97,30 @@ class RecordedExecutor(ToolExecutor):
             await asyncio.to_thread(self._keep_spilled, Path(str(path)))
         return result_to_json(result)
 
+    async def _placed(self, call: ToolCall, scope: Scope, place: str) -> ToolResult:
+        try:
+            return await place_call(self.attempt, call, scope, place)
+        except ToolError as error:
+            return ToolResult.failed(error, during=readable(call))
+
+    @property
+    def _is_placed(self) -> bool:
+        """Whether this is the run of one call that wants a place. Other runs give such calls away, also where their
+        worker has that place: the next try, or the next segment, may be on a worker that has not."""
+        return bool(self.attempt.run.scope.get(ONLY))
+
     def _may_be_repeated(self, call: ToolCall) -> bool:
         tool = self.registry.find(call.name)
-        has_run_of_its_own = isinstance(tool, Task) or bool(tool.spec.runs_on)
+        has_run_of_its_own = isinstance(tool, Task) or (bool(tool.spec.runs_on) and not self._is_placed)
         takes_key = bool(getattr(tool, "takes_key", False))  # its server does a call once, by the call's key
         return has_run_of_its_own or takes_key or may_run_again(tool.spec)
 
     def _keep_spilled(self, path: Path) -> None:
         """So that whoever asked, and whoever goes on with the run, has the file too."""
-        self.attempt.store.put_file(self.attempt.run.id, path.name, path.read_bytes())
+        try:
+            self.attempt.store.put_file(self.attempt.run.id, path.name, path.read_bytes())
+        except (OSError, ToolError) as error:  # the call itself went well
+            log.warning("run %s: %s is kept on this worker alone: %s", self.attempt.run.id, path.name, error)
 
 
 def _unknown(call: ToolCall) -> ToolResult:

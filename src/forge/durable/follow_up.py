@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 from forge.durable.rows import RunInfo, Wait
@@ -43,4 +42,4 @@ def _is_there(store: RunStore, wait: Wait) -> bool:
         return store.question(wait.detail["question"]).answer is not None
     if wait.kind == "run":
         return store.get(wait.detail["run"]).is_over
-    return wait.kind == "time" and wait.detail["until"] <= time.time()
+    return wait.kind == "time" and wait.detail["until"] <= store.now()

@@ -15,6 +15,7 @@ from forge.core.messages import Message
 from forge.core.plain import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
 from forge.durable.attempt import Attempt
+from forge.durable.tracing import chat_span
 from forge.providers.errors import BrokeOff, PromptTooLong
 
 _ERRORS: dict[str, type[ProviderError]] = {"BrokeOff": BrokeOff, "PromptTooLong": PromptTooLong}
@@ -32,7 +33,7 @@ class RecordedProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
         parts: asyncio.Queue[TextDelta | None] = asyncio.Queue()
-        asking = asyncio.ensure_future(self._attempt.step("model", lambda: self._asked(request, parts)))
+        asking = asyncio.ensure_future(self._attempt.step("model", lambda: self._traced(request, parts)))
         asking.add_done_callback(lambda _: parts.put_nowait(None))
         try:
             while (part := await parts.get()) is not None:
@@ -45,6 +46,12 @@ class RecordedProvider:
         if "error" in answer:
             raise _error(answer["error"])
         yield imported(answer["message"])
+
+    async def _traced(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
+        with chat_span(str(getattr(self._provider, "model", ""))) as tell:
+            answer = await self._asked(request, parts)
+            tell(answer)
+            return answer
 
     async def _asked(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
         try:

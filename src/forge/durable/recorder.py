@@ -8,9 +8,12 @@ from typing import Any
 from forge.core.events import Event, TextDelta, ToolOutput, ToolProgress
 from forge.durable.attempt import Attempt
 
-PAUSE = 0.05  # seconds: what happens in between is written at once
+PAUSE = 0.05  # seconds: what is read as it comes is written so often, with all that happened in between
+REST = 0.25  # … and if there is nothing of that kind, so often: each time costs what a step costs
 
 Row = tuple[str | None, dict[str, Any]]
+
+_READ_AS_IT_COMES = (TextDelta, ToolOutput, ToolProgress)
 
 
 class Recorder:
@@ -20,29 +23,46 @@ class Recorder:
         self._attempt = attempt
         self._rows: list[Row] = []
         self._writing = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def take(self, event: Event) -> None:
+    async def take(self, event: Event) -> None:
+        """Async, so that the stream never moves it to a thread, which it does to plain listeners on a busy machine."""
         wire = event.to_dict()
         if not self._joined(wire):
             self._rows.append((self._key(event), wire))
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._soon())
+        self._write_within(PAUSE if isinstance(event, _READ_AS_IT_COMES) else REST)
 
     async def flush(self) -> None:
         async with self._writing:
             rows, self._rows = self._rows, []
-            if rows:
-                await asyncio.to_thread(self._attempt.store.add_events, self._attempt.run.id, rows)
+            try:
+                if rows:
+                    await asyncio.to_thread(self._attempt.store.add_events, self._attempt.run.id, rows)
+            except BaseException:
+                self._rows[:0] = rows  # the next time tries again; what has a key is kept once
+                raise
 
     async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             await asyncio.wait([self._task])
         await self.flush()
 
-    async def _soon(self) -> None:
-        await asyncio.sleep(PAUSE)
-        await self.flush()
+    def _write_within(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + seconds:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._write)
+
+    def _write(self) -> None:
+        self._timer = None
+        if self._task is not None and not self._task.done():  # a slow database: the rest goes together, afterwards
+            return self._write_within(PAUSE)
+        self._task = asyncio.get_running_loop().create_task(self.flush())
 
     def _joined(self, wire: dict[str, Any]) -> bool:
         """Whether a piece of text became part of the one before it."""
@@ -56,7 +76,7 @@ class Recorder:
 
     def _key(self, event: Event) -> str | None:
         """What tells it from every other event of the run, where a try repeats it."""
-        if isinstance(event, TextDelta | ToolOutput | ToolProgress):
+        if isinstance(event, _READ_AS_IT_COMES):
             return None  # only the first try tells them
         call = getattr(event, "call", None)
         which = call.id if call is not None else getattr(event, "turn", "")

@@ -21,6 +21,7 @@ from forge.core.events import Event, RunFinished, RunStarted
 from forge.core.messages import Message, Usage, unanswered_calls
 from forge.core.plain import text_of
 from forge.core.result import Failure
+from forge.durable._errors import is_away
 from forge.durable.attempt import ATTEMPTS, Attempt, Stopped, current
 from forge.durable.background import hold
 from forge.durable.children import ONLY, delegate
@@ -32,6 +33,7 @@ from forge.durable.results import result_of
 from forge.durable.rows import Ending, Outcome, Wait
 from forge.durable.spilled import restore_spilled
 from forge.durable.subject import Subject, found
+from forge.durable.tracing import segment_span
 from forge.durable.wait_tool import WAITED, waited
 from forge.durable.wire import outcome_from_json, outcome_to_json, result_to_json
 
@@ -53,7 +55,10 @@ async def perform(home: Home, run_id: str, number: int, recorded: Mapping[str, A
     elsewhere.set(delegate)
     try:
         if recorded is None:
-            recorded = await attempt.record(END, outcome_to_json(await _worked(attempt)))
+            with segment_span(attempt.run, home.worker) as tell:
+                outcome = await _worked(attempt)
+                tell(outcome)
+            recorded = await attempt.record(END, outcome_to_json(outcome))
         closed = await asyncio.to_thread(home.store.close_segment, run_id, number, outcome_from_json(recorded))
     finally:
         if ATTEMPTS.get(run_id) is attempt:
@@ -63,7 +68,7 @@ async def perform(home: Home, run_id: str, number: int, recorded: Mapping[str, A
 
 
 async def _worked(attempt: Attempt) -> Outcome:
-    """The segment's outcome, whatever happens; only losing the segment to another worker raises."""
+    """The segment's outcome, whatever happens; only losing the segment to another worker, or the database, raises."""
     driven = None
     try:
         subject = found(attempt.home.subjects, attempt.run.agent)
@@ -73,6 +78,8 @@ async def _worked(attempt: Attempt) -> Outcome:
         driven = Driven(attempt, subject, history)
         return await driven.outcome()
     except Exception as error:  # a run must end, also where something of ours or of the engine's does not work
+        if is_away(error):
+            raise
         log.exception("run %s, segment %d", attempt.run.id, attempt.run.segment)
         failure = Failure(f"the run could not go on: {text_of(error)}", suggestion="forge runs resume tries again.")
         result = RunResult(text=failure.text(), reason="error", turns=0, messages=[], error=failure)
@@ -80,6 +87,7 @@ async def _worked(attempt: Attempt) -> Outcome:
         return Outcome(status="failed", messages=said, spent=attempt.run.spent, result=result_of(result))
     finally:
         if driven is not None:
+            await driven.activity.drain()
             await driven.recorder.close()
 
 

@@ -99,17 +99,16 @@ runs = sa.Table(
     sa.Column("updated", Seconds, nullable=False),
     sa.Column("cancelling", sa.Boolean, nullable=False),
     sa.Column("result", Json),
-    sa.Column("wake", Seconds),  # while it waits: when to go on, whatever else it waits for
-    sa.Column("look", Seconds, nullable=False),  # while it is queued: when to see whether its workflow is there
+    sa.Column("look", Seconds),  # when to see to it: it waits for a time, or its workflow may be missing
 )
 sa.Index("forge_runs_created", runs.c.created)
 sa.Index("forge_runs_status", runs.c.status, runs.c.created)
 sa.Index("forge_runs_session", runs.c.session, runs.c.created)
 sa.Index("forge_runs_tenant", runs.c.tenant, runs.c.created)
-_has_parent, _has_wake, _is_queued = runs.c.parent != "", runs.c.wake.is_not(None), runs.c.status == "queued"
-sa.Index("forge_runs_parent", runs.c.parent, sqlite_where=_has_parent, postgresql_where=_has_parent)
-sa.Index("forge_runs_wake", runs.c.wake, sqlite_where=_has_wake, postgresql_where=_has_wake)
-sa.Index("forge_runs_look", runs.c.look, sqlite_where=_is_queued, postgresql_where=_is_queued)
+sa.Index("forge_runs_look", runs.c.status, runs.c.look)
+# written out, not bound: only so does a query find the index that it is a condition of
+HAS_PARENT = runs.c.parent != sa.literal_column("''")
+sa.Index("forge_runs_parent", runs.c.parent, sqlite_where=HAS_PARENT, postgresql_where=HAS_PARENT)
 
 messages = sa.Table(
     "forge_messages",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from forge.durable.subject import Subject
 from forge.workspace.store import StoreError
 
 TICK = 1.0  # seconds between two looks at what this worker's runs were told
+FORGOTTEN = 5.0  # seconds between two looks for what this worker took and does not run
 SHARE = 5  # workers that keep house at the same rate as one; more of them do it less often each
 GRACE = 60.0  # seconds that runs have to come to the end of their turn when the worker drains
 
@@ -134,12 +136,16 @@ class Worker:
 
     async def _tick(self) -> None:
         keeping = asyncio.create_task(self._keep_house())
+        looked = time.monotonic()
         try:
             while True:
                 self.beats.pulse()
                 if self.beats.lost.is_set():
                     await self._come_back()
                 await self._guarded(self._stop_cancelled)
+                if time.monotonic() - looked > FORGOTTEN:
+                    looked = time.monotonic()
+                    await self._guarded(self._take_up)
                 await asyncio.sleep(TICK)
         finally:
             keeping.cancel()
@@ -149,6 +155,10 @@ class Worker:
         while True:
             sharing = await self._guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
             await asyncio.sleep(TICK * max(1.0, sharing / SHARE) * random.uniform(0.8, 1.2))  # noqa: S311
+
+    async def _take_up(self) -> None:
+        for one in await in_thread(self.engine.forgotten):
+            log.warning("worker %s had taken %s and did not run it: it is queued again", self.id, one)
 
     async def _stop_cancelled(self) -> None:
         under_way = list(ATTEMPTS)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from contextvars import Context
 from typing import Any
 
 from dbos import DBOS
 
+from forge.core.plain import text_of
+from forge.durable._errors import is_away
 from forge.durable.engine import SEGMENT, running_engine
 from forge.durable.segment import END, perform
+
+log = logging.getLogger("forge.durable")
 
 
 @DBOS.workflow(name=SEGMENT)
@@ -20,7 +25,14 @@ async def segment(run_id: str, number: int) -> str:
     assert workflow is not None
     # without our context: inside a workflow every question to the engine would be a step of it
     asked = asyncio.get_running_loop().create_task(_recorded_end(workflow), context=Context())
-    return await perform(running_engine(), run_id, number, await asked)
+    try:
+        return await perform(running_engine(), run_id, number, await asked)
+    except Exception as error:
+        if not is_away(error):
+            raise
+        log.warning("run %s, segment %d: left for later, the database is away: %s", run_id, number, text_of(error))
+        # no error, which would end the workflow: it stays begun, and Engine.forgotten puts it back into its queue
+        raise asyncio.CancelledError from error
 
 
 async def _recorded_end(workflow: str) -> Mapping[str, Any] | None:

@@ -6,6 +6,7 @@ Only notes that changed are read. Where the system tells which did, not even the
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from forge.memory.index import (
 )
 from forge.memory.notes import Notes, day_of, decoded
 from forge.memory.search import best_by_words, by_words, fade
-from forge.workspace.state import NAME, state_directory
+from forge.workspace.state import NAME, state_directory, why_not
 from forge.workspace.store import StoreError
 
 if TYPE_CHECKING:  # it loads numpy
@@ -192,7 +193,7 @@ class Following:
 def _place_of_index(notes: Notes) -> Any:
     """Beside the project's other state; in memory where nothing can be written."""
     directory = state_directory(notes.workspace)
-    if directory == notes.workspace / NAME:
+    if directory == notes.workspace / NAME and os.access(directory, os.W_OK):
         return directory / FILE
-    log.warning("%s cannot be written: the index of the notes is kept in memory", notes.workspace / NAME)
+    log.warning("%s: the index of the notes is kept in memory", why_not(notes.workspace)[0])
     return None

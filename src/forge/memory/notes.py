@@ -16,7 +16,7 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.open import explained, open_directory, open_file
 from forge.workspace.paths import PathValidator, Place, quoted
-from forge.workspace.state import NAME, state_directory
+from forge.workspace.state import NAME, state_directory, why_not
 from forge.workspace.text import Text, decode, split_lines
 
 EVERGREEN = "MEMORY.md"
@@ -160,9 +160,8 @@ class Notes:
         if not self._in_project:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif state_directory(self.workspace, self.directory.name) != self.directory:
-            raise ToolError(
-                f"{self.directory} cannot be written", ErrorKind.PERMISSION, "Tell the person: nothing was remembered."
-            )
+            problem, way = why_not(self.workspace)
+            raise ToolError(problem, ErrorKind.PERMISSION, f"Tell the person: nothing was remembered. {way}")
 
 
 def day_of(name: str) -> date | None:

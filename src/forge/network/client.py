@@ -39,6 +39,7 @@ class _Request:
     url: Url
     headers: Pairs
     body: bytes
+    once: bool = False  # it has a key by which the server does it once, however often it is sent
 
 
 async def fetch(
@@ -50,18 +51,20 @@ async def fetch(
     egress: Egress | None = None,
     limits: Limits = DEFAULT,
     follow: Follow = "all",
+    once: bool = False,
     on_progress: Progress | None = None,
 ) -> Response:
     """The answer, whatever its status; `ToolError` where there is none or where it may not be asked for.
 
     Without an `egress` the one of the running call decides. A redirect to another scheme, host or port is sent neither
     the body nor any header in which a secret could be. One that is not followed is the answer; its `location` says
-    where it leads. `on_progress` is told the bytes received so far and those declared.
+    where it leads. `once`: the server does it once, however often it is sent, so a connection that broke is reason to
+    try again. `on_progress` is told the bytes received so far and those declared.
     """
     if method.upper() not in METHODS:
         known = ", ".join(sorted(METHODS))
         raise ToolError(f"the method {method[:30]!r} is not known", ErrorKind.VALIDATION, f"Use one of {known}.")
-    request = _Request(method.upper(), read_url(url), checked(headers), body)
+    request = _Request(method.upper(), read_url(url), checked(headers), body, once)
     fetching = _Fetching(egress if egress is not None else Egress.current(), limits, follow, on_progress)
     problem: Exception
     try:
@@ -190,9 +193,10 @@ def _redirected(request: _Request, status: int, target: Url) -> _Request:
     method, headers, body = request.method, request.headers, request.body
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, headers, body = "GET", without_body(headers), b""
-    if target.origin != request.url.origin:
+    is_same = target.origin == request.url.origin
+    if not is_same:
         headers, body = harmless(headers), b""
-    return _Request(method, target, headers, body)
+    return _Request(method, target, headers, body, request.once and is_same)
 
 
 def _headers(raw: list[tuple[bytes, bytes]], limits: Limits) -> Pairs:
@@ -286,11 +290,13 @@ def _broken(error: Exception, request: _Request, limits: Limits) -> Exception:
     if isinstance(error, httpcore2.LocalProtocolError):
         return ToolError(f"{asked}: the request cannot be sent: {said}", ErrorKind.VALIDATION, "Check the headers.")
     if isinstance(error, httpcore2.RemoteProtocolError):
-        dropped = "without sending a response" in said and request.method in ("GET", "HEAD")  # a kept connection may be
+        may_repeat = request.once or request.method in ("GET", "HEAD")
+        dropped = "without sending a response" in said and may_repeat  # a kept connection may be
         what = f"{asked}: the answer is no proper HTTP: {said.partition(': ')[0]}"  # not what the server wrote
         return ToolError(what, ErrorKind.SYSTEM, "Try again later.", passing=dropped)
     if isinstance(error, httpcore2.NetworkError):
-        return ToolError(f"{asked}: the connection broke", ErrorKind.SYSTEM, "Try again in a moment.")
+        what = f"{asked}: the connection broke"
+        return ToolError(what, ErrorKind.SYSTEM, "Try again in a moment.", passing=request.once)
     return error
 
 

@@ -10,7 +10,7 @@ from forge.permissions.targets import Opaque
 
 ARTEFACTS = ".forge/files"  # what `file_create` makes is no state of Forge's
 
-_STATE, _CONFIGURATION = "Forge's own state", "Forge's configuration"
+_STATE, _CONFIGURATION, _SKILL = "Forge's own state", "Forge's configuration", "a skill, with its guardrails,"
 
 
 def protect(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:
@@ -33,8 +33,20 @@ def protection(target: str, scope: Scope) -> tuple[str, str] | None:
     around = paths.roots(str(scope.workspace))
     for path in paths.spellings(target, around[0]):
         names = _below(paths.fold(path), tuple(map(paths.fold, around)))
-        if found := _protected(names):
+        if found := _protected(names) or _skill(paths.fold(path), scope, around):
             return found
+    return None
+
+
+def _skill(path: str, scope: Scope, around: tuple[str, ...]) -> tuple[str, str] | None:
+    """A skill in a folder that the project names, whatever the folder is called."""
+    if not path.endswith(".md"):
+        return None
+    for folder in scope.skills:
+        for root in (place for start in around for place in paths.spellings(folder, start)):
+            inner = path.removeprefix(f"{paths.fold(root).rstrip('/')}/")
+            if inner != path and ("/" not in inner or inner.endswith("/skill.md")):
+                return folder, _SKILL
     return None
 
 
@@ -54,7 +66,7 @@ def _protected(names: list[str]) -> tuple[str, str] | None:
         if name == ".forge" and "/".join(names[position : position + 2]) != ARTEFACTS:
             return name, _STATE
         if name == "skills" and names[-1].endswith(".md") and (names[-1] == "skill.md" or position == len(names) - 2):
-            return name, "a skill, with its guardrails,"
+            return name, _SKILL
     if names and names[-1] in ("forge.yaml", "forge.yml"):
         return "forge.y", _CONFIGURATION
     return None

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.errors import ToolError
+from forge.core.errors import ToolError, Waiting
 from forge.core.executor import Next, Step
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
@@ -44,10 +44,11 @@ async def _traced(telemetry: Any, ctx: ToolContext, proceed: Next) -> ToolResult
             result = await proceed(ctx)
         except BaseException as error:
             _refused.set(ctx)
-            _failed(telemetry, current, str(error.kind) if isinstance(error, ToolError) else type(error).__name__)
+            kind = str(error.kind) if isinstance(error, ToolError) else type(error).__name__
+            _failed(telemetry, current, error, kind)
             raise
         if result.failure is not None:
-            _failed(telemetry, current, str(result.failure.kind))
+            _failed(telemetry, current, result.failure.cause, str(result.failure.kind))
         return result
 
 
@@ -61,7 +62,10 @@ def _is_told(ctx: ToolContext) -> bool:
     return refused is ctx or ctx.outcome.failure is None
 
 
-def _failed(telemetry: Any, span: Any, kind: str) -> None:
+def _failed(telemetry: Any, span: Any, cause: BaseException | None, kind: str) -> None:
+    if isinstance(cause, Waiting):  # it goes on later, in another span
+        span.set_attribute("forge.waits_for", str(cause.what.get("kind", "")))
+        return
     span.set_attribute("error.type", kind)
     span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, kind))
 

@@ -49,9 +49,18 @@ class Confinement:
 
 
 def confinement_of(
-    workspace: Path, roots: Sequence[Root], *, writes: bool, also: Sequence[Path] = (), network: bool = False
+    workspace: Path,
+    roots: Sequence[Root],
+    *,
+    writes: bool,
+    also: Sequence[Path] = (),
+    skills: Sequence[str] = (),
+    network: bool = False,
 ) -> Confinement:
-    """The workspace and the declared roots, and for reading `also`, such as a script's own folder elsewhere."""
+    """The workspace and the declared roots, and for reading `also`, such as a script's own folder elsewhere.
+
+    `skills` are folders whose skills are protected, besides those called `skills`.
+    """
     beside = [root for root in roots if root.path != workspace]
     writable = tuple(root.path for root in beside if root.writable and writes)
     only_read = [root.path for root in beside if root.path not in writable]
@@ -59,6 +68,12 @@ def confinement_of(
         workspace=workspace,
         writable=writable,
         readable=(*only_read, *also, *([] if writes else [workspace])),
+        protected=tuple(
+            Path(workspace, folder, name)
+            for top in map(os.path.expanduser, skills)
+            if top != SKILLS
+            for folder, name in skill_files(str(workspace), top)
+        ),
         network=network,
     )
 
@@ -111,19 +126,19 @@ def own_folders(roots: Roots) -> list[str]:
     ]
 
 
-def skill_files(root: str) -> list[tuple[str, str]]:
+def skill_files(root: str, within: str = SKILLS) -> list[tuple[str, str]]:
     """Where skills are, below a directory: what they deny must not be changed by a program. Folder and name of each."""
     found: list[tuple[str, str]] = []
-    top = os.path.join(root, SKILLS)
+    top = os.path.join(root, within)
     if os.path.islink(top):
         return found
     with contextlib.suppress(OSError), os.scandir(top) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if os.path.isfile(os.path.join(entry.path, "SKILL.md")):
-                    found.append((os.path.join(SKILLS, entry.name), "SKILL.md"))
+                    found.append((os.path.join(within, entry.name), "SKILL.md"))
             elif entry.name.endswith(".md") and entry.is_file(follow_symlinks=False):
-                found.append((SKILLS, entry.name))
+                found.append((within, entry.name))
     return found
 
 

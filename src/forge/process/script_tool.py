@@ -57,9 +57,13 @@ class FileTool(Tool):
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """With the defaults filled in, so that a person who is asked sees all that the script will be given."""
         parser, defaults = compiled(self.spec), self.described.defaults
+        properties = self.spec.parameters.get("properties", {})
+        wholes = {name for name, one in properties.items() if _is_whole(one) or _is_whole(one.get("items"))}
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             parsed = parser(arguments)
+            for name in wholes & parsed.keys():
+                parsed[name] = _whole(parsed[name])
             for name, value in defaults.items():
                 if name not in parsed:
                     parsed[name] = copy.deepcopy(value)
@@ -76,3 +80,14 @@ class FileTool(Tool):
         """To execute the file; of other permissions that a person declared, the script cannot say what it touches."""
         (target,) = self.targets(arguments)
         return [(one, target if one is Permission.EXECUTE else "") for one in sorted(self.spec.permissions)] or None
+
+
+def _is_whole(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") == "integer"
+
+
+def _whole(value: Any) -> Any:
+    """3.0 is a whole number to JSON Schema, and none to a script that was promised one."""
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -47,6 +47,7 @@ class Scripted:
     def __init__(self, *turns: Turn) -> None:
         self.turns = len(turns)
         self.asked = 0
+        self._turns = turns
         self._left = deque(turns)
         self._requests: deque[ModelRequest] = deque(maxlen=KEPT)
         self._weight = _Weight()
@@ -67,6 +68,10 @@ class Scripted:
     def left(self) -> int:
         """How many turns were not asked for yet."""
         return len(self._left)
+
+    def again(self, after: int = 0) -> Scripted:
+        """The same script as it was at first, of which so many turns were said already: in another process, say."""
+        return Scripted(*self._turns[after:])
 
     def check(self) -> None:
         """Raise `ProviderError` when something is left that nobody asked for."""

@@ -15,7 +15,7 @@ from forge.schedules import _claims, _rows
 from forge.schedules._claims import Claim, Moment, Tick
 from forge.schedules._definitions import Definition, check_may_change, checked, declared, revised, same
 from forge.schedules.schedule import Outcome, Run, Schedule, Source, Status
-from forge.workspace.state import NAME, state_directory
+from forge.workspace.state import NAME, state_directory, why_not
 from forge.workspace.store import Store
 
 FILE = "state.db"
@@ -47,8 +47,8 @@ class ScheduleStore:
         """The workspace's own. Raises `ToolError` where it cannot be written: what is planned must not be forgotten."""
         directory = state_directory(workspace)
         if directory != workspace / NAME:
-            problem = f"{workspace / NAME} cannot be written, so no schedule can be kept there"
-            raise ToolError(problem, ErrorKind.CONFIG, "Choose another workspace.")
+            problem, way = why_not(workspace)
+            raise ToolError(f"{problem}, so no schedule can be kept there", ErrorKind.CONFIG, way)
         return cls(directory / FILE)
 
     def __enter__(self) -> Self:
@@ -204,8 +204,8 @@ def _check_room(count: int) -> None:
     most = _rows.MOST_SCHEDULES
     if count >= most:
         raise ToolError(
-            f"there are {count:,} schedules already, {most:,} are the most",
-            suggestion="Remove those that are not needed any more.",
+            f"no schedule can be added: there are {count:,} already, and {most:,} are the most",
+            suggestion="Remove one that is not needed any more: schedule_list shows them, schedule_delete removes one.",
         )
 
 

@@ -22,14 +22,14 @@ LONGEST_SHOWN = 200  # characters of a task in a list
 MOST_HISTORY = 50
 
 Open = Callable[[], "ScheduleStore"]
+Names = Collection[str] | Callable[[], Collection[str]] | None
 
 
-def schedule_tools(
-    store: Open, *, channels: Collection[str] | None = None, skills: Collection[str] | None = None
-) -> list[Tool]:
+def schedule_tools(store: Open, *, channels: Collection[str] | None = None, skills: Names = None) -> list[Tool]:
     """The four tools on one store, which is asked for when it is first needed.
 
-    `channels` and `skills` are the names there are; None: any name is taken.
+    `channels` and `skills` are the names there are; None: any name is taken. `skills` may be a function, which is
+    called when a name is checked.
     """
     return [ScheduleSet(store, channels, skills), ScheduleList(store), ScheduleDelete(store), ScheduleHistory(store)]
 
@@ -55,9 +55,7 @@ class ScheduleSet(
 ):
     """Create or change a task that an agent runs by the clock, unattended. Answers when it fires next."""
 
-    def __init__(
-        self, store: Open, channels: Collection[str] | None = None, skills: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, store: Open, channels: Collection[str] | None = None, skills: Names = None) -> None:
         self._open = store
         self.channels = channels
         self.skills = skills
@@ -112,8 +110,10 @@ class ScheduleSet(
         return "\n".join([head, *before, *(f"+ {line}" for line in new.task.splitlines())])
 
     def _check_names(self, channel: str, skill: str) -> None:
-        for kind, name, known in (("channel", channel, self.channels), ("skill", skill, self.skills)):
-            if name and known is not None and name not in known:
+        names: tuple[tuple[str, str, Names], ...] = (("channel", channel, self.channels), ("skill", skill, self.skills))
+        for kind, name, there in names:
+            known = there() if name and callable(there) else there
+            if name and known is not None and not callable(known) and name not in known:
                 hint = near(name, known) or sorted(known)[:10]
                 advice = f"There is {', '.join(hint)}." if hint else f"Leave the {kind} out: none is configured."
                 raise ToolError(f"there is no {kind} {brief(name)}", ErrorKind.NOT_FOUND, advice)

@@ -139,8 +139,10 @@ class ActiveSkills:
     @cached_property
     def _store(self) -> ReadSkills:
         from forge.skills.read_skills import ReadSkills  # SQLite: only where a call is guarded
+        from forge.workspace.ownership import is_foreign
         from forge.workspace.state import state_directory
 
-        if self._path is not None:
-            state_directory(self._path.parent.parent)  # made when there is something to keep
+        if self._path is None or is_foreign(self._path.parent):
+            return ReadSkills(None)
+        state_directory(self._path.parent.parent)  # made when there is something to keep
         return ReadSkills(self._path)

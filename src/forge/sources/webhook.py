@@ -39,8 +39,9 @@ class Webhook(SchemaTool):
     """A tool that sends JSON to one URL, which the model does not see.
 
     `parameters`: a JSON Schema of what is sent; without it the model gives any object as `payload`. Raises `ToolError`
-    where the URL, a header or the method cannot be used. `secrets` are to be registered for masking: such URLs often
-    are passwords.
+    where the URL, a header or the method cannot be used. `idempotency_header`, such as "Idempotency-Key", says that the
+    server does once what arrives several times with the same value of it, so that a call may be repeated. `secrets` are
+    to be registered for masking: such URLs often are passwords.
     """
 
     secrets: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Webhook(SchemaTool):
         method: str = "POST",
         timeout: float = SECONDS,
         max_bytes: int = MAX_BYTES,
+        idempotency_header: str = "",
         permissions: Collection[PermissionName | Permission] = _NETWORK,
     ) -> None:
         from forge.network.headers import checked
@@ -65,13 +67,16 @@ class Webhook(SchemaTool):
         self.seconds = timeout
         self.max_bytes = max_bytes
         self.headers = {"Content-Type": "application/json", **_titled(headers or {})}
+        self.idempotency_header = idempotency_header
+        own = {name.lower() for name in self.headers}
+        self.takes_key = bool(idempotency_header) and idempotency_header.lower() not in own
         try:
             if self.method not in METHODS:
                 raise ToolError(f"the method {method[:30]!r} is none of {', '.join(METHODS)}")
             if not timeout > 0:
                 raise ToolError(f"timeout: {timeout!r} is no number of seconds above 0")
             self.url = read_url(url)
-            checked(self.headers)
+            checked([*self.headers.items(), *([(idempotency_header, "")] if idempotency_header else [])])
         except ToolError as error:
             raise ToolError(f"webhook {name}: {error.message}", ErrorKind.CONFIG, "Mend its configuration.") from None
         self.has_payload = parameters is None
@@ -95,9 +100,15 @@ class Webhook(SchemaTool):
         return [self.url.origin]
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        return await self._call(**arguments)
+        from forge.network.once import key_header
+
+        key = key_header(self.idempotency_header, self.method, ctx, self.headers)
+        return await self._sent(arguments, key)
 
     async def _call(self, **arguments: Any) -> ToolResult:
+        return await self._sent(arguments, {})
+
+    async def _sent(self, arguments: Mapping[str, Any], key: Mapping[str, str]) -> ToolResult:
         from forge.network.client import fetch
         from forge.network.limits import Limits
 
@@ -107,11 +118,12 @@ class Webhook(SchemaTool):
         answer = await fetch(
             self.method,
             str(self.url),
-            headers=self.headers,
+            headers={**self.headers, **key},
             body=_encoded(sent),
             egress=self._egress(),
             limits=bounds,
             follow="same-host",
+            once=bool(key),
         )
         return _told(answer, self.url, Secrets(self.secrets))  # a server may send back what it was asked
 

@@ -30,6 +30,8 @@ MOST_NAMED = 5  # processes left running that the model is told of
 MOST_OF_CANCELLED = 10_000  # characters, the last ones
 
 _JOINED = re.compile(r"[|;&\n]")
+_LATE = "Give it more time, do less at once, or start it with background=true."
+_LATE_IN_FRONT = "Give it more time, or do less at once."  # of a tool that has no background
 
 
 class Settings(Protocol):
@@ -149,7 +151,7 @@ def _told(ctx: ToolContext, work: Work, finished: Finished, timeout: float) -> T
     late = ToolError(
         f"timed out after {timeout:g} s and was killed, with all that it had started",
         ErrorKind.TIMEOUT,
-        "Give it more time, do less at once, or start it with background=true.",
+        _LATE if "background" in ctx.spec.parameters.get("properties", {}) else _LATE_IN_FRONT,
     )
     failed = ToolResult.failed(late, during=readable(ctx.call))
     said = "\n".join([failed.for_llm, "Its output until then:", text, *notes])
@@ -199,7 +201,7 @@ def _hints(work: Work, finished: Finished) -> list[str]:
         network = work.confinement.network
         found += hints(finished.output, finished.sandbox, network=network, line=work.line)
     if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_something(work.line):
-        found.append("what a line leaves running ends with it in this sandbox; background=true keeps it running")
+        found.append("what a line leaves running ends with it in this sandbox; bash with background=true keeps it")
     return found
 
 

@@ -19,5 +19,6 @@ def confinement(ctx: ToolContext, paths: PathValidator, *, network: bool, readab
         paths.roots,
         writes=paths.writes,
         also=readable,
+        skills=ctx.scope.skills,
         network=network or is_opened(ctx, Permission.NETWORK),
     )

@@ -27,8 +27,9 @@ class HttpRequest(
 ):
     """Send an HTTP request to an API and get status, headers and body. To read a web page, use web_fetch."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, idempotency_header: str = "") -> None:
         self.max_bytes = max_bytes
+        self.idempotency_header = idempotency_header  # such as Idempotency-Key; none: no key is sent
 
     async def run(
         self,
@@ -41,9 +42,11 @@ class HttpRequest(
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
     ) -> ToolResult:
         from forge.network.limits import Limits as Bounds  # the network is loaded by the first request
+        from forge.network.once import key_header
         from forge.tools._web_asking import ask
 
         sent, content = _prepared(headers or {}, body, json)
+        sent = {**sent, **key_header(self.idempotency_header, method, ctx, sent)}
         bounds = Bounds(connect=min(10.0, timeout), read=timeout, total=timeout, size=self.max_bytes)
         answer = await ask(ctx, method, url, headers=sent, body=content, limits=bounds)
         return answered(answer)

@@ -25,9 +25,10 @@ class WebhookCall(
 ):
     """Send a JSON payload to a webhook URL with POST, and get its status and answer."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES, seconds: float = SECONDS) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, seconds: float = SECONDS, idempotency_header: str = "") -> None:
         self.max_bytes = max_bytes
         self.seconds = seconds
+        self.idempotency_header = idempotency_header  # such as Idempotency-Key; none: no key is sent
 
     async def run(
         self,
@@ -40,6 +41,7 @@ class WebhookCall(
 
         from forge.network.client import fetch  # the network is loaded by the first request
         from forge.network.limits import Limits as Bounds
+        from forge.network.once import key_header
         from forge.tools.http_request import answered
 
         try:
@@ -51,6 +53,7 @@ class WebhookCall(
         sent = dict(headers or {})
         if not any(name.lower() == "content-type" for name in sent):
             sent["Content-Type"] = "application/json"
+        sent |= key_header(self.idempotency_header, "POST", ctx, sent)
         bounds = Bounds(connect=min(10.0, self.seconds), read=self.seconds, total=self.seconds, size=self.max_bytes)
         # a redirect elsewhere is an answer: what was meant for one server is not sent to another
         answer = await fetch("POST", url, headers=sent, body=content, limits=bounds, follow="same-host")

@@ -8,21 +8,35 @@ import tempfile
 from pathlib import Path
 
 from forge.core.plain import sendable
+from forge.workspace.ownership import is_foreign, is_own
 
 NAME = ".forge"
 STRAY = ".forge-tmp-"  # how the temporary files begin that are made beside their targets
 
 
 def state_directory(workspace: Path, *parts: str) -> Path:
-    """`.forge/parts…`, made when it is missing; a private temporary one where the workspace cannot be written."""
+    """`.forge/parts…`, made when it is missing; a private temporary one where the workspace cannot be written.
+
+    The same where it was not made here: a clone may bring sessions, schedules and approvals that nobody gave.
+    """
     try:
-        return _made(workspace / NAME, parts)
+        return _made(workspace / NAME, parts, marked=True)
     except OSError:
         from hashlib import sha256  # only for a workspace that cannot be written
 
         user = os.getuid() if hasattr(os, "getuid") else 0
         mark = sha256(os.fsencode(workspace.absolute())).hexdigest()[:16]  # what one approves or notes is not another's
         return _made(Path(tempfile.gettempdir()) / f"forge-{user}", (mark, *parts))
+
+
+def why_not(workspace: Path) -> tuple[str, str]:
+    """What is wrong with a workspace's own directory, which `state_directory` did not give; and a way on."""
+    if is_foreign(workspace / NAME):
+        return (
+            f"{workspace / NAME} was not made by Forge on this machine, and is not used",
+            "`forge trust` shows and accepts it; or move it away.",
+        )
+    return f"{workspace / NAME} cannot be written", "Make it writable, or choose another workspace."
 
 
 def write_private(path: Path, text: str) -> None:
@@ -78,11 +92,13 @@ def _position(file: int) -> int:
         return -1
 
 
-def _made(root: Path, parts: tuple[str, ...]) -> Path:
+def _made(root: Path, parts: tuple[str, ...], *, marked: bool = False) -> Path:
     root.mkdir(mode=0o700, exist_ok=True)
     status = root.lstat()
     if not root.is_dir() or root.is_symlink() or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
         raise OSError(f"{root} is not a directory of this user")
+    if marked and not is_own(root):
+        raise OSError(f"{root} was not made here")
     if status.st_mode & 0o077:
         root.chmod(0o700)
     ignore = root / ".gitignore"

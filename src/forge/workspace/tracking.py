@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forge.core.errors import ToolError
 from forge.workspace.paths import Place
-from forge.workspace.state import NAME, state_directory
+from forge.workspace.state import NAME, state_directory, why_not
 
 if TYPE_CHECKING:  # they load SQLite, which a program that touches no file does without
     from forge.workspace.seen import FileLedger
@@ -39,7 +39,7 @@ class SessionState:
         directory = state_directory(self._workspace)
         if directory == self._workspace / NAME:
             return directory / STORE
-        log.warning("%s cannot be written: what was read and changed is forgotten at the end", self._workspace / NAME)
+        log.warning("%s: what was read and changed is forgotten at the end", why_not(self._workspace)[0])
         return None
 
     @cached_property

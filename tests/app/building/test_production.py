@@ -69,6 +69,40 @@ def test_what_production_refuses_is_built_otherwise(project: Any) -> None:
     assert json.loads((project.output / "compiled/egress.json").read_bytes())["mode"] == "open"
 
 
+def test_a_tool_of_its_own_opens_nothing_that_the_project_closed(project: Any) -> None:
+    project.says(
+        egress={"mode": "deny-all", "private": ["0.0.0.0/0", "[::/0]:80", "0.0.0.0/1:443"]},
+        tools=[
+            {"name": "bash", "config": {"network": True}},
+            {"name": "cli_execute", "config": {"sandbox": "Off"}},
+            {"name": "bash_output"},
+        ],
+    )
+    stage, problems = project.problems(prod=True)
+    assert stage == "filter"
+    for said in (
+        "private[0] is 0.0.0.0/0",
+        "private[1] is [::/0]:80",
+        "private[2]",
+        "tools[0].config.network",
+        "tools[1].config.sandbox is off",
+    ):
+        assert any(said in one for one in problems), said
+    assert len(problems) == 5
+
+
+def test_a_tool_of_its_own_may_be_as_open_as_the_project(project: Any) -> None:
+    private = ["10.0.0.0/8", "127.0.0.1:8080", "[::1]:80", "fc00::/7", "intranet.example.com"]
+    project.says(
+        egress={"mode": "allowlist", "domains": ["api.example.com"], "private": private},
+        tools=[
+            {"name": "bash", "config": {"network": True}},
+            {"name": "cli_execute", "config": {"sandbox": "required"}},
+        ],
+    )
+    project.make(prod=True)
+
+
 def test_egress_that_is_not_set_is_open(project: Any) -> None:
     project.says("egress")
     assert "egress is not set" in project.problems(prod=True)[1][0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from forge.app.building.record import Order
 from forge.app.building.stages import STAGES, build
+from forge.app.version import version
 
 
 def read(project: Any, path: str) -> Any:
@@ -77,6 +79,29 @@ def test_the_dockerfile_names_what_the_image_needs(project: Any, monkeypatch: py
     assert "PETS_TOKEN" in text
     assert "0123456789" not in text
     assert '"--from", "/agent"' in text
+
+
+def test_the_dockerfile_can_be_read_line_by_line(project: Any) -> None:
+    """Nothing here builds an image: its instructions are known, and its commands are those of a shell."""
+    project.make()
+    lines = (project.output / "Dockerfile").read_text().splitlines()
+    instructions = [line.partition(" ")[::2] for line in lines if not line.startswith("#")]
+    assert [name for name, _ in instructions] == "ARG FROM RUN RUN RUN COPY USER WORKDIR ENTRYPOINT".split()
+    for name, rest in instructions:
+        if name == "RUN":
+            subprocess.run(["sh", "-n", "-c", rest], check=True)
+    assert json.loads(instructions[-1][1]) == ["forge", "run", "--from", "/agent"]
+    assert f"forge-tools=={version()}" in instructions[3][1]
+
+
+@pytest.mark.parametrize(("script", "packages"), [("low.py", ""), ("low.js", "nodejs "), ("low.ts", "esbuild nodejs ")])
+def test_the_image_has_what_runs_the_scripts(project: Any, script: str, packages: str) -> None:
+    mark = '"""' if script.endswith(".py") else ""
+    opening, closing = (mark, mark) if mark else ("/*", "*/")
+    project.write(f"tools/{script}", f"{opening}\nTool: low\nDescription: Say it quietly.\n{closing}\n")
+    project.make()
+    text = (project.output / "Dockerfile").read_text()
+    assert f"bubblewrap ca-certificates {packages}&&" in text
 
 
 def test_files_that_scripts_and_skills_need_come_along(project: Any) -> None:

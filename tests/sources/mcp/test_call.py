@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -195,3 +198,28 @@ async def test_a_real_server_is_called_at_its_url_where_the_project_lets_it():
                 assert result.for_llm == "hi"
             else:
                 assert result.failure.kind is ErrorKind.SECURITY
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1}', b"[]", b"<html>", b'"x"', b'{"jsonrpc": "2.0", "id": 1, "error": "no"}'])
+async def test_what_is_no_mcp_server_is_told_in_words(body):
+    async with _answering(body) as url:
+        executor = standard_executor([McpCall()], policy=rules("allow *"), egress=Egress(private=("127.0.0.1",)))
+        result: Any = await executor.execute(ToolCall("mcp_call", {"server": url, "tool_name": "x"}), Scope())
+    assert "its greeting is not what the protocol says" in result.for_llm
+    assert "validation error" not in result.for_llm
+    assert "Check that the command or the URL is that of an MCP server" in result.failure.suggestion
+
+
+@asynccontextmanager
+async def _answering(body: bytes) -> AsyncIterator[str]:
+    """A server that says the same to everything."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"

@@ -67,6 +67,13 @@ def test_arguments_are_json_on_stdin_and_stdout_is_the_result(project):
     assert result.data.items() >= {"exit_code": 0, "timed_out": False, "sandbox": "none"}.items()
 
 
+def test_a_whole_number_is_one_however_it_was_written(project):
+    project.write("print(repr(json.load(sys.stdin)))", "n (int): N.", "many (list[int]): M.", "x (float): X.")
+    result = project.call(n=3.0, many=[1.0, 2], x=4.0)
+    assert result.for_llm == "{'n': 3, 'many': [1, 2], 'x': 4.0}"
+    assert "expected integer" in project.call(n=3.5, many=[], x=1.0).for_llm
+
+
 def test_arguments_are_checked_before_anything_runs(project):
     project.write("open('ran', 'w')", "n (int): N.")
     assert "n: expected integer" in project.call(n="many").for_llm

@@ -41,6 +41,9 @@ def _installed() -> str:
 
 def _packages(build: Build) -> set[str]:
     found = {"bubblewrap", "ca-certificates"}
-    if any(path.startswith(f"{SCRIPTS}/") and path.endswith((".js", ".ts")) for path in build.files):
+    endings = {path.rpartition(".")[2] for path in build.files if path.startswith(f"{SCRIPTS}/")}
+    if endings & {"js", "ts"}:
         found.add("nodejs")
+    if "ts" in endings:
+        found.add("esbuild")  # the Node.js of the image's system is too old to run TypeScript by itself
     return found

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cache
+from ipaddress import ip_network
 from typing import Any
 
 from forge.app.building.load import missing
 from forge.app.building.record import Build, Problem, Refused
+from forge.app.config import SANDBOXES, ToolEntry
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec
 from forge.tools import built_ins
 
 _EGRESS = "Write egress: {mode: allowlist, domains: [...]}, or {mode: deny-all}."
 _SANDBOX = "Write auto, or required."
+_NETWORK = "Leave it out, or say where to: egress: {mode: allowlist, domains: [...]}."
+_PRIVATE = "Name the hosts or the networks that are meant, such as 10.0.0.0/8."
+_NETWORK_PARTS = re.compile(r"\[?([^\]/]+)\]?/([0-9.]+)")
+_WIDEST = {4: 8, 6: 7}  # the bits that the widest private networks have in common: 10.0.0.0/8, fc00::/7
 
 
 def filter_tools(build: Build) -> str:
@@ -40,9 +47,33 @@ def _open(build: Build) -> Iterator[Problem]:
         yield Problem(f"{how}: the agent could reach every public address", _EGRESS)
     if build.configuration.sandbox == "off":
         yield Problem("sandbox is off: programs could touch everything that the user can", _SANDBOX)
+    for index, place in enumerate(egress.private if egress is not None else ()):
+        if _is_too_wide(place):
+            yield Problem(f"egress.private[{index}] is {place}, which is far more than what is private", _PRIVATE)
     for entry in build.configuration.tools or ():
-        if entry.config.get("sandbox") in (False, "off"):
-            yield Problem(f"{entry.place}.config.sandbox is off for {entry.name or entry.group}", _SANDBOX)
+        yield from _open_tool(entry, nowhere=egress is not None and egress.mode == "deny-all")
+
+
+def _open_tool(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]:
+    name = entry.name or entry.group
+    sandbox = entry.config.get("sandbox", True)
+    if sandbox is False or str(sandbox).strip().lower() == "off":
+        yield Problem(f"{entry.place}.config.sandbox is off for {name}", _SANDBOX)
+    elif sandbox not in (None, True, *SANDBOXES):
+        yield Problem(f"{entry.place}.config.sandbox is {sandbox!r:.60} for {name}, which is none", _SANDBOX)
+    if nowhere and entry.config.get("network"):
+        problem = f"{entry.place}.config.network opens the network to {name}, and egress.mode is deny-all"
+        yield Problem(problem, _NETWORK)
+
+
+def _is_too_wide(place: str) -> bool:
+    """A network that holds more than any private one; a host, a port beside it or not, is none."""
+    parts = _NETWORK_PARTS.match(place.strip())
+    try:
+        network = ip_network(f"{parts[1]}/{parts[2]}", strict=False) if parts else None
+    except ValueError:  # told by the stage that compiles it
+        return False
+    return network is not None and network.prefixlen < _WIDEST[network.version]
 
 
 def is_for_developers(entry: Any) -> bool:

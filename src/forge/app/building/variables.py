@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from forge.providers.names import SERVERS
 
 READ_AT_ONCE = ("mcpServers", "openapi", "webhooks")  # their variables are needed to read the configuration at all
-_SECTIONS = (*READ_AT_ONCE, "channels", "memory")
+_SECTIONS = (*READ_AT_ONCE, "channels", "durable", "memory")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -24,6 +24,8 @@ def examine_sources(configuration: Configuration, scope: Scope) -> Iterator[Find
     if isinstance(approved, Finding):
         yield approved
         approved = {}
+    for place, error in configuration.unset.items():
+        yield Finding(place, "warning", f"left out: {error.message}", error.suggestion)
     for name, entry in configuration.servers.items():
         yield _server(name, entry, scope.workspace, approved.get(name, 0))
     for name, document in configuration.openapi.items():

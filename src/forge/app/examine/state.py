@@ -13,6 +13,7 @@ from pathlib import Path
 
 from forge.app.examine.finding import Finding
 from forge.app.layers import data_file, user_file
+from forge.workspace.ownership import is_foreign
 from forge.workspace.state import NAME
 
 STORES = ("state.db", "memory.db")
@@ -29,6 +30,14 @@ def examine_state(root: Path) -> Iterator[Finding]:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         yield Finding(
             "state", "broken", f"{folder} is a link, or no directory", f"Remove it: rm {shlex.quote(str(folder))}"
+        )
+        return
+    if is_foreign(folder):
+        yield Finding(
+            "state",
+            "warning",
+            f"{folder} was not made by Forge on this machine, and is not used: no session, no schedule, no audit log",
+            "`forge trust` shows and accepts it; or move it away.",
         )
         return
     if not os.access(folder if folder.exists() else root, os.W_OK | os.X_OK):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +28,11 @@ from forge.sources.mcp.target import Target
 from forge.sources.mcp.wire import Wire, quietly
 from forge.sources.untrusted import clean, one_line
 
+_DUMP = re.compile(r"\d+ validation errors? for ")  # the SDK's words for an answer that it could not read
+_WAYS = {
+    ErrorKind.VALIDATION: "Check the tool's name and its arguments.",
+    ErrorKind.SYSTEM: "The server is at fault: try again later, or do without it.",
+}
 _OFTEN = 1.0  # seconds between two times that a change of the list is told
 _ANY: Any = TypeAdapter(dict[str, Any])  # as it came; the SDK has checked it by then
 
@@ -110,6 +116,8 @@ class Session:
             return ToolError(
                 f"the server {wire.name} ended before it could be used ({wire.lost.result()})", ErrorKind.CONFIG, hint
             )
+        if _DUMP.search(error.message):
+            return _unfit(wire.name, "its greeting is not what the protocol says")
         return _unfit(wire.name, f"it refused the greeting: {one_line(error.message, LINE)}")
 
     @property
@@ -176,15 +184,16 @@ class Session:
                 return ToolError(
                     f"the server {name} broke off before it answered", ErrorKind.SYSTEM, "Try again in a moment."
                 )
+            if _DUMP.search(error.message) and error.code in (types.INTERNAL_ERROR, types.PARSE_ERROR):
+                return _not_the_protocol(name)
             said = clean(error.message, LINE) or "no reason was given"
             kind = ErrorKind.VALIDATION if error.code == types.INVALID_PARAMS else ErrorKind.USER
             if error.code in (types.INTERNAL_ERROR, types.PARSE_ERROR):
                 kind = ErrorKind.SYSTEM
-            hint = "Check the tool's name and its arguments." if kind is ErrorKind.VALIDATION else ""
+            hint = _WAYS.get(kind, "Change what you asked of it, or do without it.")
             return ToolError(f"the server {name} says: {said}", kind, hint)
         if isinstance(error, ValidationError):
-            what = f"the answer of the server {name} is not what the protocol says"
-            return ToolError(what, ErrorKind.SYSTEM, "The server is at fault; do without it.")
+            return _not_the_protocol(name)
         raise error
 
     async def _answered(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -290,6 +299,11 @@ async def _is_lost(wire: Wire) -> bool:
     """Given a moment: that a stream closed may be known before the reason."""
     await asyncio.wait([wire.lost], timeout=0.1)
     return wire.lost.done()
+
+
+def _not_the_protocol(name: str) -> ToolError:
+    what = f"the answer of the server {name} is not what the protocol says"
+    return ToolError(what, ErrorKind.SYSTEM, "The server is at fault; do without it.")
 
 
 def _unfit(name: str, why: str) -> ToolError:

@@ -15,6 +15,7 @@ from forge.core.spec import Category, Permission, PermissionName
 from forge.core.threads import in_thread
 from forge.core.tool import Tool
 from forge.network.egress import Egress
+from forge.network.headers import checked
 from forge.network.url import read_url
 from forge.sources.openapi.answers import Answers
 from forge.sources.openapi.credentials import Auth, placed, read_auth
@@ -50,6 +51,7 @@ class OpenApi:
         hidden: bool | None,
         permissions: Collection[Permission | PermissionName] | None,
         egress: Egress | None,
+        idempotency_header: str,
     ) -> None:
         self.spec = spec
         self.name = name
@@ -64,6 +66,9 @@ class OpenApi:
         self._hidden = hidden
         self._permissions = frozenset({"network"} if permissions is None else permissions)
         self._egress = egress
+        self._idempotency_header = idempotency_header
+        if idempotency_header:
+            checked([(idempotency_header, "")])
         if server:
             read_url(server)  # a mistake is told at once
 
@@ -100,7 +105,8 @@ class OpenApi:
         placed_credentials = placed(self._credentials, document)
         if placed_credentials.problem:
             log.warning("openapi %s: %s", self.name, placed_credentials.problem)
-        api = Api(document, servers, placed_credentials, Answers(document, Secrets(self.secrets)), self._headers)
+        answers = Answers(document, Secrets(self.secrets))
+        api = Api(document, servers, placed_credentials, answers, self._headers, self._idempotency_header)
         traits: dict[str, Any] = {
             "category": Category.ADAPTER,
             "permissions": self._permissions,
@@ -136,6 +142,7 @@ def openapi(
     hidden: bool | str | None = None,
     permissions: Collection[Permission | PermissionName] | None = None,
     egress: Egress | None = None,
+    idempotency_header: str = "",
 ) -> OpenApi:
     """The operations of an OpenAPI 3 document (a file, a URL or data) as tools named `name__operation`.
 
@@ -144,6 +151,8 @@ def openapi(
     or `{"basic_env": {"user_env": "USER", "password_env": "PASSWORD"}}` (without `_env`: the value itself); it is sent
     only to a server that a person named. `include` and `exclude` are patterns of operation ids, or as in `GET /pets/*`.
     `hidden`: not shown to a model until `tool_search` finds them; by default where there are more than 40.
+    `idempotency_header`, such as "Idempotency-Key", says that the server does once what arrives several times with the
+    same value of it: it is sent with every request that changes something, which may then be repeated.
     """
     for what, given in (("include", include), ("exclude", exclude), ("tags", tags)):
         if isinstance(given, str):
@@ -162,6 +171,7 @@ def openapi(
         hidden=hidden if isinstance(hidden, bool) else None,
         permissions=permissions,
         egress=egress,
+        idempotency_header=idempotency_header,
     )
 
 

@@ -17,6 +17,7 @@ from forge.core.threads import in_thread
 from forge.core.tool import Tool
 from forge.network.client import fetch
 from forge.network.limits import Limits
+from forge.network.once import SAFE, key_header
 from forge.network.url import read_url
 from forge.sources.openapi.answers import LARGEST, Answers
 from forge.sources.openapi.bodies import LARGEST as LARGEST_BODY
@@ -31,7 +32,6 @@ from forge.sources.untrusted import one_line
 from forge.workspace.open import read_file
 
 LONGEST = 300.0  # seconds of a request whose tool has no time-out
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _TEMPLATE = re.compile(r"\{([^{}]{1,200})\}")
 _PATH = "/:@!$&'()*+,;=~%"  # what stands in a path as it is
@@ -49,11 +49,18 @@ class Api:
     credentials: Placed
     answers: Answers
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the person's own
+    idempotency_header: str = ""  # by which the server does a request once, however often it comes
+
+    @property
+    def takes_keys(self) -> bool:
+        own = {name.lower() for name, _ in self.headers}
+        return bool(self.idempotency_header) and self.idempotency_header.lower() not in own
 
     @property
     def hidden(self) -> frozenset[tuple[str, str]]:
         """What a model neither sees nor sets."""
-        return self.credentials.hidden | {("header", name.lower()) for name, _ in self.headers}
+        ours = [name for name, _ in self.headers] + [self.idempotency_header]
+        return self.credentials.hidden | {("header", name.lower()) for name in ours if name}
 
 
 class OperationTool(Tool):
@@ -62,6 +69,7 @@ class OperationTool(Tool):
     def __init__(self, api: Api, operation: Operation, **traits: Any) -> None:
         self.operation = operation
         self._api = api
+        self.takes_key = api.takes_keys and operation.method not in SAFE
         self.spec = ToolSpec(
             name=operation.name,
             description=operation.description,
@@ -110,6 +118,9 @@ class OperationTool(Tool):
         if api.headers or not needs.is_empty:
             _check_credentials(needs, url.origin, is_named=way.is_named)
         headers += [*needs.headers, *api.headers]
+        given = [name for name, _ in headers]
+        key = key_header(api.idempotency_header, self.operation.method, ctx, given)
+        headers += key.items()
         cookies += needs.cookies
         if needs.query:
             address = f"{address}{'&' if '?' in address else '?'}{'&'.join(needs.query)}"
@@ -126,6 +137,7 @@ class OperationTool(Tool):
             egress=way.egress,
             limits=limits,
             follow="same-host",
+            once=bool(key),
         )
         return await api.answers.result(self.operation, answer)
 

@@ -38,6 +38,7 @@ async def run_script(
         paths.roots,
         writes=paths.writes,
         also=[script.place.path.parent] if paths.place_of(str(script.place.path)) is None else [],
+        skills=ctx.scope.skills,
         network=settings.network or is_opened(ctx, Permission.NETWORK),
     )
     return await run_to_its_end(

@@ -1,0 +1,127 @@
+"""A project's worker: its agent, on a database that others may share, until it is told to leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forge.app.agent import Assistant
+from forge.app.durable import is_own, keep_finished, make_own_file, project_database, queue_limits, subject_of
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.threads import in_thread
+from forge.durable.beats import WorkerInfo, listed
+from forge.durable.queues import DEFAULT, depths
+from forge.durable.store import RunStore
+from forge.durable.worker import Worker
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerWishes:
+    """What `forge worker` was told beside the common flags."""
+
+    database: str | None = None
+    queues: Sequence[str] = ()
+    offers: Sequence[str] = ()
+    concurrency: int = 10
+    name: str = ""
+    version: str
+    drain_seconds: float = 60.0
+
+
+class ProjectWorker:
+    """Made before anything is opened, so that what cannot work is said at once. Raises `ToolError`."""
+
+    def __init__(self, agent: Assistant, wishes: WorkerWishes) -> None:
+        self._agent, self._wishes = agent, wishes
+        workspace = agent.scope.workspace
+        self.database = project_database(agent.made.configuration, workspace, wishes.database)
+        self.is_own = is_own(self.database, workspace)
+        if self.is_own:
+            make_own_file(workspace)
+        limits = queue_limits(agent.made.configuration)
+        self.queues = tuple(wishes.queues) or tuple(dict.fromkeys([DEFAULT, *limits]))
+        self.worker = Worker(
+            self.database,
+            [subject_of(agent)],
+            name=wishes.name,
+            version=wishes.version,
+            queues=self.queues,
+            offers=wishes.offers,
+            concurrency=wishes.concurrency,
+            limits=limits,
+        )
+
+    async def work(self, told: asyncio.Event, hurry: asyncio.Event, report: Report) -> None:
+        """Until `told`: then what is under way comes to the end of its turn, unless there is a `hurry`."""
+        async with self._agent.made.opened(report), self.worker:
+            report(self._introduction())
+            await told.wait()
+            under_way = len(self.worker.engine.running())
+            report(f"takes nothing more; {_runs(under_way)} under way" if under_way else "takes nothing more")
+            if not await self._drained(hurry):
+                report(f"leaves {_runs(len(self.worker.engine.running()))} to others in the middle of a turn")
+        if self.is_own:
+            with RunStore(self.database) as store:
+                await in_thread(lambda: keep_finished(store, self._agent.scope.workspace))
+
+    async def _drained(self, hurry: asyncio.Event) -> bool:
+        draining = asyncio.ensure_future(self.worker.drain(self._wishes.drain_seconds))
+        hurrying = asyncio.ensure_future(hurry.wait())
+        await asyncio.wait([draining, hurrying], return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
+        if draining.done():
+            return draining.result()
+        draining.cancel()
+        return False
+
+    def _introduction(self) -> str:
+        engine = self.worker.engine
+        offers = f", offers {', '.join(engine.offers)}" if engine.offers else ""
+        return (
+            f"worker {engine.worker} of version {engine.version} on {engine.store.label}: "
+            f"queues {', '.join(self.queues)}{offers}, {_runs(engine.concurrency)} at a time"
+        )
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count != 1 else ''}"
+
+
+def status_of(database: str) -> dict[str, Any]:
+    """Workers, queues and runs as data. Raises `ToolError`."""
+    with RunStore(database) as store:
+        workers = listed(store.database)
+        return {
+            "database": store.label,
+            "workers": [_worker(one) for one in workers],
+            "queues": {name: {"queued": count} for name, count in sorted(depths(store.database).items())},
+            "runs": store.counts(),
+        }
+
+
+def _worker(one: WorkerInfo) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "state": one.state,
+        "host": one.host,
+        "pid": one.pid,
+        "version": one.version,
+        "queues": list(one.queues),
+        "offers": list(one.offers),
+        "running": one.running,
+        "concurrency": one.concurrency,
+        "started": one.started,
+        "beat_age": round(one.age, 1),
+    }
+
+
+def check_names(names: Sequence[str], what: str) -> None:
+    """Raises `ToolError`: a name that cannot be one would wait for work that never comes."""
+    for name in names:
+        if not name.strip() or not name.isprintable() or len(name) > 100 or name.startswith("_"):
+            words = f"{name!r:.60} cannot be the name of {what}"
+            raise ToolError(words, ErrorKind.CONFIG, "Use up to 100 letters, digits, dots and hyphens.")

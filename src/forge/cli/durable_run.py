@@ -1,0 +1,160 @@
+"""`forge run --durable` and `forge runs resume`: a run that is kept, worked on and shown by this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+
+import click
+
+from forge.app.agent import Assistant, assistant
+from forge.app.assemble import Wishes
+from forge.app.built import load_built
+from forge.app.config import load_configuration
+from forge.app.durable import (
+    HEARD,
+    MODEL,
+    approver,
+    check_installed,
+    make_own_file,
+    opening,
+    project_database,
+    project_version,
+)
+from forge.app.kept import session_store
+from forge.app.workspace import workspace_root
+from forge.cli.attended import Project, attended
+from forge.cli.keyboard import Keyboard
+from forge.cli.options import Options
+from forge.cli.refusal import Refusal, refusals
+from forge.cli.sitting import Asked
+from forge.cli.waits import is_attended
+from forge.core.messages import Message
+from forge.durable.client import Runs, new_run_id
+from forge.durable.queues import DEFAULT
+from forge.durable.rows import RunInfo
+
+
+def run_durably(options: Options, asked: Asked, prompt: str, *, database: str | None, detach: bool) -> int:
+    """A new run, to its end or until it waits for somebody."""
+    if detach and options.yes:
+        problem = "--yes is about what this process works on, and with --detach that is nothing."
+        raise click.UsageError(f"{problem} What the run asks is answered with: forge runs answer RUN --yes")
+    run_id = new_run_id()
+    asked = replace(asked, session=asked.session or run_id)
+    with refusals():
+        project = _project(options, asked, database, run_id)
+        if project.is_own:
+            make_own_file(project.agent.scope.workspace)
+
+    def begin(runs: Runs) -> RunInfo:
+        agent, session = project.agent, asked.session or run_id
+        history = [] if session == run_id else _history(agent, session)
+        return runs.submit(
+            prompt,
+            agent=agent.scope.agent,
+            session=session,
+            version=project.version,
+            run_id=run_id,
+            messages=opening(agent, history, prompt),
+            scope={HEARD: len(history), **({MODEL: asked.model} if asked.model else {})},
+        )
+
+    if detach:
+        return _leave_it(options, project, begin)
+    return _attend(options, asked, project, begin)
+
+
+def resume(options: Options, asked: Asked, run_id: str, *, say: str | None, database: str | None, detach: bool) -> int:
+    """A run that is there: where it broke off, or with something new to say."""
+    with refusals():
+        run, after = _found(options, run_id, database)
+        asked = replace(asked, session=run.session or run.id, model=asked.model or run.scope.get(MODEL))
+        project = _project(options, asked, database, run.id)
+        if run.version != project.version:
+            words = f"run {run.id} belongs to version {run.version} of the project, and this is {project.version}"
+            raise Refusal(f"{words}\nGive it to this one: forge runs migrate {run.id}")
+
+    def begin(runs: Runs) -> RunInfo:
+        return runs.resume(run.id, say)
+
+    if detach:
+        return _leave_it(options, project, begin)
+    return _attend(options, asked, project, begin, run.queue, after)
+
+
+def _history(agent: Assistant, session: str) -> list[Message]:
+    with session_store(agent.scope.workspace) as sessions:
+        return sessions.open(session).messages
+
+
+def _found(options: Options, run_id: str, database: str | None) -> tuple[RunInfo, int]:
+    """The run, and the number of its last event."""
+    check_installed()
+    configuration = load_configuration(options.config)
+    workspace = workspace_root(options.workspace, configuration.root)
+    with closing(Runs(project_database(configuration, workspace, database))) as runs:
+        run = runs.get(run_id)
+        after = 0
+        while events := runs.events(run.id, after):
+            after = events[-1][0]
+        return run, after
+
+
+def _project(options: Options, asked: Asked, database: str | None, run_id: str) -> Project:
+    check_installed()
+    built = load_built(asked.built, asked.expect, workspace=options.workspace) if asked.built is not None else None
+    wishes = Wishes(
+        built=built,
+        workspace=options.workspace,
+        config=options.config if built is None else None,
+        policy=options.policy,
+        session=asked.session or run_id,
+        dev=options.dev,
+    )
+    agent = assistant(wishes, asked.model, turns=asked.max_turns, approve=approver(run_id, yes=options.yes))
+    configuration = agent.made.configuration
+    return Project(
+        database=project_database(configuration, agent.scope.workspace, database),
+        version=project_version(configuration, built.sha256 if built is not None else ""),
+        agent=agent,
+    )
+
+
+def _leave_it(options: Options, project: Project, begin: Callable[[Runs], RunInfo]) -> int:
+    """Store it for whoever has time, and say under which name."""
+    with refusals(), closing(Runs(project.database)) as runs:
+        run = begin(runs)
+        attended_to = is_attended(runs, run)
+    if options.json:
+        click.echo(json.dumps({"run": run.id, "session": run.session, "status": run.status, "queue": run.queue}))
+    else:
+        click.echo(run.id)
+        if not attended_to:
+            click.echo("No worker is up for it. Start one: forge worker", err=True)
+        click.echo(f"To follow it: forge runs show {run.id} --follow", err=True)
+    return 0
+
+
+def _attend(
+    options: Options,
+    asked: Asked,
+    project: Project,
+    begin: Callable[[Runs], RunInfo],
+    queue: str = DEFAULT,
+    after: int = 0,
+) -> int:
+    with attended(options, asked, project, (DEFAULT, queue)) as made:
+        with refusals():
+            made.begin(begin, after)
+        ending = made.follow()
+        answers = not asked.reads_stdin and sys.stderr.isatty() and not options.json
+        while answers and ending.reason == "question" and (answer := Keyboard().message()):
+            with refusals():
+                made.runs.answer(made.run.id, answer, by="terminal")
+            ending = made.follow()
+        made.say_goodbye(ending)
+    return ending.exit_code

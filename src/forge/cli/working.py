@@ -1,0 +1,87 @@
+"""How `forge worker` works: assembled like a run, until a signal tells it to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from typing import Any
+
+import click
+
+from forge.app.agent import assistant
+from forge.app.assemble import Wishes
+from forge.app.config import load_configuration
+from forge.app.durable import approver, check_installed, own_file, project_database, project_version
+from forge.app.workspace import workspace_root
+from forge.cli.options import Options
+from forge.cli.refusal import refusals
+from forge.permissions.gate import approve_all
+
+AGAIN = 60.0  # seconds before the same line is written again
+
+
+def work(options: Options, wishes: dict[str, Any]) -> int:
+    with refusals():
+        check_installed()
+        from forge.app.worker import ProjectWorker, WorkerWishes, check_names  # an extra: asked for above
+
+        check_names(wishes["queues"], "a queue")
+        check_names(wishes["offers"], "a place")
+        check_names([wishes["name"]] if wishes["name"] else [], "a worker")
+        given = Wishes(
+            workspace=options.workspace, config=options.config, policy=options.policy, session=options.session,
+            dev=options.dev,
+        )  # fmt: skip
+        agent = assistant(given, wishes.pop("model"), approve=approve_all if options.yes else approver())
+        version = wishes.pop("app_version") or project_version(agent.made.configuration)
+        made = ProjectWorker(agent, WorkerWishes(version=version, **wishes))
+        _speak_of_work(debug=options.debug)
+        asyncio.run(_until_told(made))
+    return 0
+
+
+def found_status(options: Options, database: str | None) -> dict[str, Any]:
+    """Raises `ToolError`."""
+    from forge.app.worker import status_of  # an extra: asked for by the command
+
+    configuration = load_configuration(options.config)
+    workspace = workspace_root(options.workspace, configuration.root)
+    url = project_database(configuration, workspace, database)
+    if url == f"sqlite:///{own_file(workspace)}" and not own_file(workspace).exists():
+        return {"database": str(own_file(workspace)), "workers": [], "queues": {}, "runs": {}}  # and it stays so
+    return status_of(url)
+
+
+async def _until_told(made: Any) -> None:
+    """SIGTERM and Ctrl-C tell it to leave; the second of them, at once."""
+    told, hurry = asyncio.Event(), asyncio.Event()
+
+    def tell() -> None:
+        (hurry if told.is_set() else told).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, tell)
+    await made.work(told, hurry, lambda line: click.echo(f"forge: {line}", err=True))
+
+
+def _speak_of_work(*, debug: bool) -> None:
+    """Whoever runs a worker wants to know that it took over, or that the database is away."""
+    if debug:
+        logging.getLogger("dbos").addHandler(logging.StreamHandler())
+        return
+    logging.getLogger("forge.durable").addHandler(_Lines())
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._told: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text, moment = f"forge: {record.getMessage()}"[:1_000], time.monotonic()
+        if moment - self._told.get(text, -AGAIN) >= AGAIN:
+            self._told = {text: moment, **{old: when for old, when in self._told.items() if moment - when < AGAIN}}
+            print(text, file=sys.stderr)  # noqa: T201

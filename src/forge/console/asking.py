@@ -1,0 +1,167 @@
+"""A request as those who answer it see it, and how their answers and errors are written."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from forge.console.guard import PAGE_TOKEN
+from forge.console.home import Home
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain import plain, text_of
+from forge.permissions.rule import PolicyError
+
+log = logging.getLogger("forge.console")
+
+LONGEST_QUERY = 2_000
+LONGEST_TEXT = 200_000  # characters of a prompt
+STATUS = {
+    ErrorKind.VALIDATION: 400,
+    ErrorKind.USER: 409,
+    ErrorKind.SYSTEM: 500,
+    ErrorKind.PERMISSION: 403,
+    ErrorKind.SECURITY: 403,
+    ErrorKind.NOT_FOUND: 404,
+    ErrorKind.TIMEOUT: 503,
+    ErrorKind.RATE_LIMITED: 429,
+    ErrorKind.CONFIG: 409,
+    ErrorKind.CANCELLED: 503,
+}
+
+Answering = Callable[[Home, "Asked"], Any]
+
+
+class Refused(ToolError):
+    """An error with something beside it that the page needs."""
+
+    def __init__(self, error: ToolError, status: int, **beside: Any) -> None:
+        super().__init__(error.message, error.kind, error.suggestion)
+        self.status, self.beside = status, beside
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An answer with another status than 200."""
+
+    status: int
+    value: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Something to be saved, never shown: whoever made its content does not choose its type."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    path: Mapping[str, Any]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    page_token: str = ""  # what this page must send with what changes something
+
+    def text(self, name: str, otherwise: str = "") -> str:
+        value = self.query.get(name, otherwise)
+        if len(value) > LONGEST_QUERY:
+            raise ToolError(f"{name} is longer than {LONGEST_QUERY:,} characters", ErrorKind.VALIDATION)
+        return value
+
+    def number(self, name: str, otherwise: int, least: int, most: int) -> int:
+        value = self.query.get(name, "")
+        if not value:
+            return otherwise
+        if not value.removeprefix("-").isdecimal() or len(value) > 20:
+            raise ToolError(f"{name} must be a number, and is {value[:40]!r}", ErrorKind.VALIDATION)
+        return max(least, min(int(value), most))
+
+    def said(self, name: str, *, needed: bool = True, most: int = LONGEST_TEXT) -> str:
+        """A text of the body."""
+        value = self.body.get(name)
+        if value is None and not needed:
+            return ""
+        if not isinstance(value, str) or (needed and not value.strip()):
+            raise ToolError(f"the request must say {name}, as a text", ErrorKind.VALIDATION)
+        if len(value) > most:
+            raise ToolError(f"{name} is longer than {most:,} characters", ErrorKind.VALIDATION, "Say it shorter.")
+        return value
+
+    def given(self, name: str, *, needed: bool = True) -> dict[str, Any] | None:
+        """An object of the body."""
+        value = self.body.get(name)
+        if value is None and not needed:
+            return None
+        if not isinstance(value, dict):
+            raise ToolError(f"the request must have {name}, as an object", ErrorKind.VALIDATION)
+        return value
+
+
+def answering(home: Home, answer: Answering) -> Callable[[Request], Any]:
+    """An endpoint. A plain function runs in a thread: stores block."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            token = request.scope.get(PAGE_TOKEN, "")
+            asked = Asked(request.path_params, dict(request.query_params), await _body(request), token)
+            if inspect.iscoroutinefunction(answer):
+                return _response(await answer(home, asked))
+            return _response(await run_in_threadpool(answer, home, asked))
+        except Refused as error:
+            return _error(error.status, error, error.beside)
+        except ToolError as error:
+            return _error(STATUS[error.kind], error)
+        except PolicyError as error:
+            return _error(400, ToolError(str(error), ErrorKind.VALIDATION))
+        except Exception as error:
+            log.exception("%s %s", request.method, request.url.path)
+            words = home.secrets.mask_all(f"this should not happen: {type(error).__name__}: {text_of(error)}"[:500])
+            return _error(500, ToolError(words, ErrorKind.SYSTEM, "The log of `forge console --debug` says where."))
+
+    return endpoint
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    body = json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
+    return Response(body.encode("utf-8", "backslashreplace"), status, media_type="application/json")
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    if request.method != "POST":
+        return {}
+    try:
+        found = json.loads(await request.body() or b"{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ToolError("the body must be a JSON object", ErrorKind.VALIDATION, "Send {} at least.")
+    return found
+
+
+def _response(value: Any) -> Response:
+    if isinstance(value, Download):
+        return _saved(value)
+    if isinstance(value, Made):
+        return json_response(value.value, value.status)
+    return json_response(value)
+
+
+def _saved(value: Download) -> Response:
+    from urllib.parse import quote
+
+    plain_name = "".join(one if one.isascii() and (one.isalnum() or one in "._-") else "_" for one in value.name)[-100:]
+    named = f"attachment; filename=\"{plain_name or 'file'}\"; filename*=UTF-8''{quote(value.name[-100:], safe='')}"
+    return Response(value.content, media_type="application/octet-stream", headers={"content-disposition": named})
+
+
+def _error(status: int, error: ToolError, beside: Mapping[str, Any] | None = None) -> Response:
+    told = {"what": error.message, "why": str(error.kind), "next": error.suggestion}
+    return json_response({"error": told, **(beside or {})}, status)

@@ -1,0 +1,184 @@
+"""Events as the page gets them: numbered, of one run or a whole family, with what is long cut and counted."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.durable.rows import RunInfo
+from forge.durable.store import RunStore
+from forge.durable.tables import events
+
+LONGEST = 32_768  # characters of a text in a list or a stream
+LONGEST_WHOLE = 8_000_000  # … of one event that is asked for by its number
+MOST_ITEMS = 2_000  # of a list in an event
+MOST_RUNS = 500  # of a family
+JOINED = ("text_delta", "tool_output_chunk")
+_WAITS = Waiting("").suggestion
+_LAST = 2**62
+
+
+@dataclass(slots=True)
+class Entry:
+    number: int
+    run: str
+    event: dict[str, Any]
+    clipped: bool = field(default=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        more = {"clipped": True} if self.clipped else {}
+        return {"n": self.number, "run": self.run, "event": self.event, **more}
+
+    def line(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+
+def newest_number(store: RunStore) -> int:
+    query = sa.select(sa.func.max(events.c.number))
+    return store.database.read(lambda connection: connection.execute(query).scalar()) or 0
+
+
+def numbered_after(store: RunStore, after: int, also: Collection[int], limit: int) -> list[Entry]:
+    """Of all runs, and those numbers that were missing before."""
+    c = events.c
+    wanted = sa.or_(c.number > after, c.number.in_(list(also))) if also else c.number > after
+    query = sa.select(c.number, c.run, c.event).where(wanted).order_by(c.number).limit(limit)
+    return [shown(*row) for row in store.database.read(lambda connection: connection.execute(query).all())]
+
+
+def of_runs(store: RunStore, ids: Sequence[str], after: int, limit: int) -> tuple[list[Entry], int | None]:
+    """The entries, and the number after which there are more; None at the end."""
+    c = events.c
+    query = sa.select(c.number, c.run, c.event).where(c.run.in_(ids), c.number > max(0, min(after, _LAST)))
+    rows = store.database.read(lambda connection: connection.execute(query.order_by(c.number).limit(limit)).all())
+    return joined([shown(*row) for row in rows]), rows[-1].number if len(rows) == limit else None
+
+
+def tail_of_runs(store: RunStore, ids: Sequence[str], limit: int) -> list[Entry]:
+    c = events.c
+    query = sa.select(c.number, c.run, c.event).where(c.run.in_(ids)).order_by(c.number.desc()).limit(limit)
+    rows = store.database.read(lambda connection: connection.execute(query).all())
+    return joined([shown(*row) for row in reversed(rows)])
+
+
+def one_entry(store: RunStore, ids: Sequence[str], number: int, limit: int = LONGEST_WHOLE) -> Entry:
+    return shown(*_row(store, ids, number), limit)
+
+
+def attachment(store: RunStore, ids: Sequence[str], number: int, index: int) -> tuple[str, bytes]:
+    """Name and bytes of what a result carries."""
+    wire = (_row(store, ids, number)[2].get("result") or {}).get("attachments") or []
+    if not 0 <= index < len(wire):
+        raise ToolError(f"event {number} has no attachment {index}", ErrorKind.NOT_FOUND, "Load the run again.")
+    return str(wire[index].get("name") or f"attachment-{index}"), b64decode(wire[index].get("data") or "")
+
+
+def span(store: RunStore, ids: Sequence[str]) -> dict[str, int]:
+    c = events.c
+    query = sa.select(sa.func.min(c.number), sa.func.max(c.number), sa.func.count()).where(c.run.in_(ids))
+    first, last, count = store.database.read(lambda connection: connection.execute(query).one())
+    return {"first": first or 0, "last": last or 0, "events": count}
+
+
+def family(store: RunStore, run: RunInfo) -> list[RunInfo]:
+    """The run and all below it, parents first."""
+    found, waiting = [run], [run]
+    while waiting and len(found) < MOST_RUNS:
+        children = store.list(parent=waiting.pop(0).id, limit=MOST_RUNS)[::-1]
+        found += children
+        waiting += children
+    return found[:MOST_RUNS]
+
+
+def shown(number: int, run: str, event: dict[str, Any], limit: int = LONGEST) -> Entry:
+    """What is long is cut, attachments are only named, and a call that waits is told from one that failed."""
+    entry = Entry(number, run, event)
+    call, result = event.get("call"), event.get("result")
+    if isinstance(call, dict) and isinstance(call.get("arguments"), str):
+        event = {**event, "call": {**call, "arguments": _read(call["arguments"])}}
+    if isinstance(result, dict):
+        event = {**event, "result": {**result, "attachments": _named(result.get("attachments"))}}
+        if result.get("is_error") and result.get("suggestion") == _WAITS:
+            event["waits"] = True
+    entry.event = _cut(event, limit, entry)
+    return entry
+
+
+def _read(arguments: str) -> Any:
+    """A model sends its arguments as text; what is no object stays as it was sent."""
+    try:
+        found = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return found if isinstance(found, dict) else arguments
+
+
+def joined(entries: list[Entry]) -> list[Entry]:
+    """Pieces of one text as one entry, with the number of the last."""
+    found: list[Entry] = []
+    for one in entries:
+        last = found[-1] if found else None
+        if last is None or not _belong_together(last, one):
+            found.append(one)
+            continue
+        text = last.event["text"] + one.event["text"]
+        if len(text) > LONGEST:
+            found.append(one)
+            continue
+        found[-1] = Entry(one.number, one.run, {**last.event, "text": text}, last.clipped or one.clipped)
+    return found
+
+
+def _belong_together(first: Entry, second: Entry) -> bool:
+    kinds = (first.event.get("event"), second.event.get("event"))
+    if kinds[0] not in JOINED or kinds[0] != kinds[1] or first.run != second.run:
+        return False
+    return _call(first.event) == _call(second.event) and first.event.get("agent") == second.event.get("agent")
+
+
+def _call(event: Mapping[str, Any]) -> Any:
+    return (event.get("call") or {}).get("id")
+
+
+def _named(attachments: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": str(one.get("name", "")),
+            "media_type": str(one.get("media_type", "")),
+            "size": len(one.get("data") or "") * 3 // 4 - str(one.get("data") or "").count("=", -2),
+            "index": index,
+        }
+        for index, one in enumerate(attachments or ())
+        if isinstance(one, dict)
+    ]
+
+
+def _cut(value: Any, limit: int, entry: Entry) -> Any:
+    if isinstance(value, str):
+        if len(value) <= limit:
+            return value
+        entry.clipped = True
+        return f"{value[:limit]}… [{len(value) - limit:,} more characters]"
+    if isinstance(value, dict):
+        return {str(key)[:limit]: _cut(one, limit, entry) for key, one in value.items()}
+    if not isinstance(value, list):
+        return value
+    if len(value) > MOST_ITEMS:
+        entry.clipped = True
+        value = [*value[:MOST_ITEMS], f"… [{len(value) - MOST_ITEMS:,} more]"]
+    return [_cut(one, limit, entry) for one in value]
+
+
+def _row(store: RunStore, ids: Sequence[str], number: int) -> tuple[int, str, dict[str, Any]]:
+    c = events.c
+    query = sa.select(c.number, c.run, c.event).where(c.number == max(0, min(number, _LAST)), c.run.in_(ids))
+    row = store.database.read(lambda connection: connection.execute(query).first())
+    if row is None:
+        raise ToolError(f"the run has no event {number}", ErrorKind.NOT_FOUND, "Load the run again.")
+    return row.number, row.run, row.event

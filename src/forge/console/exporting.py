@@ -1,0 +1,80 @@
+"""A run to take away: its events line by line, or a text that reads well."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from forge.console.entries import LONGEST_WHOLE, Entry, of_runs
+from forge.durable.rows import RunInfo
+from forge.durable.store import RunStore
+
+PAGE = 2_000
+MOST = 200_000  # events of one file
+LARGEST = 64_000_000  # characters of it
+
+
+def as_ndjson(store: RunStore, ids: Sequence[str]) -> bytes:
+    """As `forge run --json` writes them, with the number and the run."""
+    lines = [json.dumps({**one.event, "run": one.run, "n": one.number}, ensure_ascii=False) for one in _all(store, ids)]
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+
+
+def as_markdown(store: RunStore, run: RunInfo, ids: Sequence[str]) -> bytes:
+    lines = [f"# {_line(run.prompt) or run.id}", "", f"`{run.id}` · {run.agent} · {run.status}", ""]
+    for entry in _all(store, ids):
+        lines += _written(entry, run.id)
+    return "\n".join(lines).encode("utf-8", "backslashreplace")
+
+
+def _all(store: RunStore, ids: Sequence[str]) -> list[Entry]:
+    found: list[Entry] = []
+    after: int | None = 0
+    size = 0
+    while after is not None and len(found) < MOST and size < LARGEST:
+        entries, after = of_runs(store, ids, after, PAGE)
+        found += entries
+        size += sum(len(str(one.event)) for one in entries)
+    return found
+
+
+def _written(entry: Entry, main: str) -> list[str]:
+    event: dict[str, Any] = entry.event
+    who = "" if entry.run == main else f" ({_line(str(event.get('agent', '')))})"
+    match event.get("event"):
+        case "run_started":
+            return [f"## Asked{who}", "", *_quoted(str(event.get("prompt", ""))), ""]
+        case "text_delta":
+            return [*_quoted(str(event.get("text", ""))), ""]
+        case "tool_call_start":
+            call = event.get("call") or {}
+            arguments = json.dumps(call.get("arguments"), ensure_ascii=False, indent=2)
+            return [f"### {_line(str(call.get('name', '')))}{who}", "", *_fenced(arguments, "json"), ""]
+        case "permission_answered":
+            return [f"Answered: {_line(str(event.get('answer', '')))}, by {_line(str(event.get('by', '')))}", ""]
+        case "tool_call_end":
+            result = event.get("result") or {}
+            if event.get("waits"):
+                return ["It waits.", ""]
+            return [*_fenced(str(result.get("for_user") or result.get("for_llm") or "")), ""]
+        case "run_finished":
+            ended = f"## Ended{who}: {_line(str(event.get('reason', '')))}"
+            return [ended, "", *_quoted(str(event.get("text", ""))), ""]
+    return []
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:200].replace("`", "'")
+
+
+def _quoted(text: str) -> list[str]:
+    """What somebody said is no markup of ours."""
+    return [f"    {line}" for line in text[:LONGEST_WHOLE].splitlines()]
+
+
+def _fenced(text: str, kind: str = "") -> list[str]:
+    """Behind a fence that is longer than any in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+    return [f"{fence}{kind}", text, fence]

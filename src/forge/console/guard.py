@@ -1,0 +1,248 @@
+"""Refuses whoever is not meant to be here, before anything else looks at a request; and marks every answer as ours.
+
+The page is for one browser on this machine. Other sites in that browser can send requests here, or lead a name of
+theirs here: they have another Host, another Origin, no cookie, or not the page's token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forge.console.entrance import STAYS, Entrance
+
+MAX_BODY = 1_000_000  # bytes
+PATIENCE = 10.0  # seconds for a body to arrive
+MOST_DRAINED = 256 * 1024  # bytes of a body that is refused anyway
+LONGEST_PATH = 4_000
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-embedder-policy": "require-corp",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+ENTER = "/enter"
+PAGE_TOKEN = "x-forge-token"  # noqa: S105 - the name of a header
+
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
+
+Refusal = tuple[int, str, str, str]  # status, what, why, next
+
+_CLOSED = (
+    401,
+    "this console does not know your browser",
+    "permission_error",
+    "Open it with the link that `forge console` printed; `forge console --url` prints another.",
+)
+
+
+class Guard:
+    """`port` is the one we listen on: only names of this machine with exactly that port are answered."""
+
+    def __init__(self, inside: ASGIApp, entrance: Entrance, port: int) -> None:
+        self.inside, self.entrance = inside, entrance
+        self.cookie = f"forge_console_{port}"  # cookies of all ports of a host are one jar
+        names = ("127.0.0.1", "localhost", "[::1]")
+        self.hosts = frozenset([*(f"{name}:{port}" for name in names), *(names if port == 80 else ())])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.inside(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # no WebSockets here: uvicorn refuses what is not answered
+        marked = _marking(send)
+        request = _Request(scope)
+        if (refusal := self._refusal(request)) is not None:
+            await _drain(receive)
+            await _refuse(marked, refusal, request)
+        elif request.path == ENTER:
+            await self._enter(request, marked)
+        elif request.method == "POST":
+            await self._change(request, receive, marked)
+        else:
+            token = self.entrance.page_token(request.cookie(self.cookie))
+            await self.inside({**scope, PAGE_TOKEN: token}, receive, marked)
+
+    def _refusal(self, request: _Request) -> Refusal | None:
+        """Whose name it asks for comes first: a page that was led here must not learn that we exist."""
+        if request.one("host").lower() not in self.hosts:
+            return 421, "this server does not answer to that Host", "security_error", "Use the link that was printed."
+        if any(not self._is_ours(one) for one in request.all("origin")):
+            return 403, "pages of that Origin may not use this server", "security_error", ""
+        site = request.one("sec-fetch-site") or "none"
+        if site not in ("same-origin", "none") and request.path != ENTER:
+            return 403, "requests of other sites are not answered", "security_error", ""
+        if request.method not in ("GET", "HEAD", "POST"):
+            return 405, f"there is no {request.method[:20]} here", "validation_error", "Use GET or POST."
+        if len(request.path) > LONGEST_PATH:
+            return 400, "the path is too long", "validation_error", ""
+        if request.path == ENTER:
+            return None
+        cookie = request.cookie(self.cookie)
+        if not self.entrance.knows(cookie):
+            return _CLOSED
+        return self._refused_change(request, cookie) if request.method == "POST" else None
+
+    def _refused_change(self, request: _Request, cookie: str) -> Refusal | None:
+        if not self.entrance.is_page_token(cookie, request.one(PAGE_TOKEN)):
+            return (
+                403,
+                "the header X-Forge-Token is missing or not this page's",
+                "security_error",
+                "Load the page again.",
+            )
+        kind = request.one("content-type").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            return 415, "what changes something is sent as application/json", "validation_error", ""
+        length = request.one("content-length")
+        if length and not (length.isdecimal() and int(length) <= MAX_BODY):
+            return 413, f"a request may have {MAX_BODY:,} bytes", "validation_error", "Send less at once."
+        return None
+
+    def _is_ours(self, origin: str) -> bool:
+        scheme, _, host = origin.lower().partition("://")
+        return scheme == "http" and host in self.hosts
+
+    async def _enter(self, request: _Request, send: Send) -> None:
+        """A link works once. What only looks at it (HEAD, prefetching) does not use it up."""
+        if request.method != "GET" or request.one("sec-purpose") or request.one("purpose"):
+            await _refuse(send, (400, "open the link in a browser", "validation_error", ""), request)
+            return
+        cookie = self.entrance.enter(request.query("token"))
+        if cookie is None:
+            words = "this link was used before, or is older than ten minutes"
+            way = "`forge console --url` prints a new one."
+            await _refuse(send, (401, words, "permission_error", way), request)
+            return
+        flags = f"Path=/; HttpOnly; SameSite=Strict; Max-Age={int(STAYS)}"
+        headers = [(b"set-cookie", f"{self.cookie}={cookie}; {flags}".encode()), (b"cache-control", b"no-store")]
+        if (request.one("sec-fetch-site") or "none") in ("none", "same-origin"):
+            run = request.query("run")
+            where = f"/#/runs/{run}" if _RUN.fullmatch(run) else "/"
+            await _answer(send, 303, b"", [*headers, (b"location", where.encode())])
+            return
+        # from a page of elsewhere, such as a terminal in the browser: a redirect would go without the strict cookie
+        page = b'<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>Forge</title><a href="/">Forge</a>'
+        await _answer(send, 200, page, [*headers, (b"content-type", b"text/html; charset=utf-8")])
+
+    async def _change(self, request: _Request, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                body = await _whole(receive)
+        except TimeoutError:
+            await _refuse(send, (408, "the request did not arrive in time", "timeout", "Try again."), request)
+            return
+        if body is None:
+            await _refuse(send, (413, f"a request may have {MAX_BODY:,} bytes", "validation_error", ""), request)
+            return
+        given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def replay() -> Message:
+            return next(given, None) or await receive()
+
+        await self.inside(request.scope, replay, send)
+
+
+class _Request:
+    """What the guard looks at. A header that comes twice counts as none: who reads which of them is anybody's guess."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self._headers: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            self._headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+
+    def one(self, name: str) -> str:
+        found = self._headers.get(name, [])
+        return found[0] if len(found) == 1 else ""
+
+    def all(self, name: str) -> list[str]:
+        return self._headers.get(name, [])
+
+    def cookie(self, name: str) -> str:
+        try:
+            found = SimpleCookie("; ".join(self.all("cookie")))
+        except CookieError:
+            return ""
+        return found[name].value if name in found else ""
+
+    def query(self, name: str) -> str:
+        from urllib.parse import parse_qs
+
+        found = parse_qs(self.scope.get("query_string", b"").decode("latin-1")).get(name, [])
+        return found[0] if len(found) == 1 else ""
+
+
+def _marking(send: Send) -> Send:
+    ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+    async def marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [(name, value) for name, value in message.get("headers", ()) if name.lower().decode() not in HEADERS]
+            if not any(name.lower() == b"cache-control" for name, _ in kept):
+                kept.append((b"cache-control", b"no-store"))
+            message = {**message, "headers": [*kept, *ours]}
+        await send(message)
+
+    return marked
+
+
+async def _whole(receive: Receive) -> bytes | None:
+    """None: it is too long. Who leaves in between sends an empty one."""
+    body: bytes = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b""
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            return None
+        if not message.get("more_body", False):
+            return body
+
+
+async def _drain(receive: Receive) -> None:
+    """A body that is not read makes the connection break, and with it the answer get lost: a short one is."""
+    left = MOST_DRAINED
+    try:
+        async with asyncio.timeout(1.0):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b"")) or 1
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
+
+
+async def _refuse(send: Send, refusal: Refusal, request: _Request) -> None:
+    status, what, why, following = refusal
+    if request.path.startswith("/api/") or request.method == "POST":
+        error: dict[str, Any] = {"error": {"what": what, "why": why, "next": following}}
+        body, kind = json.dumps(error).encode(), b"application/json"
+    else:
+        body, kind = f"Forge: {what}.\n{following}\n".encode(), b"text/plain; charset=utf-8"
+    await _answer(send, status, body, [(b"content-type", kind), (b"connection", b"close")])
+
+
+async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})

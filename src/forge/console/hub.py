@@ -1,0 +1,290 @@
+"""What happens in the store, looked for once for all pages: the newest events, and which rows changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from forge.console.entries import Entry, newest_number, numbered_after
+from forge.core.errors import ToolError
+from forge.core.threads import in_thread
+from forge.durable.beats import listed
+from forge.durable.store import RunStore
+from forge.durable.tables import runs
+
+log = logging.getLogger("forge.console")
+
+SHORTEST = 0.02  # seconds between two looks, whatever happens
+BUSY, IDLE = 0.05, 0.5  # … while something happens, and after a while without
+ROWS = 0.2  # seconds between two looks at rows, and always after an event
+WORKERS = 2.0  # … at workers
+MOST_KEPT = 5_000  # events that a page which was away is sent
+LARGEST_KEPT = 16_000_000  # characters of them together
+MOST_AT_ONCE = 1_000
+MOST_OPEN = 1_000  # runs that are watched
+MOST_NAMED = 200  # runs that one notice names
+LATE = 10.0  # seconds that a number may be missing: Postgres counts before it commits
+EVERYTHING = ("runs", "questions", "workers", "schedules", "sessions", "policy")
+
+
+class Kept(NamedTuple):
+    place: int  # grows by one with each: the order in which they were seen
+    number: int
+    data: str
+
+
+@dataclass(slots=True)
+class Notice:
+    """What changed since a page was told last."""
+
+    what: set[str] = field(default_factory=set)
+    runs: set[str] = field(default_factory=set)
+
+    def merge(self, other: Notice) -> None:
+        self.what |= other.what
+        self.runs |= other.runs
+
+    def __bool__(self) -> bool:
+        return bool(self.what)
+
+    def to_dict(self, waiting: int) -> dict[str, Any]:
+        named = sorted(self.runs) if len(self.runs) <= MOST_NAMED else ["*"]
+        return {"what": [one for one in EVERYTHING if one in self.what], "runs": named, "waiting": waiting}
+
+
+class Listener:
+    """One page: where it is in what was kept, and what it must be told."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.before: list[Kept] = []  # what it missed, and nobody else needs any more
+        self.notice = Notice(set(EVERYTHING))
+        self.news = asyncio.Event()
+        self.news.set()
+
+
+class Hub:
+    """Looks only while somebody listens. Whoever reads slowly is not waited for, and misses what is old."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+        self.kept: deque[Kept] = deque()
+        self.place = 0  # of the next event
+        self.last = 0  # the highest number seen
+        self.waiting = 0  # how much waits for a person
+        self.over: list[Callable[[list[str]], Any]] = []  # told which runs ended, or went
+        self._holes: dict[int, float] = {}
+        self._size = 0
+        self._listeners: set[Listener] = set()
+        self._open: dict[str, tuple[Any, ...]] = {}
+        self._questions: frozenset[str] = frozenset()
+        self._workers: tuple[Any, ...] = ()
+        self._looked = self._looked_at_workers = 0.0
+        self._nudged = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = False
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    @property
+    def closing(self) -> bool:
+        return self._closing
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        self._loop = asyncio.get_running_loop()
+        self.last = await in_thread(lambda: newest_number(self.store))
+        looking = asyncio.create_task(self._look_on())
+        try:
+            yield
+        finally:
+            self.close()
+            looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await looking
+
+    def close(self) -> None:
+        """Every stream ends, so that the server can."""
+        self._closing = True
+        for listener in self._listeners:
+            listener.news.set()
+
+    def listen_to(self, engine: sa.Engine) -> None:
+        """Look at once when this process itself wrote something."""
+        sa.event.listen(engine, "commit", lambda connection: self.nudge())
+
+    def nudge(self) -> None:
+        """Something may have happened. Safe from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop is closing
+                self._loop.call_soon_threadsafe(self._nudged.set)
+
+    def on_loop(self, work: Callable[[], object]) -> None:
+        """Have something done by the loop's thread; nobody waits for it."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(work)
+
+    def tell(self, *what: str, runs: tuple[str, ...] = ()) -> None:
+        """Something that is not in the store changed. Safe from any thread."""
+        self.on_loop(lambda: self._spread(Notice(set(what), set(runs))))
+
+    @asynccontextmanager
+    async def listening(self, after: int | None) -> AsyncIterator[tuple[Listener, tuple[int, int] | None]]:
+        """A listener from after that number on, and the gap, if what came since is too much to be sent."""
+        if not self._listeners:
+            await self._catch_up()
+        listener, gap = Listener(self.place), None
+        found = self._place_after(after) if after is not None else self.place
+        if found is not None:
+            listener.place = found
+        elif after is not None:
+            gap = await self._send_again(listener, after)
+        self._listeners.add(listener)
+        self.nudge()
+        try:
+            yield listener, gap
+        finally:
+            self._listeners.discard(listener)
+
+    def take(self, listener: Listener, most: int = 200) -> tuple[list[Kept], tuple[int, int] | None]:
+        """What is new for it, and the gap, if it was too slow."""
+        if listener.before:
+            found, listener.before = listener.before[:most], listener.before[most:]
+            return found, None
+        if not self.kept or listener.place >= self.place:
+            listener.place = self.place
+            return [], None
+        first = self.kept[0].place
+        gap = None
+        if listener.place < first:
+            gap = (0, self.kept[0].number)
+            listener.place = first
+        start = listener.place - first
+        found = [self.kept[index] for index in range(start, min(start + most, len(self.kept)))]
+        listener.place = found[-1].place + 1
+        return found, gap
+
+    async def _catch_up(self) -> None:
+        """Nobody looked meanwhile; what a page needs of that it asks for."""
+        newest = await in_thread(lambda: newest_number(self.store))
+        if newest - self.last > MOST_AT_ONCE:
+            self.kept.clear()
+            self._size, self.last = 0, newest
+        await self._look()
+
+    async def _send_again(self, listener: Listener, after: int) -> tuple[int, int] | None:
+        """What came after that number, from the store: after a restart, say. The gap, if it is too much."""
+        upto = self.kept[0].number if self.kept else self.last + 1
+        listener.place = self.kept[0].place if self.kept else self.place
+        missed = await in_thread(lambda: numbered_after(self.store, after, (), MOST_KEPT + 1))
+        missed = [one for one in missed if one.number < upto]
+        if len(missed) > MOST_KEPT:
+            listener.place = self.place
+            return after, self.last
+        listener.before = [Kept(0, one.number, one.line()) for one in missed]
+        return None
+
+    def _place_after(self, number: int) -> int | None:
+        """Where to go on after the event of that number; None where that is not known any more."""
+        for one in reversed(self.kept):
+            if one.number == number:
+                return one.place + 1
+        if self.kept and self.kept[0].number <= number:
+            return next((one.place for one in self.kept if one.number > number), self.place)
+        return self.place if number >= self.last else None
+
+    async def _look_on(self) -> None:
+        quiet_since = time.monotonic()
+        while True:
+            busy = time.monotonic() - quiet_since < 2.0
+            if self._listeners:
+                try:
+                    if await self._look():
+                        quiet_since, busy = time.monotonic(), True
+                except ToolError as error:  # the database is away: pages keep what they have
+                    log.warning("%s", error.message)
+                except Exception:
+                    log.exception("the console could not look at its runs")
+            await asyncio.sleep(SHORTEST)
+            pause = (BUSY if busy else IDLE) - SHORTEST
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause if self._listeners else 5.0):
+                    await self._nudged.wait()
+            self._nudged.clear()
+
+    async def _look(self) -> bool:
+        entries = await in_thread(self._new_entries)
+        for entry in entries:
+            self._keep(entry)
+        notice = Notice()
+        if entries or time.monotonic() - self._looked > ROWS:
+            notice.merge(await in_thread(lambda: self._changed_rows(entries)))
+        if time.monotonic() - self._looked_at_workers > WORKERS:
+            notice.merge(await in_thread(self._changed_workers))
+        if notice or entries:
+            self._spread(notice)
+        return bool(entries or notice)
+
+    def _spread(self, notice: Notice) -> None:
+        for listener in self._listeners:
+            listener.notice.merge(notice)
+            listener.news.set()
+        ended = sorted(notice.runs)
+        for told in self.over if ended else ():
+            told(ended)
+
+    def _keep(self, entry: Entry) -> None:
+        data = entry.line()
+        self.kept.append(Kept(self.place, entry.number, data))
+        self.place += 1
+        self._size += len(data)
+        while len(self.kept) > MOST_KEPT or (self._size > LARGEST_KEPT and len(self.kept) > 1):
+            self._size -= len(self.kept.popleft().data)
+
+    def _new_entries(self) -> list[Entry]:
+        now = time.monotonic()
+        self._holes = {number: until for number, until in self._holes.items() if until > now}
+        found = numbered_after(self.store, self.last, tuple(self._holes), MOST_AT_ONCE)
+        for entry in found:
+            self._holes.pop(entry.number, None)
+            if entry.number > self.last:
+                if not self.store.database.is_sqlite:
+                    missing = range(max(self.last + 1, entry.number - MOST_AT_ONCE), entry.number)
+                    self._holes.update(dict.fromkeys(missing, now + LATE))
+                self.last = entry.number
+        return found
+
+    def _changed_rows(self, entries: list[Entry]) -> Notice:
+        self._looked = time.monotonic()
+        c = runs.c
+        query = sa.select(c.id, c.status, c.segment, c.updated, c.cancelling, c.waits)
+        query = query.where(c.status.in_(("queued", "running", "waiting"))).order_by(c.created.desc()).limit(MOST_OPEN)
+        rows = self.store.database.read(lambda connection: connection.execute(query).all())
+        now = {row.id: (row.status, row.segment, row.updated, row.cancelling) for row in rows}
+        changed = {one for one, state in now.items() if self._open.get(one) != state}
+        changed |= {one for one in self._open if one not in now}
+        changed |= {one.run for one in entries if one.run not in now and one.run not in self._open}
+        questions = frozenset(one.id for one in self.store.questions())
+        words = sum(any(wait["kind"] == "question" for wait in row.waits) for row in rows if row.status == "waiting")
+        notice = Notice({"runs"} if changed else set(), changed)
+        if questions != self._questions or len(questions) + words != self.waiting:
+            notice.what.add("questions")
+        self._open, self._questions, self.waiting = now, questions, len(questions) + words
+        return notice
+
+    def _changed_workers(self) -> Notice:
+        self._looked_at_workers = time.monotonic()
+        workers = tuple((one.id, one.state, one.running) for one in listed(self.store.database))
+        changed, self._workers = workers != self._workers, workers
+        return Notice({"workers"} if changed else set())

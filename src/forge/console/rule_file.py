@@ -1,0 +1,144 @@
+"""Adds a rule to a project's own file, as a person would: one line at the end of its list, all else as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from forge.app.read_yaml import read_text
+from forge.app.trust import Found, accept
+from forge.console.home import Home
+from forge.core.errors import ErrorKind, ToolError
+from forge.permissions.policy import load_rules
+from forge.permissions.rule import read_rule
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    rule: str
+    before: str
+    after: str
+    diff: str
+
+    @property
+    def was(self) -> str:
+        return sha256(self.before.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """`why_not`: nothing can be written, and why."""
+
+    path: Path | None
+    why_not: str = ""
+    is_found: bool = False  # it was found in the workspace, and counts only as long as it is trusted
+    workspace: Path = Path()
+
+    @classmethod
+    def of(cls, home: Home) -> RuleFile:
+        config = home.wishes.config
+        if home.wishes.built is not None:
+            return cls(None, "what was built is run as it is")
+        if config is None:
+            return cls(None, "the project has no forge.yaml that is used")
+        path = Path(config)
+        if path.suffix not in (".yaml", ".yml"):
+            return cls(path, f"{path.name} is no YAML file")
+        return cls(path, "", isinstance(config, Found), home.workspace)
+
+    def with_rule(self, rule: str) -> Change:
+        """Raises `PolicyError` for what is no rule, `ToolError` where the file is not as it should be."""
+        rule = " ".join(rule.split())
+        read_rule(rule, "the new rule")
+        assert self.path is not None
+        before = read_text(str(self.path))
+        after = _added(before, rule)
+        load_rules(f"{after}\n")
+        shown = difflib.unified_diff(
+            before.splitlines(keepends=True), after.splitlines(keepends=True), self.path.name, self.path.name
+        )
+        return Change(rule, before, after, "".join(shown))
+
+    def write(self, change: Change) -> None:
+        """All of it or nothing. What a person accepted by writing it here stays accepted."""
+        assert self.path is not None
+        if read_text(str(self.path)) != change.before:
+            raise ToolError(f"{self.path.name} was changed meanwhile", ErrorKind.USER, "Look at it again.")
+        _replace(self.path.resolve(), change.after)
+        if self.is_found:
+            accept(self.workspace, change.after)
+
+
+def _added(text: str, rule: str) -> str:
+    """The document with one more rule; checked by reading it back."""
+    quoted = json.dumps(rule, ensure_ascii=False)
+    try:
+        root = yaml.compose(text, yaml.SafeLoader)
+        old = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ToolError(f"the file cannot be read: {error}", ErrorKind.CONFIG) from error
+    permissions = _value(root, "permissions")
+    rules = _value(permissions, "rules") if permissions is not None else None
+    if isinstance(rules, yaml.SequenceNode) and rules.value:
+        made = _after_last(text, rules, quoted)
+    elif permissions is None:
+        made = f"{text.rstrip()}\n\npermissions:\n  rules:\n    - {quoted}\n".lstrip("\n")
+    else:
+        raise _elsewhere(rule)
+    wanted = {**old, "permissions": {**(old.get("permissions") or {})}}
+    wanted["permissions"]["rules"] = [*(wanted["permissions"].get("rules") or ()), rule]
+    try:
+        if yaml.safe_load(made) == wanted:
+            return made
+    except yaml.YAMLError:
+        pass
+    raise _elsewhere(rule)
+
+
+def _after_last(text: str, rules: yaml.SequenceNode, quoted: str) -> str:
+    last = rules.value[-1]
+    at = last.end_mark.index
+    if rules.flow_style:
+        return f"{text[:at]}, {quoted}{text[at:]}"
+    while at > 0 and text[at - 1] in " \n":  # the mark of a mapping is at the beginning of what comes next
+        at -= 1
+    line_end = text.find("\n", at)
+    at = len(text) if line_end < 0 else line_end
+    indent = " " * rules.start_mark.column
+    return f"{text[:at]}\n{indent}- {quoted}{text[at:] or chr(10)}"
+
+
+def _value(node: Any, key: str) -> Any:
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for name, value in node.value if name.value == key), None)
+
+
+def _elsewhere(rule: str) -> ToolError:
+    words = "the file's rules are written in a way that this cannot add to"
+    return ToolError(words, ErrorKind.CONFIG, f"Write it yourself, under permissions.rules: - {rule}")
+
+
+def _replace(path: Path, text: str) -> None:
+    mode = path.stat().st_mode & 0o777
+    file, beside = tempfile.mkstemp(prefix=".forge-tmp-", dir=path.parent)
+    try:
+        with os.fdopen(file, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+            os.fchmod(stream.fileno(), mode)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise

@@ -1,0 +1,173 @@
+"""The console's server: which address is answered by what, and how it is served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import IPPROTO_TCP, TCP_NODELAY, socket
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from forge.console import policy_pages, project_pages, question_pages, run_pages, session_pages, tool_pages
+from forge.console.asking import Answering, answering, json_response
+from forge.console.entrance import Entrance
+from forge.console.guard import Guard
+from forge.console.home import Home
+from forge.console.streaming import Stream
+
+STATIC = Path(__file__).parent / "static"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+}
+MOST_CONNECTIONS = 1_000
+GRACE = 1  # seconds for open requests to end
+PATIENCE = 2.5  # seconds for everything to end
+
+GET: dict[str, Answering] = {
+    "/api/me": project_pages.show_me,
+    "/api/overview": project_pages.show_overview,
+    "/api/questions": question_pages.list_questions,
+    "/api/questions/{id}": question_pages.show_question,
+    "/api/runs": run_pages.list_runs,
+    "/api/runs/{id}": run_pages.show_run,
+    "/api/runs/{id}/events": run_pages.show_events,
+    "/api/runs/{id}/events/{number:int}": run_pages.show_event,
+    "/api/runs/{id}/events/{number:int}/attachments/{index:int}": run_pages.show_attachment,
+    "/api/runs/{id}/messages": run_pages.show_messages,
+    "/api/runs/{id}/export": run_pages.export_run,
+    "/api/runs/{id}/files/{name:path}": run_pages.show_file,
+    "/api/runs/{id}/undo": run_pages.show_changes,
+    "/api/sessions": session_pages.list_sessions,
+    "/api/sessions/{name}": session_pages.show_session,
+    "/api/sessions/{name}/events": session_pages.show_session_events,
+    "/api/sessions/{name}/messages": session_pages.show_session_messages,
+    "/api/tools": tool_pages.list_tools,
+    "/api/tools/{name}": tool_pages.show_tool,
+    "/api/policy": policy_pages.show_policy,
+    "/api/denials": policy_pages.show_denials,
+    "/api/schedules": project_pages.list_schedules,
+    "/api/memory": project_pages.search_memory,
+    "/api/memory/note": project_pages.show_note,
+    "/api/workers": project_pages.show_workers,
+}
+POST: dict[str, Answering] = {
+    "/api/questions/{id}/answer": question_pages.answer_question,
+    "/api/questions/{id}/check": question_pages.check_answer,
+    "/api/runs": run_pages.begin_run,
+    "/api/runs/{id}/cancel": run_pages.cancel_run,
+    "/api/runs/{id}/resume": run_pages.resume_run,
+    "/api/runs/{id}/answer": run_pages.answer_run,
+    "/api/runs/{id}/undo": run_pages.undo_run,
+    "/api/tools/{name}/call": tool_pages.call_tool,
+    "/api/tools/{name}/check": tool_pages.check_call,
+    "/api/tools/{name}/copy": tool_pages.copy_call,
+    "/api/policy/explain": tool_pages.explain_call,
+    "/api/policy/rule": policy_pages.add_rule,
+    "/api/schedules/{id}/pause": project_pages.pause_schedule,
+    "/api/schedules/{id}/resume": project_pages.resume_schedule,
+    "/api/schedules/{id}/run": project_pages.run_schedule,
+}
+
+
+def make_app(home: Home, entrance: Entrance, port: int) -> ASGIApp:
+    """The guarded application. `home` must be open while it is used."""
+    routes = [
+        Route("/", _index),
+        Route("/static/{path:path}", _static),
+        Route("/favicon.ico", _icon),
+        Route("/api/stream", Stream(home.hub)),
+    ]
+    routes += [Route(path, answering(home, answer), methods=["GET"]) for path, answer in GET.items()]
+    routes += [Route(path, answering(home, answer), methods=["POST"]) for path, answer in POST.items()]
+    inside = Starlette(routes=routes, exception_handlers={HTTPException: _missing})
+    return Guard(inside, entrance, port)
+
+
+async def serve(app: ASGIApp, home: Home, listening: socket, ready: Callable[[], None]) -> None:
+    """Until this is cancelled; then everything ends within a few seconds."""
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="off",
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=GRACE,
+        )
+    )
+    server.ready = ready
+    # inherited by every connection: asyncio sets it only for sockets that were made with a protocol number
+    listening.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+    serving = asyncio.create_task(server.serve([listening]))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        home.hub.close()
+        server.should_exit = True
+        await asyncio.wait({serving}, timeout=PATIENCE)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs it."""
+
+    ready: Callable[[], None] = staticmethod(lambda: None)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.ready()
+
+
+async def _index(request: Request) -> Response:
+    return _file("index.html")
+
+
+async def _icon(request: Request) -> Response:
+    return _file("icon.svg")
+
+
+async def _static(request: Request) -> Response:
+    return _file(request.path_params["path"])
+
+
+def _file(name: str) -> Response:
+    """Only files of ours, of types that are known, below our own folder."""
+    parts = name.split("/")
+    kind = TYPES.get(Path(name).suffix)
+    if kind is None or "\0" in name or "\\" in name or any(part.startswith(".") or not part for part in parts):
+        raise HTTPException(404)
+    path = STATIC.joinpath(*parts)
+    if not path.is_file() or not path.resolve().is_relative_to(STATIC.resolve()):
+        raise HTTPException(404)
+    return FileResponse(path, media_type=kind, headers={"cache-control": "no-cache"})
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    words = "there is nothing at this address" if status == 404 else "this cannot be done with this address"
+    return json_response({"error": {"what": words, "why": "not_found", "next": ""}}, status)

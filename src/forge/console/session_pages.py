@@ -1,0 +1,97 @@
+"""Conversations at a terminal: their messages from the session store, what happened in them from the log of events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forge.agent.session import SessionInfo
+from forge.app.audit import NAME, Log, Wanted
+from forge.app.kept import session_store
+from forge.console import demo
+from forge.console.asking import Asked
+from forge.console.entries import Entry, joined, shown
+from forge.console.home import Home
+from forge.console.shapes import message_shape, run_shape
+from forge.core.errors import ToolError
+from forge.workspace.state import state_directory
+
+MOST = 500  # sessions of a list
+MOST_EVENTS = 5_000
+MOST_MESSAGES = 1_000
+
+
+def session_infos(home: Home) -> list[SessionInfo]:
+    try:
+        with session_store(home.workspace) as sessions:
+            return sessions.list()
+    except ToolError:  # the workspace keeps none
+        return []
+
+
+def list_sessions(home: Home, asked: Asked) -> dict[str, Any]:
+    text = asked.text("text").strip().lower()
+    found = [_info(one) for one in session_infos(home)]
+    found.append({**demo.info(), "is_demo": True})
+    wanted = [one for one in found if text in one["name"].lower() or text in one["title"].lower()]
+    return {"sessions": wanted[:MOST]}
+
+
+def show_session(home: Home, asked: Asked) -> dict[str, Any]:
+    name = asked.path["name"]
+    if name == demo.NAME:
+        return {**demo.info(), "is_demo": True, "runs": []}
+    runs = home.runs.list(session=name, parent="", limit=100)
+    with session_store(home.workspace) as sessions:
+        info = next((one for one in sessions.list() if one.name == name), None)
+        if info is None and not runs:
+            sessions.show(name)  # says that there is none, and which are near
+    base = _info(info) if info is not None else _of_runs(name, runs)
+    return {**base, "runs": [run_shape(run) for run in runs]}
+
+
+def show_session_events(home: Home, asked: Asked) -> dict[str, Any]:
+    name = asked.path["name"]
+    after, limit = asked.number("after", 0, 0, 2**53), asked.number("limit", 1_000, 1, MOST_EVENTS)
+    if name == demo.NAME:
+        events = demo.events()
+    else:
+        log = Log(state_directory(home.workspace) / NAME, Wanted(sessions=(_literal(name),)))
+        events = [entry.event for entry in log]
+    numbered = [shown(number, f"session:{name}", event) for number, event in enumerate(events, 1) if number > after]
+    page: list[Entry] = numbered[:limit]
+    following = page[-1].number if len(numbered) > limit else None
+    return {"events": [one.to_dict() for one in joined(page)], "next": following, "left_out": 0}
+
+
+def show_session_messages(home: Home, asked: Asked) -> dict[str, Any]:
+    name = asked.path["name"]
+    if name == demo.NAME:
+        return {"messages": demo.messages(), "left_out": 0}
+    with session_store(home.workspace) as sessions:
+        messages = sessions.show(name).messages
+    shown_messages = [message_shape(home, one) for one in messages[-MOST_MESSAGES:]]
+    return {"messages": shown_messages, "left_out": max(0, len(messages) - MOST_MESSAGES)}
+
+
+def _info(one: SessionInfo) -> dict[str, Any]:
+    names = "name title created updated messages turns".split()
+    return {**{name: getattr(one, name) for name in names}, "is_demo": False}
+
+
+def _of_runs(name: str, runs: list[Any]) -> dict[str, Any]:
+    """A session whose runs are not over yet."""
+    first, last = runs[-1], runs[0]
+    return {
+        "name": name,
+        "title": first.prompt[:80],
+        "created": first.created,
+        "updated": last.updated,
+        "messages": 0,
+        "turns": 0,
+        "is_demo": False,
+    }
+
+
+def _literal(name: str) -> str:
+    """A pattern that matches this name alone."""
+    return "".join(f"[{one}]" if one in "*?[" else one for one in name)

@@ -1,0 +1,148 @@
+"""Runs, questions and messages as the page gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from forge.agent._wire import exported
+from forge.app.durable import request_of
+from forge.console.home import Home
+from forge.core.errors import ToolError
+from forge.core.messages import Message
+from forge.durable.children import ONLY
+from forge.durable.client import FINE
+from forge.durable.rows import Question, RunInfo
+from forge.permissions.display import request_text
+
+BRIEF = 400  # characters of a prompt or an answer in a list
+LONGEST = 100_000
+MOST_UP = 50  # runs above one
+
+
+def run_shape(run: RunInfo, *, whole: bool = False) -> dict[str, Any]:
+    result: Mapping[str, Any] = run.result or {}
+    spent: Mapping[str, Any] = result or run.spent
+    error = result.get("error")
+    text = str(result.get("text", ""))
+    most = LONGEST if whole else BRIEF
+    return {
+        **{name: getattr(run, name) for name in _PLAIN},
+        "prompt": _brief(run.prompt, most),
+        "kind": "call" if run.scope.get(ONLY) else "chat",
+        "waits": [{"kind": one.kind, "call": one.call, "detail": dict(one.detail)} for one in run.waits],
+        "reason": str(result.get("reason", "")),
+        "text": _brief(text, most),
+        "error": str(error.get("message", "")) if isinstance(error, Mapping) else "",
+        "turns": spent.get("turns", 0),
+        "calls": spent.get("calls", 0),
+        "usage": spent.get("usage", {}),
+        "cost": result.get("cost"),
+        "seconds": run.spent.get("seconds", 0.0),
+        "can": _can(run),
+    }
+
+
+_PLAIN = (
+    "id agent session tenant queue priority version status segment parent parent_call worker created updated"
+    " cancelling".split()
+)
+
+
+def _can(run: RunInfo) -> list[str]:
+    is_chat = not run.scope.get(ONLY) and not run.parent
+    can = [] if run.is_over or run.cancelling else ["cancel"]
+    if run.is_over and is_chat:
+        fine = run.status == "finished" and (run.result or {}).get("reason") in FINE
+        can += ["say"] if fine else ["resume", "say"]
+    if run.status == "waiting" and any(wait.kind == "question" for wait in run.waits):
+        can.append("answer")
+    return can
+
+
+def question_shape(home: Home, question: Question, runs: dict[str, RunInfo] | None = None) -> dict[str, Any]:
+    runs = {} if runs is None else runs
+    run = found_run(home, question.run, runs)
+    root = root_of(home, run, runs)
+    asked = question.request
+    tool = home.registry.get(question.tool)
+    try:
+        text = request_text(request_of(question, home.registry, home.scope))
+    except (ToolError, ValueError, TypeError) as error:  # of another version, say: the arguments are shown all the same
+        text = f"{question.tool}: the question cannot be written out here ({error})"
+    return {
+        "id": question.id,
+        "run": question.run,
+        "root": root.id,
+        "session": run.session,
+        "agent": str(asked.get("agent", run.agent)),
+        "prompt": _brief(root.prompt),
+        "call": question.call,
+        "tool": question.tool,
+        "description": str(asked.get("description", "")),
+        "origin": tool.spec.origin if tool is not None else "",
+        "arguments": asked.get("arguments") or {},
+        "parts": [{"permission": one[0], "target": one[1]} for one in asked.get("parts") or ()],
+        **{name: str(asked.get(name, "")) for name in ("rule", "reason", "remember", "preview", "introduction")},
+        "question": str(asked.get("question", "")),
+        "editable": bool(asked.get("editable", False)),
+        "personal": bool(asked.get("personal", False)),
+        "form": asked.get("form"),
+        "result": asked.get("result"),
+        "schema": tool.spec.parameters if tool is not None else None,
+        "shown": text,
+        "asked": question.asked,
+        "waited": max(0.0, (question.answered or home.runs.store.now()) - question.asked),
+        "status": "answered" if question.answer is not None else "over" if run.is_over else "open",
+        "answer": _answer(question),
+    }
+
+
+def _answer(question: Question) -> dict[str, Any] | None:
+    return None if question.answer is None else {**question.answer, "at": question.answered, "by": question.by}
+
+
+def words_wanted(home: Home, run: RunInfo, runs: dict[str, RunInfo]) -> dict[str, Any]:
+    root = root_of(home, run, runs)
+    text = next((str(wait.detail.get("text", "")) for wait in run.waits if wait.kind == "question"), "")
+    return {
+        "run": run.id,
+        "root": root.id,
+        "session": run.session,
+        "agent": run.agent,
+        "prompt": _brief(root.prompt),
+        "text": _brief(text, LONGEST),
+        "since": run.updated,
+    }
+
+
+def found_run(home: Home, run_id: str, runs: dict[str, RunInfo]) -> RunInfo:
+    if run_id not in runs:
+        runs[run_id] = home.runs.store.get(run_id)
+    return runs[run_id]
+
+
+def root_of(home: Home, run: RunInfo, runs: dict[str, RunInfo]) -> RunInfo:
+    for _ in range(MOST_UP):
+        if not run.parent:
+            break
+        run = found_run(home, run.parent, runs)
+    return run
+
+
+def message_shape(home: Home, message: Message) -> dict[str, Any]:
+    """Without the bytes of attachments and without what providers keep for themselves."""
+    wire = exported(message)
+    wire.pop("extra", None)
+    wire["attachments"] = [
+        {"name": one.name, "media_type": one.media_type, "size": len(one.data)} for one in message.attachments
+    ]
+    if not wire["attachments"]:
+        del wire["attachments"]
+    masked: dict[str, Any] = home.secrets.mask_everything(wire)
+    masked["text"] = _brief(str(masked.get("text", "")), LONGEST)
+    return masked
+
+
+def _brief(text: str, most: int = BRIEF) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

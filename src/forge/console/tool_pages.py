@@ -1,0 +1,149 @@
+"""Tools: what each is and costs, what a call of it would be allowed, and the call itself."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from forge.agent.tokens import estimate
+from forge.app.foresee import foresee
+from forge.console.asking import Asked, Made
+from forge.console.home import Home
+from forge.console.run_pages import call_tool as call_as_run
+from forge.core.arguments import near
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.example import example_arguments
+from forge.core.spec import ToolSpec
+from forge.core.tool import Tool
+
+
+def list_tools(home: Home, asked: Asked) -> dict[str, Any]:
+    tools = [_facts(tool) for _, tool in sorted(home.registry.items())]
+    return {"tools": tools, "problems": [home.secrets.mask_all(one) for one in home.problems]}
+
+
+def show_tool(home: Home, asked: Asked) -> dict[str, Any]:
+    tool = _named(home, asked.path["name"])
+    spec = tool.spec
+    example = example_arguments(spec.parameters)
+    return {
+        **_facts(tool),
+        "parameters": spec.parameters,
+        "target": spec.target,
+        "timeout": spec.timeout,
+        "rate": None if spec.rate is None else str(spec.rate),
+        "parallel": spec.parallel,
+        "repeatable": spec.repeatable,
+        "idempotent": spec.idempotent,
+        "example": example,
+        "definition": spec.to_function(),
+        "pin": _pin(tool),
+        "copy": _copies(spec, example),
+    }
+
+
+def call_tool(home: Home, asked: Asked) -> Made:
+    tool = _named(home, asked.path["name"])
+    arguments = asked.given("arguments") or {}
+    tool.parse(arguments)
+    return call_as_run(home, tool.spec.name, arguments, session=asked.said("session", needed=False, most=200))
+
+
+def check_call(home: Home, asked: Asked) -> dict[str, Any]:
+    return judged(home, asked.path["name"], asked.given("arguments") or {})
+
+
+def copy_call(home: Home, asked: Asked) -> dict[str, Any]:
+    return _copies(_named(home, asked.path["name"]).spec, asked.given("arguments") or {})
+
+
+def explain_call(home: Home, asked: Asked) -> dict[str, Any]:
+    agent = asked.said("agent", needed=False, most=200)
+    return judged(home, asked.said("tool", most=200), asked.given("arguments") or {}, agent)
+
+
+def judged(home: Home, name: str, arguments: Mapping[str, Any], agent: str = "") -> dict[str, Any]:
+    """What would happen to a call, without making it."""
+    tool = _named(home, name)
+    told: dict[str, Any] = {"tool": tool.spec.name, "problems": [], "arguments": arguments, "decision": "", "wants": []}
+    try:
+        parsed = tool.parse(arguments)
+    except ToolError as error:
+        return {**told, "problems": ["\n".join(filter(None, (error.message, error.suggestion)))]}
+    scope = replace(home.scope, agent=agent) if agent else home.scope
+    seen = foresee(home.made.configuration, home.policy, tool, parsed, scope)
+    wants = [
+        {
+            "permission": str(permission) if permission else "",
+            "target": str(target),
+            "optional": optional,
+            "decision": str(ruling.decision),
+            "reason": ruling.reason,
+            "rule": ruling.rule,
+            "layer": ruling.layer,
+        }
+        for permission, target, ruling, optional in seen.wants
+    ]
+    return {**told, "arguments": parsed, "decision": str(seen.decision), "wants": wants}
+
+
+def _named(home: Home, name: str) -> Tool:
+    tool = home.registry.find(name)
+    if tool.spec.name in home.registry:
+        return tool
+    hints = " or ".join(near(name, list(home.registry)))
+    way = f"Did you mean {hints}?" if hints else "The list shows all there are."
+    raise ToolError(f"there is no tool {name[:80]!r}", ErrorKind.NOT_FOUND, way)
+
+
+def _facts(tool: Tool) -> dict[str, Any]:
+    spec = tool.spec
+    definition = json.dumps(spec.to_function(), ensure_ascii=False)
+    return {
+        "name": spec.name,
+        "category": str(spec.category),
+        "description": spec.description,
+        "permissions": sorted(map(str, spec.permissions)),
+        "optional_permissions": sorted(map(str, spec.optional_permissions - spec.permissions)),
+        "aliases": list(spec.aliases),
+        "origin": spec.origin,
+        "source": spec.origin if ":" in spec.origin else str(spec.category),
+        "pin": str(getattr(tool, "state", "")),
+        "tokens": estimate(definition),
+        "groups": sorted(spec.groups),
+        "hidden": spec.hidden,
+        "confirm": spec.confirm,
+        "ends_turn": spec.ends_turn,
+    }
+
+
+def _pin(tool: Tool) -> dict[str, Any] | None:
+    from forge.sources.mcp.tools import McpTool  # a project without servers does without
+
+    if not isinstance(tool, McpTool):
+        return None
+    pin = tool.offer.pin
+    return {
+        "state": str(tool.state),
+        "diff": tool.difference(),
+        "approved": pin.approved if pin is not None else "",
+        "by": pin.by if pin is not None else "",
+        "server": tool.spec.origin,
+    }
+
+
+def _copies(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The same call from elsewhere; nothing in the arguments can end what quotes them."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": spec.name, "arguments": arguments}}
+    return {
+        "cli": f"forge tool call {shlex.quote(spec.name)} {shlex.quote(text)}",
+        "python": (
+            "from forge import Scope, ToolCall\n\n"
+            f"result = await executor.execute(ToolCall({spec.name!r}, {dict(arguments)!r}), Scope())"
+        ),
+        "mcp": json.dumps(request, ensure_ascii=False, indent=2),
+    }

@@ -1,0 +1,333 @@
+"""`forge run --durable` and `forge runs`: what is kept, shown, asked and answered, and how it goes on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Ended, start
+from tests.cli.scripts import call, script
+from tests.cli.test_terminal import ASKED, talk
+
+pytest.importorskip("dbos")
+from forge.durable.beats import SILENT  # noqa: E402 - an extra
+
+pytestmark = pytest.mark.timeout(150)
+
+PATIENCE = 60.0  # seconds; the machine may be busy
+SUM = call("math_calculate", "Let me see. ", expression="6 * 7")
+QUESTION = call("ask_question", question="Which one?", suggestions=["a", "b"])
+SECRET = "hunter2-hunter2"
+
+
+def wrote(word: str, then: str = "") -> dict[str, Any]:
+    return call("bash", command=f"echo {word} >> done.txt{then}")
+
+
+def until(found: Callable[[], Any]) -> Any:
+    end = time.monotonic() + PATIENCE
+    while not (value := found()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+    return value
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def kept(here: Any) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = here("runs", "list", "--json").json["runs"]
+    return runs
+
+
+def durably(here: Any, workspace: Path, *turns: Any, more: tuple[str, ...] = ()) -> tuple[Ended, str]:
+    """Run a script; how it ended, and the id of the run."""
+    ended = here("run", "--durable", "go", "--model", script(workspace, *turns), *more)
+    return ended, kept(here)[0]["id"]
+
+
+def test_a_run_looks_like_any_other_and_its_conversation_is_a_session(workspace, here):
+    ended, run = durably(here, workspace, SUM, "It is 42.")
+    assert (ended.code, ended.out) == (0, "Let me see. \nIt is 42.\n")
+    said = ended.err.splitlines()
+    assert said[0] == f"run {run} · killed, it goes on with: forge runs resume {run}"
+    assert said[1] == '→ math_calculate(expression="6 * 7")'
+    assert said[2].startswith("✓ math_calculate  0.")
+    assert said[3:4] == ["  42"]
+    assert said[4].startswith("2 turns · 1 call · ")
+    assert said[5] == f"run {run} · session {run} · to go on: forge run --durable --session {run}"
+    again = here("run", "--durable", "more", "--session", run, "--model", script(workspace, "Even more."))
+    assert (again.code, again.out) == (0, "Even more.\n")
+    roles = [one["role"] for one in here("session", "show", run, "--json").json["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+    here("runs", "show", run)
+    assert len(here("session", "show", run, "--json").json["messages"]) == 7  # each is kept once
+    assert (workspace / ".forge" / "durable.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_json_is_an_event_a_line_and_the_last_is_the_end(workspace, here):
+    ended, run = durably(here, workspace, SUM, "It is 42.", more=("--json",))
+    assert (ended.code, ended.err) == (0, "")
+    names = [line["event"] for line in ended.lines if line["event"] != "text_delta"]
+    assert names == "run_started tool_call_start tool_call_end turn_finished turn_finished run_finished".split()
+    assert [line["seq"] for line in ended.lines] == [*range(1, len(ended.lines) + 1)]
+    assert {line["session"] for line in ended.lines} == {run}
+    assert ended.lines[-1]["text"] == "It is 42."
+    seen = here("runs", "show", run, "--follow", "--json")
+    assert [line["event"] for line in seen.lines if line["event"] != "text_delta"] == names
+    audited = lines(workspace / ".forge" / "audit.ndjson")
+    assert [json.loads(line)["event"] for line in audited if "text_delta" not in line] == names
+
+
+def test_quiet_is_only_the_final_text(workspace, here):
+    assert durably(here, workspace, SUM, "It is 42.", more=("--quiet",))[0] == (0, "It is 42.\n", "")
+
+
+@pytest.mark.slow
+def test_what_asks_waits_without_a_terminal_and_goes_on_once_it_is_answered(workspace, here):
+    ended, run = durably(here, workspace, wrote("one"), QUESTION, "Thanks.")
+    assert (ended.code, ended.out, lines(workspace / "done.txt")) == (3, "", [])
+    assert f"run {run} waits for a yes: bash wants to execute echo one >> done.txt" in ended.err
+    assert f'forge runs answer {run} --yes, or --no "WHY"' in ended.err
+    shown = here("runs", "show", run)
+    assert shown.code == 0
+    assert "waits for a yes" in shown.out
+    (question,) = here("runs", "show", run, "--json").json["questions"]
+    assert question["request"]["arguments"]["command"] == "echo one >> done.txt"
+    assert here("runs", "answer", run, "words").code == 2
+    answered = here("runs", "answer", run, "--yes")
+    assert (answered.code, lines(workspace / "done.txt")) == (0, [])
+    assert f"goes on as soon as a worker is up: forge worker, or here: forge runs resume {run}" in answered.err
+    asked = here("runs", "resume", run, "--quiet")
+    assert (asked.code, asked.out) == (3, "Which one?\n\n1. a\n2. b\n")
+    assert f'run {run} waits for an answer: forge runs answer {run} "…"' in asked.err
+    assert lines(workspace / "done.txt") == ["one"]
+    assert here("runs", "list", "--status", "waiting").out.startswith(run)
+    assert here("runs", "answer", run, "the first").code == 0
+    assert here("runs", "resume", run, "--quiet") == (0, "Thanks.\n", "")
+    assert here("runs", "resume", run).code == 2  # it is finished
+    messages = here("session", "show", run, "--json").json["messages"]
+    assert [one["text"] for one in messages if one["role"] == "user"] == ["go", "the first"]
+
+
+@pytest.mark.slow
+def test_a_no_and_other_arguments_reach_the_call(workspace, here):
+    _, run = durably(here, workspace, wrote("one"), wrote("two"), "Done.")
+    assert here("runs", "answer", run, "--no", "not that").code == 0
+    assert here("runs", "resume", run).code == 3
+    assert here("runs", "answer", run, "--edit", "[1]").code == 2
+    assert here("runs", "answer", run, "--edit", "{oops").code == 2
+    assert here("runs", "answer", run, "--edit", '{"command": "echo changed >> done.txt"}').code == 0
+    assert here("runs", "resume", run).out == "Done.\n"
+    assert lines(workspace / "done.txt") == ["changed"]
+    assert "not that" in here("runs", "show", run).out
+
+
+@pytest.mark.slow
+def test_detached_it_is_left_to_whoever_goes_on_with_it(workspace, here):
+    ended = here("run", "--durable", "go", "--detach", "--model", script(workspace, "Done."))
+    run = ended.out.strip()
+    assert ended.code == 0
+    assert ended.err.splitlines() == [
+        "No worker is up for it. Start one: forge worker",
+        f"To follow it: forge runs show {run} --follow",
+    ]
+    assert [(one["id"], one["status"]) for one in kept(here)] == [(run, "queued")]
+    assert here("runs", "resume", run[:8], "--quiet").out == "Done.\n"
+    as_json = here("run", "--durable", "go", "--detach", "--json", "--model", script(workspace, "Done."))
+    assert as_json.json["status"] == "queued"
+    cancelled = here("runs", "cancel", as_json.json["run"])
+    assert (cancelled.code, cancelled.err) == (0, f"{as_json.json['run']} is cancelled.\n")
+    assert here("runs", "cancel", as_json.json["run"]).code == 2
+    assert here("runs", "show", as_json.json["run"], "--follow").code == 130
+
+
+@pytest.mark.slow
+def test_yes_answers_for_this_run_alone(workspace, here):
+    other = here("run", "--durable", "go", "--detach", "--model", script(workspace, wrote("other"), name="o.json"))
+    ended, _ = durably(here, workspace, wrote("mine"), "Done.", more=("--yes",))
+    assert (ended.code, ended.out) == (0, "Done.\n")
+    assert lines(workspace / "done.txt") == ["mine"]
+    assert here("runs", "show", other.out.strip(), "--json").json["status"] != "finished"
+
+
+@pytest.mark.slow
+def test_a_sub_agents_calls_are_shown_with_the_runs(workspace, here):
+    turns = [call("task", description="look", prompt="look around"), "It is done."]
+    ended, run = durably(here, workspace, *turns, more=("--yes", "--json"))
+    assert ended.lines[-1]["event"] == "run_finished"
+    assert [line["event"] for line in ended.lines].count("run_finished") == 1
+    shown = here("runs", "show", run, "--json").json
+    assert [one["agent"] for one in shown["runs"]] == ["main/general"]
+    assert len(here("runs", "list", "--all", "--json").json["runs"]) == 2
+
+
+@pytest.mark.slow
+def test_runs_of_another_version_are_moved_by_hand(workspace, here):
+    model = script(workspace, "Done.")
+    run = here("run", "--durable", "go", "--detach", "--model", model).out.strip()
+    (workspace / "other.yaml").write_text("limits: {turns: 7}\n")
+    refused = here("runs", "resume", run, "--config", "other.yaml")
+    assert refused.code == 2
+    assert f"forge runs migrate {run}" in refused.err
+    assert here("runs", "migrate").code == 2
+    moved = here("runs", "migrate", "--all", "--json", "--config", "other.yaml").json
+    assert moved["migrated"] == [run]
+    assert here("runs", "resume", run, "--quiet", "--config", "other.yaml").out == "Done.\n"
+
+
+@pytest.mark.slow
+def test_long_results_are_files_of_the_run(workspace, here):
+    long = call("bash", command="seq 100000")
+    _, run = durably(here, workspace, long, "Done.", more=("--yes",))
+    (file,) = here("runs", "files", run, "--json").json["files"]
+    whole = here("runs", "files", run, "--get", file["name"])
+    assert "99999\n" in whole.out
+    assert file["name"] in here("runs", "files", run).out
+    assert here("runs", "files", run, "--get", "nothing").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("runs", "show", "nothing"), "there is no run 'nothing': none is kept in"),
+        (("run", "--durable"), "needs its task at once"),
+        (("run", "x", "--detach"), "add --durable"),
+        (("run", "x", "--database", "sqlite:///a.db"), "add --durable"),
+        (("run", "--durable", "x", "--detach", "--yes"), "--yes is about what this process works on"),
+        (("runs", "answer", "x"), "Say what the answer is"),
+        (("runs", "answer", "x", "words", "--yes"), "Say one thing"),
+        (("runs", "list", "--database", "mysql://a/b"), "must be SQLite or Postgres"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_words(workspace, here, arguments, words):
+    ended = here(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert words in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_where_nothing_is_kept_nothing_is_made(workspace, here):
+    assert here("runs", "list", "--json").json == {"runs": []}
+    assert here("runs", "list").err == "No run is kept here.\n"
+    assert not (workspace / ".forge").exists()
+
+
+@pytest.mark.parametrize("way", ["flag", "variable", "file"])
+def test_a_password_is_never_shown(workspace, here, way, monkeypatch):
+    url = f"postgresql://forge:{SECRET}@127.0.0.1:9/forge"
+    more: tuple[str, ...] = ()
+    if way == "variable":
+        monkeypatch.setenv("FORGE_DATABASE", url)
+    elif way == "file":
+        monkeypatch.setenv("DATABASE_URL", url)
+        (workspace / "a.yaml").write_text('durable: {database: "${DATABASE_URL}"}\n')
+        more = ("--config", "a.yaml")
+    else:
+        more = ("--database", url)
+    for command in (("runs", "list"), ("run", "--durable", "x", "--model", script(workspace, "hi"))):
+        ended = here(*command, *more, "--debug")
+        assert ended.code == 2, ended.err
+        assert "postgresql://127.0.0.1:9/forge cannot be reached" in ended.err
+        assert SECRET not in ended.out + ended.err
+    if way != "flag":
+        assert SECRET not in here("config", "show", *more).out
+
+
+@pytest.mark.slow
+def test_at_a_terminal_it_is_asked_and_answered(workspace):
+    arguments = (
+        "run",
+        "--durable",
+        "go",
+        "--model",
+        script(workspace, wrote("one"), wrote("two"), QUESTION, "Thanks."),
+    )
+    says = ((ASKED, b"once\n"), (ASKED, b"no\n"), (b"nothing: ", b"not that\n"), (b"> ", b"the first\n"))
+    code, shown = talk(workspace, *arguments, says=says)
+    assert code == 0, shown
+    assert "bash (forge.tools.bash) wants to" in shown
+    assert "Which one?" in shown
+    assert "Thanks." in shown
+    assert lines(workspace / "done.txt") == ["one"]
+
+
+def killed(workspace: Path, process: subprocess.Popen[bytes]) -> None:
+    with process:
+        until(lambda: "two" in lines(workspace / "done.txt"))
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_killed_it_goes_on_at_once_and_nothing_runs_twice(workspace, here):
+    turns = (wrote("one"), wrote("two", "; sleep 60"), wrote("three"), "All done.")
+    model = script(workspace, *turns)
+    killed(workspace, start(workspace, "run", "--durable", "go", "--yes", "--model", model))
+    (left,) = kept(here)
+    assert left["status"] == "running"
+    ended = here("runs", "resume", left["id"], "--yes")
+    assert (ended.code, ended.out) == (0, "All done.\n")
+    with closing(sqlite3.connect(workspace / ".forge" / "durable.db")) as database:
+        query = "SELECT claimed, started, gone FROM forge_workers ORDER BY started"
+        (claimed, _, gone), (_, began, _) = database.execute(query).fetchall()
+    assert claimed != left["worker"]
+    assert gone - began < SILENT  # nobody waited for its silence: its process had ended
+    assert lines(workspace / "done.txt") == ["one", "two", "three"]
+    told = here("runs", "show", left["id"]).out
+    assert told.count("its state is unknown") == 1
+    assert len(here("session", "show", left["id"], "--json").json["messages"]) == 9
+
+
+@pytest.mark.slow
+def test_ctrl_c_cancels_the_run_and_it_can_go_on(workspace, here):
+    model = script(workspace, wrote("two", "; sleep 60"), "All done.")
+    with start(workspace, "run", "--durable", "go", "--yes", "--model", model) as process:
+        until(lambda: lines(workspace / "done.txt"))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    assert "Stopping; Ctrl-C again leaves at once." in err.decode()
+    (run,) = kept(here)
+    assert run["status"] == "cancelled"
+    assert f"run {run['id']} cancelled · to go on: forge runs resume {run['id']}" in err.decode()
+    assert here("runs", "resume", run["id"], "--quiet") == (0, "All done.\n", "")
+
+
+@pytest.mark.slow
+def test_where_nobody_reads_any_more_the_run_is_left_and_can_go_on(workspace, here):
+    model = script(workspace, "Some words. ", call("bash", command="true"), wrote("two"), "All done.")
+    with start(workspace, "run", "--durable", "go", "--yes", "--json", "--model", model) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 1
+    (run,) = kept(here)
+    if run["status"] == "queued":
+        assert here("runs", "resume", run["id"], "--quiet", "--yes") == (0, "All done.\n", "")
+    assert lines(workspace / "done.txt") == ["two"]
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_leaves_at_once(workspace, here):
+    command = "trap '' INT TERM; echo two >> done.txt; sleep 60"
+    model = script(workspace, call("bash", command=command), "All done.")
+    with start(workspace, "run", "--durable", "go", "--yes", "--model", model) as process:
+        until(lambda: lines(workspace / "done.txt"))
+        process.send_signal(signal.SIGINT)
+        said = process.stderr
+        assert said is not None
+        until(lambda: b"Stopping" in said.readline())
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert kept(here)[0]["status"] in ("running", "cancelled")

@@ -1,0 +1,79 @@
+"""Tools that want to run on a worker of a kind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.durable._placed import agent
+from tests.durable.working import answered, begun, ended, rested, told, working
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def another_worker(database: str, place: Path, *offers: str) -> Iterator[int]:
+    command = [sys.executable, "-m", "tests.durable._placed", database, str(place), *offers]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, cwd=place, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process.pid
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(30)
+
+
+async def test_a_call_runs_where_its_tool_wants_to_and_its_result_comes_back(database: str, tmp_path: Path) -> None:
+    async with working(database, agent(), tmp_path) as worker:
+        await begun(worker)
+        run = await rested(worker)
+        child = run.waits[0].detail["run"]
+        assert told(worker) == [str(os.getpid())]  # the other call of the turn did not wait for it
+        assert worker.store.get(child).status == "queued"  # nobody offers a gpu yet
+        with another_worker(database, tmp_path, "gpu") as pid:
+            await rested(worker, child)
+            await answered(worker, {"kind": "once"}, child)  # judged where it runs
+            run = await ended(worker)
+            assert run.status == "finished"
+            assert told(worker)[1] == f"cat by {pid}"
+            assert (tmp_path / "rendered").read_text() == f"cat {pid}\n"
+
+
+async def test_a_worker_that_offers_the_place_runs_it_itself(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with working(sqlite, agent(), tmp_path, offers=["gpu"]) as worker:
+        await begun(worker)
+        child = (await rested(worker)).waits[0].detail["run"]  # the next try may be on a worker without that place
+        await rested(worker, child)
+        await answered(worker, {"kind": "once"}, child)
+        run = await ended(worker)
+        assert run.status == "finished"
+        assert f"cat by {os.getpid()}" in told(worker)
+
+
+async def test_a_call_that_was_placed_is_not_done_again_by_a_worker_that_could_do_it(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with working(sqlite, agent(), tmp_path) as worker:  # this one must give the call away
+        await begun(worker)
+        child = (await rested(worker)).waits[0].detail["run"]
+    async with working(sqlite, agent(), tmp_path, offers=["gpu"]) as worker:  # and this one goes on with both
+        await rested(worker, child)
+        await answered(worker, {"kind": "once"}, child)
+        run = await ended(worker)
+        assert run.status == "finished"
+        assert (tmp_path / "rendered").read_text() == f"cat {os.getpid()}\n"
