@@ -1,4 +1,4 @@
-"""`python -m chaos`: workers are killed and paused by chance while runs go on; exit code 1 where anything goes wrong."""
+"""`python -m chaos`: workers are killed and paused by chance while runs go on; exit code 1 where one goes wrong."""
 
 from __future__ import annotations
 

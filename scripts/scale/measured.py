@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 import warnings
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,13 +24,15 @@ from forge.core.tool import tool
 from forge.durable.engine import BUSY_FOR
 from forge.durable.rows import NewRun
 from forge.durable.subject import Subject
-from forge.durable.worker import Worker
+from forge.durable.worker import TICK, Worker
 
 RUNS = 20  # of each length
 SHORT, LONG = 5, 45  # calls of a run: from the two, what a step costs and what a run costs beside its steps
-IDLE = 20.0  # seconds of looking at a worker without work
+WATCHED = 15.0  # seconds of looking at a worker
 
 _ids = count(1)
+
+Look = Callable[[], "tuple[Cost, Cost]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,9 @@ class Cost:
     def __sub__(self, other: Cost) -> Cost:
         return Cost(*(one - two for one, two in zip(_numbers(self), _numbers(other), strict=True)))
 
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(one + two for one, two in zip(_numbers(self), _numbers(other), strict=True)))
+
     def __mul__(self, factor: float) -> Cost:
         return Cost(*(one * factor for one in _numbers(self)))
 
@@ -54,7 +61,9 @@ class Measured:
 
     step: Cost
     run: Cost  # beside its steps
-    idle: Cost  # a worker, each second
+    idle: Cost  # a worker without work, each second
+    busy: Cost  # a worker with work, each second, beside the steps
+    round: Cost  # of the housekeeping that all workers share
     connections: int  # that a worker holds
 
 
@@ -64,24 +73,45 @@ def _numbers(cost: Cost) -> tuple[float, ...]:
 
 async def measured(url: str, result_bytes: int) -> Measured:
     """On a fresh database. `result_bytes`: how long what a tool says is; the model says a quarter of that."""
-    with tempfile.TemporaryDirectory() as directory, counting(url) as look:
-        subject = _subject(Path(directory), result_bytes)
-        async with Worker(url, [subject], version="0", concurrency=4) as worker:
-            await _finished(worker, 1, 1)  # connections and compiled statements
-            await asyncio.sleep(BUSY_FOR + 2)
-            before = look()
-            await asyncio.sleep(IDLE)
-            idle = (look() - before) * (1 / IDLE)
-            connections = _connections(url)
-            loop = asyncio.get_running_loop()
-            spent = []
-            for calls in (SHORT, LONG):
-                before, started = look(), loop.time()
-                await _finished(worker, RUNS, calls)
-                spent.append((look() - before - idle * (loop.time() - started)) * (1 / RUNS))
-    steps_short, steps_long = 2 * SHORT + 1, 2 * LONG + 1
-    step = (spent[1] - spent[0]) * (1 / (steps_long - steps_short))
-    return Measured(step=step, run=spent[0] - step * steps_short, idle=idle, connections=connections)
+    with tempfile.TemporaryDirectory() as directory:
+        worker = Worker(url, [_subject(Path(directory), result_bytes)], version="0", concurrency=4)
+        with counting(url, worker.store.engine) as look:
+            async with worker:
+                return await _measured(worker, url, look)
+
+
+async def _measured(worker: Worker, url: str, look: Look) -> Measured:
+    await _finished(worker, 1, 1)  # connections and compiled statements
+    await asyncio.sleep(BUSY_FOR + 2)
+    own, kept = await _watched(look)
+    connections = _connections(url)
+    resting = asyncio.create_task(_finished(worker, 1, 1, f"rest {WATCHED + 8:.0f}"))
+    await asyncio.sleep(4)
+    busy = _sum(await _watched(look)) - kept  # the look for runs that were cancelled is a worker's own
+    await resting
+    spent = []
+    for calls in (SHORT, LONG):
+        before, started = _sum(look()), time.monotonic()
+        await _finished(worker, RUNS, calls)
+        beside = (busy + kept) * (time.monotonic() - started)
+        spent.append((_sum(look()) - before - beside) * (1 / RUNS))
+    short, long = 2 * SHORT + 1, 2 * LONG + 1  # steps: a turn before each call, and one after the last
+    step = (spent[1] - spent[0]) * (1 / (long - short))
+    return Measured(
+        step=step, run=spent[0] - step * short, idle=own, busy=busy, round=kept * TICK, connections=connections
+    )
+
+
+async def _watched(look: Look) -> tuple[Cost, Cost]:
+    """What a second costs: the worker itself, and its housekeeping."""
+    before = look()
+    await asyncio.sleep(WATCHED)
+    own, kept = (after - then for after, then in zip(look(), before, strict=True))
+    return own * (1 / WATCHED), kept * (1 / WATCHED)
+
+
+def _sum(costs: tuple[Cost, Cost]) -> Cost:
+    return costs[0] + costs[1]
 
 
 def _subject(directory: Path, result_bytes: int) -> Subject:
@@ -90,77 +120,80 @@ def _subject(directory: Path, result_bytes: int) -> Subject:
         """Look at a number and say much about it."""
         return f"{number} " + "and so on " * (result_bytes // 10)
 
+    @tool(idempotent=True)
+    async def rest(number: int) -> str:
+        """Take so many seconds."""
+        await asyncio.sleep(number)
+        return "rested"
+
     class Counting:
-        """Asks for one call a turn, as many as the prompt says."""
+        """Asks for one call a turn: `look 5` five times."""
 
         async def stream(self, request: ModelRequest) -> AsyncIterator[Message]:
-            wanted, done = int(request.messages[0].text), len(request.messages) // 2
+            name, number = request.messages[0].text.split()
+            done, wanted = len(request.messages) // 2, 1 if name == "rest" else int(number)
             words = f"turn {done} " + "I see " * (result_bytes // 4 // 6)
-            calls = (ToolCall("look", {"number": done}, f"c{done}"),) if done < wanted else ()
+            calls = (ToolCall(name, {"number": int(number)}, f"c{done}"),) if done < wanted else ()
             yield Message("assistant", words, tool_calls=calls)
 
-    return Subject.of(Agent(Counting(), tools=[look], limits=Limits(turns=1_000, calls=0)), Scope(workspace=directory))
+    agent = Agent(Counting(), tools=[look, rest], limits=Limits(turns=1_000, calls=0))
+    return Subject.of(agent, Scope(workspace=directory))
 
 
-async def _finished(worker: Worker, runs: int, calls: int) -> None:
-    ids = []
+async def _finished(worker: Worker, runs: int, calls: int, prompt: str = "") -> None:
+    prompt = prompt or f"look {calls}"
     for _ in range(runs):
-        prompt = str(calls)
         new = NewRun(id=f"r{next(_ids)}", version="0", prompt=prompt, messages=(Message("user", prompt),))
         run = await asyncio.to_thread(worker.store.create, new)
         await worker.engine.start_segment(run)
-        ids.append(run.id)
     while {run.status for run in await asyncio.to_thread(worker.store.list, limit=10_000)} != {"finished"}:
         await asyncio.sleep(1)  # this is counted too: rarely enough not to matter
 
 
 @contextmanager
-def counting(url: str) -> Iterator[Callable[[], Cost]]:
-    """What all engines of this process send, and what the server says it wrote, since it began."""
-    sent, transactions = count(), count()
-    own = sa.create_engine(
-        url.replace("postgresql://", "postgresql+psycopg://"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
-    )
+def counting(url: str, kept: sa.Engine) -> Iterator[Look]:
+    """What all engines of this process send, and what the server wrote; that of the engine `kept` by itself."""
+    sent, ended = Counter[bool](), Counter[bool]()
+    own = sa.create_engine(_driver(url), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
 
     def statement(connection: sa.Connection, *_: object) -> None:
-        if connection.engine is not own:
-            next(sent)
+        sent[connection.engine is kept] += connection.engine is not own
 
-    def ended(connection: sa.Connection) -> None:
+    def end(connection: sa.Connection) -> None:
         if connection.engine is not own:
-            next(sent), next(sent), next(transactions)  # it was begun and ended
+            sent[connection.engine is kept] += 2  # it was begun and ended
+            ended[connection.engine is kept] += 1
 
-    def look() -> Cost:
+    def look() -> tuple[Cost, Cost]:
         with own.connect() as connection:
-            log, stored, rows = connection.execute(sa.text(_WRITTEN)).one()
-        return Cost(_value(sent), _value(transactions), float(log), float(rows), float(stored))
+            log, stored = connection.execute(sa.text(_WRITTEN)).one()
+            tables = connection.execute(sa.text(_TABLES)).scalars().all()
+            rows = sum(connection.execute(sa.text(f"SELECT count(*) FROM {name}")).scalar_one() for name in tables)  # noqa: S608
+        return Cost(sent[False], ended[False], float(log), rows, float(stored)), Cost(sent[True], ended[True], 0, 0, 0)
 
-    sa.event.listen(sa.Engine, "before_cursor_execute", statement)
-    sa.event.listen(sa.Engine, "commit", ended)
-    sa.event.listen(sa.Engine, "rollback", ended)
+    names = {"before_cursor_execute": statement, "commit": end, "rollback": end}
+    for name, listener in names.items():
+        sa.event.listen(sa.Engine, name, listener)
     try:
         yield look
     finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", statement)
-        sa.event.remove(sa.Engine, "commit", ended)
-        sa.event.remove(sa.Engine, "rollback", ended)
+        for name, listener in names.items():
+            sa.event.remove(sa.Engine, name, listener)
 
 
-_TABLES = "schemaname in ('public', 'dbos')"
-_WRITTEN = f"""
-    SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn,
-           (SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables WHERE {_TABLES}),
-           (SELECT sum(n_tup_ins - n_tup_del) FROM (SELECT pg_stat_force_next_flush()) AS now, pg_stat_user_tables
-             WHERE {_TABLES})
-"""  # noqa: S608 - nothing of this comes from outside
+_TABLES = "SELECT relid::regclass::text FROM pg_stat_user_tables WHERE schemaname IN ('public', 'dbos')"
+_WRITTEN = """
+    SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn, sum(pg_total_relation_size(relid))
+      FROM pg_stat_user_tables WHERE schemaname IN ('public', 'dbos')
+"""
 
 
-def _value(counter: count[int]) -> float:
-    return float(repr(counter).removeprefix("count(").removesuffix(")"))
+def _driver(url: str) -> str:
+    return url.replace("postgresql://", "postgresql+psycopg://")
 
 
 def _connections(url: str) -> int:
-    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+    engine = sa.create_engine(_driver(url), poolclass=sa.NullPool)
     with engine.connect() as connection:
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         return int(connection.execute(sa.text(query)).scalar_one())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from forge.agent.conversation import Conversation
@@ -143,7 +145,7 @@ def test_no_script_may_pass_for_a_tool_that_is_made_for_projects(project):
 
 def test_a_schedule_is_not_set_for_a_skill_that_is_not_there(project):
     made = assemble(project())
-    tool = made.registry["schedule_set"]
+    tool: Any = made.registry["schedule_set"]
     for name, there in (("relase", False), ("release", True)):
         if there:
             tool._check_names("", name)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from forge.core.errors import ToolError
 from forge.schedules._rows import MOST_SCHEDULES
-from forge.schedules.store import ToolError, _check_room
+from forge.schedules.store import _check_room
 from tests.cli.scripts import script
 
 REFUSED: list[tuple[list[str], str, str]] = [

@@ -32,7 +32,7 @@ def cli(here, workspace, ran, monkeypatch):
         return Outcome(text=f"did {schedule.task}", session="s")
 
     module: Any = types.ModuleType("forge.app.schedules")
-    module.project_schedules = lambda options: ScheduleStore.of(workspace)
+    module.project_schedules = module.schedules_to_look_at = lambda options: ScheduleStore.of(workspace)
     module.runner = lambda options, model=None: Runner(ScheduleStore.of(workspace), run)
     monkeypatch.setitem(sys.modules, "forge.app.schedules", module)
     monkeypatch.setitem(whole_command.modules, "schedule", "forge.cli.schedule")

@@ -101,11 +101,18 @@ async def _events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, str, An
 
 @asynccontextmanager
 async def running_console(
-    workspace: Path, *, model: str | None = None, config: str | None = None, works: bool = True, key: str = ""
+    workspace: Path,
+    *,
+    model: str | None = None,
+    config: str | None = None,
+    policy: str | None = None,
+    works: bool = True,
+    key: str = "",
+    port: int = 0,
 ) -> AsyncIterator[Console]:
     """One that is entered already."""
-    home = open_project(Wishes(workspace=str(workspace), config=config), model=model)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    home = open_project(Wishes(workspace=str(workspace), config=config, policy=policy), model=model)
+    with socket.create_server(("127.0.0.1", port)) as listening:
         port = listening.getsockname()[1]
         entrance = Entrance(key or new_key(), "born")
         async with home.opened(works=works):

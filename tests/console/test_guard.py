@@ -123,8 +123,8 @@ async def test_without_the_cookie_nothing_is_shown(door, path):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil.example:{PORT}", "", f"0.0.0.0:{PORT}",
-     f"127.0.0.2:{PORT}", f"localhost.evil.example:{PORT}", f"127.0.0.1:{PORT}@evil.example"],
+    ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil.example:{PORT}", "",
+     f"0.0.0.0:{PORT}", f"127.0.0.2:{PORT}", f"localhost.evil.example:{PORT}", f"127.0.0.1:{PORT}@evil.example"],
 )  # fmt: skip
 async def test_a_name_that_was_led_here_is_not_answered(door, host):
     await door.enter()
@@ -163,8 +163,8 @@ async def test_requests_of_other_sites_are_refused_even_with_the_cookie(door, si
 async def test_a_change_needs_the_pages_token_as_json(door):
     await door.enter()
     other = Entrance(new_key(), "born")
-    for token in (None, "", "x", door.cookie, other.page_token(door.cookie), "é"):
-        found = await door.post(x_forge_token=token.encode().decode("latin-1") if token else token)
+    for token in (None, "", "x", door.cookie, other.page_token(door.cookie)):
+        found = await door.post(x_forge_token=token)
         assert found.status_code == 403, token
     for kind in (None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
         assert (await door.post(content_type=kind)).status_code == 415

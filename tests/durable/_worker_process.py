@@ -19,6 +19,7 @@ from forge.agent.agent import Agent
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
+from forge.durable.queues import Limits
 from forge.durable.subject import Subject
 from forge.durable.worker import Worker
 from forge.permissions.answers import approve_all
@@ -77,9 +78,10 @@ def subject() -> Subject:
 
 async def main(database: str, settings: dict[str, Any]) -> None:
     grace = settings.pop("grace", 20.0)
+    limits = {name: Limits.of(name, entry) for name, entry in settings.pop("limits", {}).items()}
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    async with Worker(database, [subject()], **settings) as worker:
+    async with Worker(database, [subject()], limits=limits, **settings) as worker:
         print("ready", worker.id, flush=True)
         await ended.wait()
         print("drained" if await worker.drain(grace) else "left", flush=True)

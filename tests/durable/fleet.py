@@ -24,8 +24,8 @@ PATIENCE = 60.0  # seconds; the machine may be busy
 class Process:
     """A worker that is ready."""
 
-    def __init__(self, database: str, settings: dict[str, Any], through: Sequence[str] = ()) -> None:
-        command = [*through, sys.executable, str(PROCESS), database, json.dumps({"version": "1", **settings})]
+    def __init__(self, database: str, settings: dict[str, Any], through: Sequence[str], program: Sequence[str]) -> None:
+        command = [*through, sys.executable, *program, database, json.dumps({"version": "1", **settings})]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         word, _, self.id = self.process.stdout.readline().strip().partition(" ")
@@ -56,9 +56,9 @@ class Fleet:
         self.starter = Starter(self.store)
         self.processes: list[Process] = []
 
-    def worker(self, *through: str, **settings: Any) -> Process:
-        """`through`: a command that starts it."""
-        process = Process(self.database, settings, through)
+    def worker(self, *through: str, program: Sequence[str] = (str(PROCESS),), **settings: Any) -> Process:
+        """`through`: a command that starts it. `program`: what it is, with its own arguments first."""
+        process = Process(self.database, settings, through, program)
         self.processes.append(process)
         return process
 

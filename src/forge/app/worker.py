@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from forge.app.agent import Assistant
+from forge.app.audit import NAME as AUDIT
 from forge.app.durable import is_own, keep_finished, make_own_file, project_database, queue_limits, subject_of
+from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.threads import in_thread
 from forge.durable.beats import WorkerInfo, listed
 from forge.durable.queues import DEFAULT, depths
 from forge.durable.store import RunStore
 from forge.durable.worker import Worker
+from forge.listeners.audit import audit_log
+from forge.workspace.state import NAME as STATE
+from forge.workspace.state import state_directory
 
 Report = Callable[[str], None]
 
@@ -46,7 +53,7 @@ class ProjectWorker:
         self.queues = tuple(wishes.queues) or tuple(dict.fromkeys([DEFAULT, *limits]))
         self.worker = Worker(
             self.database,
-            [subject_of(agent)],
+            [replace(subject_of(agent), listen=partial(_audited, workspace))],
             name=wishes.name,
             version=wishes.version,
             queues=self.queues,
@@ -85,6 +92,12 @@ class ProjectWorker:
             f"worker {engine.worker} of version {engine.version} on {engine.store.label}: "
             f"queues {', '.join(self.queues)}{offers}, {_runs(engine.concurrency)} at a time"
         )
+
+
+def _audited(workspace: Path, activity: ActivityStream) -> Callable[[], None]:
+    """The workspace's log of events has what happens on its worker, where it can be written."""
+    folder = state_directory(workspace)
+    return audit_log(activity, folder / AUDIT) if folder == workspace / STATE else lambda: None
 
 
 def _runs(count: int) -> str:

@@ -20,7 +20,7 @@ LONGEST_WHOLE = 8_000_000  # … of one event that is asked for by its number
 MOST_ITEMS = 2_000  # of a list in an event
 MOST_RUNS = 500  # of a family
 JOINED = ("text_delta", "tool_output_chunk")
-_WAITS = Waiting("").suggestion
+WAITS = Waiting("").suggestion
 _LAST = 2**62
 
 
@@ -101,16 +101,16 @@ def shown(number: int, run: str, event: dict[str, Any], limit: int = LONGEST) ->
     entry = Entry(number, run, event)
     call, result = event.get("call"), event.get("result")
     if isinstance(call, dict) and isinstance(call.get("arguments"), str):
-        event = {**event, "call": {**call, "arguments": _read(call["arguments"])}}
+        event = {**event, "call": {**call, "arguments": read_arguments(call["arguments"])}}
     if isinstance(result, dict):
         event = {**event, "result": {**result, "attachments": _named(result.get("attachments"))}}
-        if result.get("is_error") and result.get("suggestion") == _WAITS:
+        if result.get("is_error") and result.get("suggestion") == WAITS:
             event["waits"] = True
     entry.event = _cut(event, limit, entry)
     return entry
 
 
-def _read(arguments: str) -> Any:
+def read_arguments(arguments: str) -> Any:
     """A model sends its arguments as text; what is no object stays as it was sent."""
     try:
         found = json.loads(arguments)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from forge.app.audit import NAME, Log, Wanted, is_refusal
 from forge.app.egress import project_egress
 from forge.console.asking import Asked, Refused
+from forge.console.entries import WAITS, read_arguments
 from forge.console.home import Home
 from forge.console.rule_file import RuleFile
 from forge.core.errors import ErrorKind, ToolError
@@ -101,7 +102,7 @@ def _stored(home: Home, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]
     newest = sa.select(sa.func.coalesce(sa.func.max(c.number), 0) - LOOKED_AT).scalar_subquery()
     query = sa.select(c.run, c.event).where(c.number > newest, kinds).order_by(c.number.desc()).limit(4 * MOST)
     for run, event in store.database.read(lambda connection: connection.execute(query).all()):
-        waits = str((event.get("result") or {}).get("suggestion", "")) == "The run goes on once it is there."
+        waits = (event.get("result") or {}).get("suggestion") == WAITS
         if is_refusal(event) and not waits and float(event.get("ts") or 0) >= since:
             yield run, event
 
@@ -110,8 +111,9 @@ def _denial(run: str, event: Mapping[str, Any]) -> dict[str, Any]:
     call, result = event.get("call") or {}, event.get("result") or {}
     reason = str(result.get("error") or result.get("for_llm") or "")[:2_000]
     kind = str(result.get("error_type", ""))
-    by = "guard" if kind == "security_error" else "person" if "person" in reason or "declined" in reason else "rule"
+    by = "guard" if kind == "security_error" else "person" if "the person refused" in reason else "rule"
     arguments = call.get("arguments")
+    arguments = read_arguments(arguments) if isinstance(arguments, str) else arguments
     return {
         "at": float(event.get("ts") or 0),
         "session": str(event.get("session", "")),

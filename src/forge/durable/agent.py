@@ -76,6 +76,7 @@ class DurableAgent:
         """Begin a run, and leave it to whoever has time."""
         first = [Message("system", self.agent.instructions)] if self.agent.instructions and not messages else []
         said = (*first, *messages, Message("user", prompt))
+        more.setdefault("version", self._settings.get("version", ""))
         return await asyncio.to_thread(
             lambda: self.runs.submit(prompt, agent=self.agent.name, run_id=run_id or None, messages=said, **more)
         )

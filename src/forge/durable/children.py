@@ -15,6 +15,7 @@ from forge.durable.attempt import Attempt, current
 from forge.durable.results import run_result
 from forge.durable.rows import NewRun, RunInfo
 from forge.durable.subject import found
+from forge.durable.tracing import carrier
 from forge.durable.wire import result_from_json
 
 PLACE = "on:"  # the queue of a place is `on:gpu`
@@ -94,7 +95,7 @@ def _new(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Scope)
         priority=run.priority,
         version=run.version,
         scope=dict(run.scope),
-        carrier=run.carrier,
+        carrier=carrier() or run.carrier,
         parent=run.id,
         parent_call=call.id,
     )

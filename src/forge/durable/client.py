@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -26,6 +25,7 @@ from forge.durable.queues import DEFAULT
 from forge.durable.results import run_result
 from forge.durable.rows import NewRun, Question, RunInfo, Wait
 from forge.durable.store import RunStore
+from forge.durable.tracing import carrier
 from forge.permissions.answers import Answer
 from forge.workspace.store import StoreError
 
@@ -96,7 +96,7 @@ class Runs:
                 messages=messages or (Message("user", prompt),),
                 prompt=prompt,
                 scope=scope or {},
-                carrier=_trace(),
+                carrier=carrier(),
             )
         )
         return self._started(run)
@@ -299,16 +299,6 @@ def _pauses() -> Iterator[float]:
     while True:
         yield pause
         pause = min(LONGEST, pause * 1.3)
-
-
-def _trace() -> dict[str, str]:
-    """The span that asks, for those of the run to belong to; nothing without OpenTelemetry."""
-    carrier: dict[str, str] = {}
-    if "opentelemetry.trace" in sys.modules:
-        from opentelemetry.propagate import inject
-
-        inject(carrier)
-    return carrier
 
 
 def _set_version(database: Database, workflow: str, version: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from forge.agent.loop import may_run_again, waiting
 from forge.agent.subagent import Task
-from forge.core.context import Scope
+from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.executor import ToolExecutor, readable
 from forge.core.messages import ToolCall
@@ -74,7 +74,7 @@ class RecordedExecutor(ToolExecutor):
     async def _recorded(self, call: ToolCall, scope: Scope, intent: str) -> ToolResult:
         async def perform() -> Mapping[str, Any]:
             if intent != self.attempt.token and not self._may_be_repeated(call):
-                return result_to_json(_unknown(call))
+                return result_to_json(self._unknown(call, scope))
             return await self._performed(call, scope)
 
         told = await self.attempt.step(f"call {call.name[:64]}", perform)
@@ -115,18 +115,21 @@ class RecordedExecutor(ToolExecutor):
         takes_key = bool(getattr(tool, "takes_key", False))  # its server does a call once, by the call's key
         return has_run_of_its_own or takes_key or may_run_again(tool.spec)
 
+    def _unknown(self, call: ToolCall, scope: Scope) -> ToolResult:
+        """Another try was about to run it, and nobody knows more: the model and the person are told so."""
+        error = ToolError(
+            "its state is unknown: the worker that ran it was lost while it was under way, and it may have happened",
+            ErrorKind.SYSTEM,
+            "Check what is there before you repeat it.",
+        )
+        result = ToolResult.failed(error, during=readable(call)).with_data(state="unknown")
+        ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
+        self._ended(ctx, result, self._started(ctx))
+        return result
+
     def _keep_spilled(self, path: Path) -> None:
         """So that whoever asked, and whoever goes on with the run, has the file too."""
         try:
             self.attempt.store.put_file(self.attempt.run.id, path.name, path.read_bytes())
         except (OSError, ToolError) as error:  # the call itself went well
             log.warning("run %s: %s is kept on this worker alone: %s", self.attempt.run.id, path.name, error)
-
-
-def _unknown(call: ToolCall) -> ToolResult:
-    error = ToolError(
-        "its state is unknown: the worker that ran it was lost while it was under way, and it may have happened",
-        ErrorKind.SYSTEM,
-        "Check what is there before you repeat it.",
-    )
-    return ToolResult.failed(error, during=readable(call)).with_data(state="unknown")

@@ -39,18 +39,19 @@ class Housekeeping:
 
     async def round(self) -> int:
         """How many workers there are to share it."""
-        await self._take_over()
         now = await in_thread(self._store.now)
         for run in [*await in_thread(lambda: self._store.due(now, MOST)), *await in_thread(self._forgotten)]:
             await go_on(self._engine, run)
-        for run in await in_thread(self._store.stranded):
+        missing, ended = await in_thread(self._stranded)
+        for run in missing:
             await self._engine.start_segment(run)
-        for run in await in_thread(lambda: self._broken(now)):
+        for run in [*ended, *await in_thread(lambda: self._broken(now))]:
             await self._close(run)
         sharing: int = await in_thread(self._beats.sharing)
         return sharing
 
-    async def _take_over(self) -> None:
+    async def take_over(self) -> None:
+        """What the dead had. Apart from the rest of the round, which may take a while."""
         for worker in await in_thread(self._beats.silent):
             await in_thread(_of(self._beats.claim, worker))
         for worker in await in_thread(self._beats.unhanded):
@@ -82,17 +83,29 @@ The state of that work is unknown. Check what is there before you repeat it."
         )
         return [run for run in self._found(runs.c.status == "waiting", over.exists()) if is_ready(self._store, run)]
 
+    def _stranded(self) -> tuple[list[RunInfo], list[RunInfo]]:
+        """Queued runs without a workflow, and those whose workflow has ended; all others just wait for their turn."""
+        some = self._store.stranded()
+        status = self._status(some)
+        missing = [run for run in some if workflow_id(run.id, run.segment) not in status]
+        return missing, [run for run in some if status.get(workflow_id(run.id, run.segment)) in ENDED]
+
     def _broken(self, now: float) -> list[RunInfo]:
         """Runs at work whose workflow has ended: it failed, or was begun too often and killed its workers each time."""
         some = self._found(runs.c.status == "running", runs.c.updated < now - LOST)
+        status = self._status(some)
+        return [run for run in some if status.get(workflow_id(run.id, run.segment)) in ENDED]
+
+    def _status(self, some: list[RunInfo]) -> dict[str, str]:
+        """Of the workflows of their segments, where there are any: one question for all."""
         if not some:
-            return []
+            return {}
         ids = [workflow_id(run.id, run.segment) for run in some]
-        ended = self._engine.starter.client.list_workflows(
-            workflow_ids=ids, status=ENDED, load_input=False, load_output=False
-        )
-        names = {one.workflow_id for one in ended}
-        return [run for run in some if workflow_id(run.id, run.segment) in names]
+        client = self._engine.starter.client
+        return {
+            one.workflow_id: one.status
+            for one in client.list_workflows(workflow_ids=ids, load_input=False, load_output=False)
+        }
 
     async def _close(self, run: RunInfo) -> None:
         words = f"segment {run.segment} of run {run.id} ended without an outcome on worker {run.worker}"

@@ -87,8 +87,7 @@ async def _worked(attempt: Attempt) -> Outcome:
         return Outcome(status="failed", messages=said, spent=attempt.run.spent, result=result_of(result))
     finally:
         if driven is not None:
-            await driven.activity.drain()
-            await driven.recorder.close()
+            await driven.close()
 
 
 class Driven:
@@ -101,6 +100,7 @@ class Driven:
         self.recorder = Recorder(attempt)
         self.activity = ActivityStream(subject.secrets)
         self.activity.subscribe(self.recorder.take)
+        self._stop_listening = subject.listen(self.activity) if subject.listen is not None else None
         self.structured = Structured(subject.output) if subject.output is not None else None
         spent = self.run.spent
         self.meta = dict(spent.get("meta", {}))
@@ -119,6 +119,12 @@ class Driven:
             chat_id=str(given.get("chat_id", subject.scope.chat_id)),
             user=str(given.get("user", subject.scope.user)),
         )
+
+    async def close(self) -> None:
+        await self.activity.drain()
+        if self._stop_listening is not None:
+            self._stop_listening()
+        await self.recorder.close()
 
     async def outcome(self) -> Outcome:
         """Drive it to its end."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.agent.agent import Agent
 from forge.agent.limits import Limits
 from forge.agent.subagent import Task
+from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step
@@ -35,6 +36,7 @@ class Subject:
     window: int = 0  # tokens the model can see; 0: unknown, and nothing is ever shortened
     output: Any = None  # the shape of the final answer, if it must have one
     scope: Scope = field(default_factory=Scope)  # the worker's own workspace
+    listen: Callable[[ActivityStream], Callable[[], None]] | None = None  # to what happens on this worker; how it ends
     _kept: dict[int, ToolRegistry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod

@@ -62,6 +62,7 @@ class Worker:
         self._database = database
         self.engine = self._new_engine()
         self.beats = self._new_beats()
+        self._sharing = 1
         self._ticking: asyncio.Task[None] | None = None
 
     @property
@@ -135,7 +136,7 @@ class Worker:
                 await asyncio.sleep(self._every)
 
     async def _tick(self) -> None:
-        keeping = asyncio.create_task(self._keep_house())
+        keeping = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._take_over())]
         looked = time.monotonic()
         try:
             while True:
@@ -148,13 +149,22 @@ class Worker:
                     await self._guarded(self._take_up)
                 await asyncio.sleep(TICK)
         finally:
-            keeping.cancel()
+            for task in keeping:
+                task.cancel()
+
+    async def _take_over(self) -> None:
+        while True:
+            await self._guarded(lambda: Housekeeping(self.engine, self.beats).take_over())
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        return TICK * max(1.0, self._sharing / SHARE) * random.uniform(0.8, 1.2)  # noqa: S311
 
     async def _keep_house(self) -> None:
         """With many workers each does it less often, so that the database has the same work with 10 as with 10,000."""
         while True:
-            sharing = await self._guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
-            await asyncio.sleep(TICK * max(1.0, sharing / SHARE) * random.uniform(0.8, 1.2))  # noqa: S311
+            self._sharing = await self._guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
+            await asyncio.sleep(self._pause())
 
     async def _take_up(self) -> None:
         for one in await in_thread(self.engine.forgotten):

@@ -1,0 +1,107 @@
+"""Events as the page gets them: long ones cut, attachments apart, pieces of text together."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from forge.console.entries import LONGEST, attachment, of_runs, one_entry, shown, tail_of_runs
+from forge.console.exporting import as_markdown
+from forge.core.errors import ToolError, Waiting
+from forge.core.result import ToolResult
+from forge.durable.rows import NewRun
+from forge.durable.store import RunStore
+
+
+@pytest.fixture
+def store(tmp_path):
+    with RunStore(f"sqlite:///{tmp_path}/durable.db") as made:
+        made.prepare()
+        made.create(NewRun(id="run-1", prompt="# not a heading"))
+        yield made
+
+
+def result_event(**result: object) -> dict[str, object]:
+    call = {"id": "c1", "name": "t", "arguments": "{}"}
+    return {"event": "tool_call_end", "call": call, "success": True, "result": {"for_llm": "", **result}}
+
+
+def test_a_text_that_is_too_long_is_cut_and_whole_when_it_is_asked_for(store):
+    text = "<script>" + "x" * 10_000_00
+    store.add_events("run-1", [(None, {"event": "tool_output_chunk", "call": {"id": "c"}, "text": text})])
+    (entry,), following = of_runs(store, ["run-1"], 0, 10)
+    assert entry.to_dict()["clipped"] is True
+    assert len(entry.event["text"]) < LONGEST + 100
+    assert following is None
+    whole = one_entry(store, ["run-1"], entry.number)
+    assert (whole.event["text"], whole.clipped) == (text, False)
+
+
+def test_long_lists_are_cut_too():
+    entry = shown(1, "r", {"event": "tool_progress", "data": {"rows": list(range(100_000))}})
+    assert entry.clipped
+    assert len(entry.line()) < 50_000
+
+
+def test_a_short_event_is_as_it_was():
+    event = {"event": "text_delta", "ts": 1.5, "text": "a\u202eb\x1b[31m\x00</script>"}
+    assert shown(1, "r", event).event == event
+
+
+def test_attachments_are_named_and_their_bytes_are_apart(store):
+    data = b"\x89PNG<script>"
+    one = {"name": "a.png", "media_type": "image/png", "data": base64.b64encode(data).decode()}
+    store.add_events("run-1", [(None, result_event(attachments=[one]))])
+    (entry,), _ = of_runs(store, ["run-1"], 0, 10)
+    named = {"name": "a.png", "media_type": "image/png", "size": len(data), "index": 0}
+    assert entry.event["result"]["attachments"] == [named]
+    assert attachment(store, ["run-1"], entry.number, 0) == ("a.png", data)
+    with pytest.raises(ToolError, match="no attachment 1"):
+        attachment(store, ["run-1"], entry.number, 1)
+    with pytest.raises(ToolError, match="no event"):
+        attachment(store, ["run-2"], entry.number, 0)
+
+
+def test_a_call_that_waits_is_told_from_one_that_failed():
+    waits = ToolResult.failed(Waiting("it waits", kind="approval"), during="t()").to_dict()
+    failed = ToolResult.failed(ToolError("no"), during="t()").to_dict()
+    assert shown(1, "r", result_event(**waits)).event["waits"] is True
+    assert "waits" not in shown(1, "r", result_event(**failed)).event
+
+
+def test_pieces_of_one_text_come_together_and_others_do_not(store):
+    def piece(kind: str, text: str, call: str = "") -> tuple[None, dict[str, object]]:
+        return None, {"event": kind, "agent": "main", "text": text, **({"call": {"id": call}} if call else {})}
+
+    pieces = [piece("text_delta", one) for one in "abc"]
+    pieces += [piece("tool_output_chunk", "1", "c1"), piece("tool_output_chunk", "2", "c1")]
+    pieces += [piece("tool_output_chunk", "3", "c2"), piece("text_delta", "d")]
+    store.add_events("run-1", pieces)
+    found, _ = of_runs(store, ["run-1"], 0, 100)
+    assert [(one.number, one.event["text"]) for one in found] == [(3, "abc"), (5, "12"), (6, "3"), (7, "d")]
+    assert [one.event["text"] for one in tail_of_runs(store, ["run-1"], 2)] == ["3", "d"]
+    page, following = of_runs(store, ["run-1"], 0, 2)
+    assert ([one.event["text"] for one in page], following) == (["ab"], 2)
+
+
+def test_arguments_that_are_text_are_read_where_they_can_be():
+    def arguments(text: str) -> object:
+        return shown(1, "r", {"event": "tool_call_start", "call": {"id": "c", "arguments": text}}).event["call"]
+
+    assert arguments('{"a": 1}')["arguments"] == {"a": 1}  # type: ignore[index]
+    for broken in ('{"a": ', "[1]", "[" * 100_000):
+        assert arguments(broken)["arguments"][:10] == broken[:10]  # type: ignore[index]
+
+
+def test_markdown_does_not_let_a_result_become_markup(store):
+    hostile = "```\n# heading\n<script>alert(1)</script>\n````"
+    store.add_events(
+        "run-1", [(None, {"event": "text_delta", "text": "# heading"}), (None, result_event(for_llm=hostile))]
+    )
+    text = as_markdown(store, store.get("run-1"), ["run-1"]).decode()
+    assert "\n# heading\n<script>" in text
+    assert "`````" in text
+    assert "    # heading" in text
+    assert json.dumps(text)

