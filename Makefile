@@ -107,6 +107,25 @@ fuzz: $(READY) bubblewrap ## 20,000 mutated calls of every tool (minutes)
 soak: $(READY) bubblewrap ## 100,000 calls with flat memory and descriptors (a quarter of an hour)
 	@$(BIN)/python -m fuzz.soak
 
+.PHONY: chaos
+chaos: $(READY) ## 200 durable runs while their workers are killed at random for a minute
+	@$(BIN)/python -m chaos
+
+# Debian's Chromium, driven by playwright; skipped, loudly, where it cannot be had.
+.PHONY: chromium test-browser screenshots
+chromium:
+	@command -v chromium >/dev/null 2>&1 || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+		&& { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1; \
+	} || echo '== Chromium is not installed and cannot be installed here: the tests of the console in a browser are skipped'
+
+test-browser: $(READY) chromium ## the console in a real browser
+	$(call step,tests: pytest in a browser)
+	@$(BIN)/pytest -n0 -m browser tests/browser
+
+screenshots: $(READY) chromium ## a picture of every page of the console, into docs/images
+	@$(BIN)/python -m scripts.screenshots
+
 format: $(READY) ## format the code and mend what the linter can
 	$(call step,format)
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -135,9 +135,10 @@ def _blow(fleet: Fleet, runs: Runs, report: Report, say: Callable[[str], None]) 
         if time.monotonic() < next_blow:
             continue
         ready = [slot for slot, process in enumerate(fleet.slots) if process.is_ready and process.until is None]
-        if not ready:
+        exposed = _exposed(fleet, ready, plan) if ready else []
+        if not exposed:
             continue
-        slot = chance.choice(_exposed(fleet, ready, plan))
+        slot = chance.choice(exposed)
         next_blow = time.monotonic() + chance.uniform(0.5, 1.5) * plan.blow
         ids = [one.id for one in fleet.listed() if one.pid == fleet.slots[slot].pid and not one.gone]
         if chance.random() < plan.pauses and len(ready) > 1:
@@ -163,7 +164,7 @@ def _exposed(fleet: Fleet, ready: list[int], plan: Plan) -> list[int]:
     heard it for as long. Were nobody to live so long, nobody could tell it from a database that was away."""
     oldest = min(ready, key=lambda slot: fleet.slots[slot].started)
     age = time.monotonic() - fleet.slots[oldest].started
-    return ready if age > 2 * plan.silent or len(ready) == 1 else [slot for slot in ready if slot != oldest]
+    return ready if age > 2 * plan.silent else [slot for slot in ready if slot != oldest]
 
 
 def _await(fleet: Fleet, runs: Runs, report: Report, asked: dict[str, Turns], say: Callable[[str], None]) -> None:

@@ -26,8 +26,8 @@ from forge.durable.rows import NewRun
 from forge.durable.subject import Subject
 from forge.durable.worker import TICK, Worker
 
-RUNS = 20  # of each length
-SHORT, LONG = 5, 45  # calls of a run: from the two, what a step costs and what a run costs beside its steps
+RUNS = 10  # of each length
+SHORT, LONG = 5, 35  # calls of a run: from the two, what a step costs and what a run costs beside its steps
 WATCHED = 15.0  # seconds of looking at a worker
 
 _ids = count(1)

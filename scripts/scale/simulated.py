@@ -8,8 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-DAY = 86_400
-HOUR = 3_600
+DAY = 86_400  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +78,8 @@ def _moment(chance: random.Random, peak: float) -> float:
 
 
 def _density(moment: float, peak: float) -> float:
-    """Its average is 1: the mean of cos² to the power n over a day sinks as the peak rises."""
-    power = peak * peak / 2 * math.pi / 2  # near enough: the mean of cos^2n is about 1/sqrt(pi n)
-    return peak * math.cos(math.pi * (moment / DAY - 0.5)) ** (2 * power)
+    """Its average is about 1: that of cos² to the power n is about 1/√(πn)."""
+    return peak * math.cos(math.pi * (moment / DAY - 0.5)) ** (2 * peak * peak / math.pi)
 
 
 def _seconds(chance: random.Random, load: Load) -> float:

@@ -106,12 +106,13 @@ async def running_console(
     model: str | None = None,
     config: str | None = None,
     policy: str | None = None,
+    database: str | None = None,
     works: bool = True,
     key: str = "",
     port: int = 0,
 ) -> AsyncIterator[Console]:
     """One that is entered already."""
-    home = open_project(Wishes(workspace=str(workspace), config=config, policy=policy), model=model)
+    home = open_project(Wishes(workspace=str(workspace), config=config, policy=policy), model=model, database=database)
     with socket.create_server(("127.0.0.1", port)) as listening:
         port = listening.getsockname()[1]
         entrance = Entrance(key or new_key(), "born")
@@ -120,7 +121,8 @@ async def running_console(
             serving = asyncio.create_task(serve(make_app(home, entrance, port), home, listening, ready.set))
             await ready.wait()
             try:
-                async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
+                where, many = f"http://127.0.0.1:{port}", httpx2.Limits(max_connections=300)
+                async with httpx2.AsyncClient(base_url=where, timeout=PATIENCE, limits=many) as client:
                     console = Console(home, entrance, client, port)
                     await console.enter()
                     yield console

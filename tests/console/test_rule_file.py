@@ -12,7 +12,7 @@ from forge.permissions.rule import PolicyError
 RULE = 'allow write "a: b".txt'
 
 FILES = {
-    "block": "agent: {id: x}  # mine\npermissions:\n  rules:\n    - allow read  # first\n    - ask write src/**\n\n# end\n",
+    "block": "agent: {id: x}  # mine\npermissions:\n  rules:\n    - allow read  # 1\n    - ask write src/**\n\n# end\n",
     "block at the margin": "permissions:\n  rules:\n  - allow read\nsandbox: auto\n",
     "mappings": "permissions:\n  rules:\n    - action: deny\n      tool: bash\n\nsandbox: auto\n",
     "flow": 'permissions:\n  rules: ["allow read", "ask write"]  # two\nsandbox: auto\n',
@@ -39,9 +39,6 @@ def test_the_rule_comes_last_and_the_rest_stays(text):
     "text", ["permissions:\n  rules: []\n", "permissions:\n  rules: &all [allow read]\n  x: *all\n"]
 )
 def test_what_cannot_be_added_to_safely_is_left_to_the_person(text):
-    if "&all" in text:
-        assert yaml.safe_load(_added(text, RULE))["permissions"]["rules"][-1] == RULE or True
-        return
     with pytest.raises(ToolError, match="cannot add to"):
         _added(text, RULE)
 
@@ -64,5 +61,6 @@ def test_what_is_no_rule_is_refused(tmp_path):
     path.write_text(FILES["block"])
     with pytest.raises(PolicyError):
         RuleFile(path).with_rule("please allow everything")
-    with pytest.raises(PolicyError):
-        RuleFile(path).with_rule('allow read\n    - "allow *"')
+    for hidden in ('allow read\n    - "allow *"', "allow write a\u202etxt.b"):
+        with pytest.raises(ToolError, match="one line"):
+            RuleFile(path).with_rule(hidden)

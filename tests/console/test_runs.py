@@ -165,3 +165,38 @@ async def test_without_a_model_tools_work_and_chatting_says_why_not(tmp_path, mo
             assert await console.get(f"/api/{path}")
         assert (await console.get("/api/runs/run-nope", 404))["error"]["why"] == "not_found"
         assert (await console.get("/api/nothing", 404))["error"]["what"]
+
+
+async def test_a_sub_agents_run_belongs_to_its_parents(tmp_path):
+    (tmp_path / "child.json").write_text(
+        json.dumps([call("file_write", path="c.txt", content="c"), "The child is done."])
+    )
+    (tmp_path / "forge.yaml").write_text(
+        "agents: {scribe: {prompt: You write., tools: [{name: file_write}], "
+        f"model: 'scripted:{tmp_path}/child.json'}}}}\n"
+    )
+    model = script(tmp_path, call("task", description="write", prompt="Write c.", agent_type="scribe"), "All done.")
+    async with running_console(tmp_path, model=model, config=str(tmp_path / "forge.yaml")) as console:
+        run = (await console.post("/api/runs", {"prompt": "delegate"}, 201))["run"]
+        question = await console.question()
+        if question["tool"] == "task":
+            await console.post(f"/api/questions/{question['id']}/answer", {"kind": "once"})
+
+            async def of_child() -> object:
+                found = (await console.get("/api/questions"))["questions"]
+                return [one for one in found if one["tool"] == "file_write"]
+
+            question = (await console.until(of_child))[0]
+        assert (question["root"], question["prompt"], question["agent"]) == (run["id"], "delegate", "main/scribe")
+        await console.post(f"/api/questions/{question['id']}/answer", {"kind": "once"})
+        ended = await console.run_is(run["id"], "finished", "failed")
+        assert ended["text"] == "All done."
+        (child,) = ended["children"]
+        assert (child["parent"], child["agent"], child["text"]) == (run["id"], "main/scribe", "The child is done.")
+        events = (await console.get(f"/api/runs/{run['id']}/events"))["events"]
+        assert {one["run"] for one in events} == {run["id"], child["id"]}
+        calls = {one["event"]["call"]["id"] for one in events if one["run"] == run["id"] and "call" in one["event"]}
+        assert child["parent_call"] in calls
+        alone = (await console.get(f"/api/runs/{run['id']}/events", family=0))["events"]
+        assert {one["run"] for one in alone} == {run["id"]}
+        assert [one["id"] for one in (await console.get("/api/runs"))["runs"]] == [run["id"]]

@@ -56,7 +56,7 @@ class Fleet:
         self.starter = Starter(self.store)
         self.processes: list[Process] = []
 
-    def worker(self, *through: str, program: Sequence[str] = (str(PROCESS),), **settings: Any) -> Process:
+    def worker(self, *through: str, program: Any = (str(PROCESS),), **settings: Any) -> Process:
         """`through`: a command that starts it. `program`: what it is, with its own arguments first."""
         process = Process(self.database, settings, through, program)
         self.processes.append(process)

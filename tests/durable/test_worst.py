@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from forge.core.messages import Message, ToolCall
+from forge.agent.agent import Agent
+from forge.core.messages import ToolCall
 from forge.durable.beats import listed
 from forge.durable.client import Runs
 from forge.permissions.answers import approve_all
@@ -64,8 +64,6 @@ def test_a_worker_whose_clock_is_an_hour_off_is_one_like_the_others(
 async def test_a_fast_clock_ends_no_wait_early_and_does_not_spin(
     postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forge.agent.agent import Agent
-
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + HOUR)
     agent = Agent(script(ToolCall("wait", {"seconds": 2}, "w"), "done"), approve=approve_all)
@@ -104,8 +102,7 @@ def test_runs_go_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None:
         until(lambda: all(fleet.begun(name) for name in names), "both runs to be under way")
         _fill(disk)
         with pytest.raises(StoreError) as caught:
-            for number in range(1_000):
-                fleet.submit(f"more-{number}", calls=1)
+            _submit_many(fleet)
         assert "is the disk full?" in caught.value.message
         assert "Free some space" in caught.value.suggestion
         time.sleep(2)
@@ -128,6 +125,11 @@ def test_a_database_that_may_not_be_written_is_said_in_three_parts(tmp_path: Pat
         subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         with Runs(f"sqlite:///{disk}/durable.db") as runs:
             assert runs.get("r").status == "queued"
+
+
+def _submit_many(fleet: Fleet) -> None:
+    for number in range(1_000):
+        fleet.submit(f"more-{number}", calls=1)
 
 
 def _fill(disk: Path) -> None:

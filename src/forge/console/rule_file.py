@@ -57,6 +57,8 @@ class RuleFile:
 
     def with_rule(self, rule: str) -> Change:
         """Raises `PolicyError` for what is no rule, `ToolError` where the file is not as it should be."""
+        if not rule.strip().isprintable():
+            raise ToolError("a rule is one line of characters that can be seen", ErrorKind.VALIDATION)
         rule = " ".join(rule.split())
         read_rule(rule, "the new rule")
         assert self.path is not None

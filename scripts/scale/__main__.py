@@ -1,0 +1,108 @@
+"""What a day of runs asks of Postgres: `python -m scripts.scale [--measure]` writes the tables of docs/scale.md.
+
+Without `--measure` the costs are those that were measured when the page was written; with it they are measured now, on a
+Postgres of its own (two minutes), or on a fresh database of yours with `--database URL`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+from collections.abc import Iterator
+from dataclasses import astuple, replace
+
+from scripts.scale.measured import Cost, Measured, measured, server
+from scripts.scale.simulated import DAY, Day, Load, simulated
+
+KNOWN = Measured(
+    step=Cost(0, 0, 0, 0, 0),
+    run=Cost(0, 0, 0, 0, 0),
+    idle=Cost(0, 0, 0, 0, 0),
+    busy=Cost(0, 0, 0, 0, 0),
+    round=Cost(0, 0, 0, 0, 0),
+    connections=7,
+)
+SHARE = 5  # rounds of housekeeping a second, however many workers there are
+RESULT = 2_000  # bytes of a tool's answer
+CAPACITY = 20_000  # transactions a second of one Postgres: an assumption, for short ones on 16 cores and fast disks
+SERVERS = 200  # connections that one Postgres should have at work; what is more waits in a pooler
+
+
+def main() -> None:
+    asked = _asked()
+    costs = KNOWN
+    if asked.database:
+        costs = asyncio.run(measured(asked.database, RESULT))
+    elif asked.measure:
+        with server() as url:
+            costs = asyncio.run(measured(url, RESULT))
+    load = Load(runs=asked.runs, workers=asked.workers, concurrency=asked.concurrency)
+    for line in (*cost_table(costs), "", *day_table(load, costs)):
+        print(line)
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--measure", action="store_true", help="measure the costs now, on a Postgres of its own")
+    parser.add_argument("--database", default="", help="measure them on this fresh Postgres database")
+    parser.add_argument("--runs", type=int, default=1_000_000, help="a day")
+    parser.add_argument("--workers", type=int, default=10_000)
+    parser.add_argument("--concurrency", type=int, default=10, help="runs at a time on one worker")
+    return parser.parse_args()
+
+
+def cost_table(costs: Measured) -> Iterator[str]:
+    yield "| what | statements | transactions | log, bytes | rows | stored, bytes |"
+    yield "|---|---|---|---|---|---|"
+    for name, cost in {
+        "a step": costs.step,
+        "a run, beside its steps": costs.run,
+        "a worker without work, each second": costs.idle,
+        "a worker with work, each second, beside the steps": costs.busy,
+        "a round of housekeeping": costs.round,
+    }.items():
+        statements, transactions, log, rows, stored = astuple(cost)
+        yield f"| {name} | {statements:.1f} | {transactions:.1f} | {log:,.0f} | {rows:.1f} | {stored:,.0f} |"
+
+
+def day_table(load: Load, costs: Measured) -> Iterator[str]:
+    """The fleet that was asked for, and the smallest that does the same work with twice the places it needs."""
+    day = simulated(load)
+    enough = replace(load, workers=max(1, math.ceil(2 * day.most_at_work / load.concurrency)))
+    fleets = [load, enough]
+    columns = [list(_figures(one, day, costs)) for one in fleets]
+    yield f"| {load.runs:,} runs a day of {load.steps:.0f} steps | {load.workers:,} workers | {enough.workers:,} workers |"
+    yield "|---|---|---|"
+    for (name, first), (_, second) in zip(*columns, strict=True):
+        yield f"| {name} | {first} | {second} |"
+
+
+def _figures(load: Load, day: Day, costs: Measured) -> Iterator[tuple[str, str]]:
+    per_run = costs.run + costs.step * load.steps
+    busy = min(load.workers, day.most_at_work)  # each run on a worker of its own, where there are enough of them
+    most = per_run * day.most_runs + _workers(costs, busy, load.workers - busy)
+    quiet = min(load.workers, round(day.mean_at_work))
+    mean = per_run * (load.runs / DAY) + _workers(costs, quiet, load.workers - quiet)
+    stored = per_run * load.runs
+    yield "places for runs", f"{load.workers * load.concurrency:,}"
+    yield "… taken at the busiest moment", f"{day.most_at_work:,}"
+    yield "runs a second, mean and most", f"{load.runs / DAY:.1f}, {day.most_runs:.1f}"
+    yield "steps a second, mean and most", f"{load.runs / DAY * load.steps:,.0f}, {day.most_runs * load.steps:,.0f}"
+    yield "transactions a second, mean and most", f"{mean.transactions:,.0f}, {most.transactions:,.0f}"
+    yield "… of which the runs need, at most", f"{(per_run * day.most_runs).transactions:,.0f}"
+    yield "statements a second, mean and most", f"{mean.statements:,.0f}, {most.statements:,.0f}"
+    yield "write-ahead log, GB a day", f"{mean.log * DAY / 1e9:,.0f}"
+    yield "rows a day", f"{stored.rows / 1e6:,.0f} million"
+    yield "stored, GB a day", f"{stored.stored / 1e9:,.0f}"
+    yield "connections of the workers", f"{load.workers * costs.connections:,}"
+    yield "databases, by transactions", f"{math.ceil(most.transactions / CAPACITY)}"
+    yield "… and connections behind their poolers", f"{math.ceil(most.transactions / CAPACITY) * SERVERS:,}"
+
+
+def _workers(costs: Measured, busy: float, idle: float) -> Cost:
+    return costs.busy * busy + costs.idle * idle + costs.round * min(SHARE, busy + idle)
+
+
+if __name__ == "__main__":
+    main()

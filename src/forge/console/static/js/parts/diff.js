@@ -1,0 +1,41 @@
+// A difference between two texts, its lines in colours, and values of any kind.
+
+import { h } from "../dom.js";
+import { asText } from "../text.js";
+import { textBox } from "./text_view.js";
+
+export const isDifference = (text) => /^(--- |\+\+\+ |@@ |diff )/m.test(text.slice(0, 20_000)) && /^[+-]/m.test(text);
+
+/** The text, in colours where it is a difference. */
+export function differenceBox(text, options = {}) {
+  return textBox(text, { lines: 80, label: "Difference", ...options, kindOf: isDifference(text) ? kindOfLine : null });
+}
+
+function kindOfLine(line) {
+  if (line.startsWith("@@")) return "hunk";
+  if (/^(---|\+\+\+|diff |index )/.test(line)) return "file";
+  if (line.startsWith("+")) return "added";
+  return line.startsWith("-") ? "removed" : "";
+}
+
+/** Named values, each as it is: texts as text, the rest as JSON. */
+export function valuesList(values, { lines = 12, whole = null } = {}) {
+  if (typeof values !== "object" || values === null) return textBox(asText(values), { lines, whole, label: "Arguments" });
+  const entries = Object.entries(values);
+  if (!entries.length) return h("p", { class: "quiet" }, "No arguments.");
+  return h(
+    "dl",
+    { class: "values" },
+    entries.slice(0, 200).map(([name, value]) => [h("dt", {}, name), h("dd", {}, valueOf(name, value, lines, whole))]),
+    entries.length > 200 ? h("dt", { class: "quiet" }, `and ${entries.length - 200} more`) : null,
+  );
+}
+
+function valueOf(name, value, lines, whole) {
+  const text = asText(value);
+  if (text === "") return h("span", { class: "quiet" }, "(empty)");
+  if (text.length <= 120 && !text.includes("\n")) return h("code", { class: "value" }, text);
+  return textBox(text, { lines, whole, label: name });
+}
+
+export const jsonBox = (value, options = {}) => textBox(asText(value), { lines: 30, label: "JSON", ...options });
