@@ -120,7 +120,7 @@ def _with_processes(database: str, url: str) -> list[Measure]:
 def throughput(url: str, workers: int) -> float:
     """Runs a second, all of them queued before anybody takes one."""
     with RunStore(url) as store, tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
-        runs = [_queued(store, _new("look", CALLS)) for _ in range(RUNS)]
+        runs = _queued(store, [_new("look", CALLS) for _ in range(RUNS)])
         processes = [stack.enter_context(_process(url, directory)) for _ in range(workers)]
         started = time.perf_counter()
         for process in processes:
@@ -139,7 +139,7 @@ class Back(NamedTuple):
 def resumed(url: str) -> Back:
     """A worker is killed in the call that is step 1,000, the last of a segment: there is no longer replay."""
     with RunStore(url) as store, tempfile.TemporaryDirectory() as directory:
-        run = _queued(store, _new("die", LONG // 2))
+        (run,) = _queued(store, [_new("die", LONG // 2)])
         with _process(url, directory) as first:
             _say(first, "go")
             assert first.wait(timeout=120) == -9
@@ -152,11 +152,13 @@ def resumed(url: str) -> Back:
         return Back(at_work - begun, at_work - started)
 
 
-def _queued(store: RunStore, new: NewRun) -> RunInfo:
+def _queued(store: RunStore, new: list[NewRun]) -> list[RunInfo]:
     starter = Starter(store)
-    run = store.create(new)
-    starter.start(run)
-    return run
+    runs = [store.create(one) for one in new]
+    for run in runs:
+        starter.start(run)
+    starter.close()
+    return runs
 
 
 def _until_over(store: RunStore, runs: list[RunInfo]) -> None:

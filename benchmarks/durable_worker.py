@@ -76,9 +76,9 @@ def tell_when_a_segment_begins() -> None:
     """The first thing that a segment does is to see whether an earlier try ended it."""
     ask = workflow._recorded_end
 
-    async def told(name: str) -> Mapping[str, Any] | None:
+    async def told(workflow: str) -> Mapping[str, Any] | None:
         print("begun", time.time(), flush=True)
-        return await ask(name)
+        return await ask(workflow)
 
     workflow._recorded_end = told
 

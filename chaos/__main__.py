@@ -22,6 +22,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--silent", type=float, default=10.0, help="seconds without a beat before a worker is dead")
     parser.add_argument("--blow", type=float, default=3.0, help="seconds between two blows, on average")
+    parser.add_argument("--pauses", type=float, default=0.25, help="share of the blows that pause and do not kill")
     parser.add_argument("--database", default="", help="postgresql://… to make a database on, or sqlite:///…")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--keep", action="store_true", help="keep the logs also where nothing was found")

@@ -1,7 +1,7 @@
 """What a day of runs asks of Postgres: `python -m scripts.scale [--measure]` writes the tables of docs/scale.md.
 
-Without `--measure` the costs are those that were measured when the page was written; with it they are measured now, on a
-Postgres of its own (two minutes), or on a fresh database of yours with `--database URL`.
+Without `--measure` the costs are those that were measured when the page was written; with it they are measured now, on
+a Postgres of its own (two minutes), or on a fresh database of yours with `--database URL`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from dataclasses import astuple, replace
 from scripts.scale.measured import Cost, Measured, measured, server
 from scripts.scale.simulated import DAY, Day, Load, simulated
 
-KNOWN = Measured(
-    step=Cost(0, 0, 0, 0, 0),
-    run=Cost(0, 0, 0, 0, 0),
-    idle=Cost(0, 0, 0, 0, 0),
-    busy=Cost(0, 0, 0, 0, 0),
-    round=Cost(0, 0, 0, 0, 0),
+KNOWN = Measured(  # 2026-11-15, Postgres 16
+    step=Cost(8.5, 2.1, 7_200, 3.5, 6_600),
+    run=Cost(44, 11.5, 3_600, 7.5, 21_000),
+    idle=Cost(25, 7.6, 180, 0, 0),
+    busy=Cost(75, 22, 160, 0, 0),
+    round=Cost(23, 7.7, 0, 0, 0),
     connections=7,
 )
 SHARE = 5  # rounds of housekeeping a second, however many workers there are
 RESULT = 2_000  # bytes of a tool's answer
 CAPACITY = 20_000  # transactions a second of one Postgres: an assumption, for short ones on 16 cores and fast disks
+LARGE = 100  # runs at a time, on a worker that has room
 SERVERS = 200  # connections that one Postgres should have at work; what is more waits in a pooler
 
 
@@ -67,15 +68,16 @@ def cost_table(costs: Measured) -> Iterator[str]:
 
 
 def day_table(load: Load, costs: Measured) -> Iterator[str]:
-    """The fleet that was asked for, and the smallest that does the same work with twice the places it needs."""
+    """The fleet that was asked for, and two with twice the places that are needed: small workers, and large ones."""
     day = simulated(load)
-    enough = replace(load, workers=max(1, math.ceil(2 * day.most_at_work / load.concurrency)))
-    fleets = [load, enough]
-    columns = [list(_figures(one, day, costs)) for one in fleets]
-    yield f"| {load.runs:,} runs a day of {load.steps:.0f} steps | {load.workers:,} workers | {enough.workers:,} workers |"
-    yield "|---|---|---|"
-    for (name, first), (_, second) in zip(*columns, strict=True):
-        yield f"| {name} | {first} | {second} |"
+    sizes = (load.concurrency, LARGE)
+    fleets = [load, *(replace(load, workers=math.ceil(2 * day.most_at_work / one), concurrency=one) for one in sizes)]
+    heads = [f"{one.workers:,} workers of {one.concurrency}" for one in fleets]
+    yield f"| {' | '.join([f'{load.runs:,} runs a day, {load.steps:.0f} steps each', *heads])} |"
+    yield f"|{'---|' * (len(fleets) + 1)}"
+    columns = [dict(_figures(one, day, costs)) for one in fleets]
+    for name in columns[0]:
+        yield f"| {' | '.join([name, *(column[name] for column in columns)])} |"
 
 
 def _figures(load: Load, day: Day, costs: Measured) -> Iterator[tuple[str, str]]:

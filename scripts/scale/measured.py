@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 import time
 import warnings
@@ -21,6 +22,7 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
+from forge.durable.beats import EVERY
 from forge.durable.engine import BUSY_FOR
 from forge.durable.rows import NewRun
 from forge.durable.subject import Subject
@@ -33,6 +35,10 @@ WATCHED = 15.0  # seconds of looking at a worker
 _ids = count(1)
 
 Look = Callable[[], "tuple[Cost, Cost]"]
+
+
+def _numbers(cost: Cost) -> tuple[float, ...]:
+    return cost.statements, cost.transactions, cost.log, cost.rows, cost.stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,9 @@ class Cost:
         return Cost(*(one * factor for one in _numbers(self)))
 
 
+BEAT = Cost(3, 1, 0, 0, 0) * (1 / EVERY)  # each second; it goes over a connection that the housekeeping uses, too
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The model of costs that the arithmetic uses."""
@@ -67,15 +76,11 @@ class Measured:
     connections: int  # that a worker holds
 
 
-def _numbers(cost: Cost) -> tuple[float, ...]:
-    return cost.statements, cost.transactions, cost.log, cost.rows, cost.stored
-
-
 async def measured(url: str, result_bytes: int) -> Measured:
     """On a fresh database. `result_bytes`: how long what a tool says is; the model says a quarter of that."""
     with tempfile.TemporaryDirectory() as directory:
         worker = Worker(url, [_subject(Path(directory), result_bytes)], version="0", concurrency=4)
-        with counting(url, worker.store.engine) as look:
+        with counting(url, {worker.store.engine, worker.beats._database.engine}) as look:
             async with worker:
                 return await _measured(worker, url, look)
 
@@ -84,6 +89,7 @@ async def _measured(worker: Worker, url: str, look: Look) -> Measured:
     await _finished(worker, 1, 1)  # connections and compiled statements
     await asyncio.sleep(BUSY_FOR + 2)
     own, kept = await _watched(look)
+    own, kept = own + BEAT, kept - BEAT
     connections = _connections(url)
     resting = asyncio.create_task(_finished(worker, 1, 1, f"rest {WATCHED + 8:.0f}"))
     await asyncio.sleep(4)
@@ -106,7 +112,7 @@ async def _watched(look: Look) -> tuple[Cost, Cost]:
     """What a second costs: the worker itself, and its housekeeping."""
     before = look()
     await asyncio.sleep(WATCHED)
-    own, kept = (after - then for after, then in zip(look(), before, strict=True))
+    own, kept = (now - then for now, then in zip(look(), before, strict=True))
     return own * (1 / WATCHED), kept * (1 / WATCHED)
 
 
@@ -118,7 +124,7 @@ def _subject(directory: Path, result_bytes: int) -> Subject:
     @tool(idempotent=True)
     async def look(number: int) -> str:
         """Look at a number and say much about it."""
-        return f"{number} " + "and so on " * (result_bytes // 10)
+        return _words(number, result_bytes)
 
     @tool(idempotent=True)
     async def rest(number: int) -> str:
@@ -132,12 +138,18 @@ def _subject(directory: Path, result_bytes: int) -> Subject:
         async def stream(self, request: ModelRequest) -> AsyncIterator[Message]:
             name, number = request.messages[0].text.split()
             done, wanted = len(request.messages) // 2, 1 if name == "rest" else int(number)
-            words = f"turn {done} " + "I see " * (result_bytes // 4 // 6)
-            calls = (ToolCall(name, {"number": int(number)}, f"c{done}"),) if done < wanted else ()
+            words = _words(-done, result_bytes // 4)
+            order = {"number": int(number) if name == "rest" else done}
+            calls = (ToolCall(name, order, f"c{done}"),) if done < wanted else ()
             yield Message("assistant", words, tool_calls=calls)
 
     agent = Agent(Counting(), tools=[look, rest], limits=Limits(turns=1_000, calls=0))
     return Subject.of(agent, Scope(workspace=directory))
+
+
+def _words(seed: int, length: int) -> str:
+    """Such as cannot be compressed much: repeated ones would take no room."""
+    return "".join(random.Random(seed).choices("etaoin shrdlu", k=length))  # noqa: S311
 
 
 async def _finished(worker: Worker, runs: int, calls: int, prompt: str = "") -> None:
@@ -146,23 +158,24 @@ async def _finished(worker: Worker, runs: int, calls: int, prompt: str = "") -> 
         new = NewRun(id=f"r{next(_ids)}", version="0", prompt=prompt, messages=(Message("user", prompt),))
         run = await asyncio.to_thread(worker.store.create, new)
         await worker.engine.start_segment(run)
-    while {run.status for run in await asyncio.to_thread(worker.store.list, limit=10_000)} != {"finished"}:
+    while (counts := await asyncio.to_thread(worker.store.counts)).keys() != {"finished"}:
+        assert not counts.keys() & {"failed", "cancelled", "waiting"}, counts
         await asyncio.sleep(1)  # this is counted too: rarely enough not to matter
 
 
 @contextmanager
-def counting(url: str, kept: sa.Engine) -> Iterator[Look]:
-    """What all engines of this process send, and what the server wrote; that of the engine `kept` by itself."""
+def counting(url: str, keeping: set[sa.Engine]) -> Iterator[Look]:
+    """What all engines of this process send, and what the server wrote; that of those `keeping` house by itself."""
     sent, ended = Counter[bool](), Counter[bool]()
     own = sa.create_engine(_driver(url), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
 
     def statement(connection: sa.Connection, *_: object) -> None:
-        sent[connection.engine is kept] += connection.engine is not own
+        sent[connection.engine in keeping] += connection.engine is not own
 
     def end(connection: sa.Connection) -> None:
         if connection.engine is not own:
-            sent[connection.engine is kept] += 2  # it was begun and ended
-            ended[connection.engine is kept] += 1
+            sent[connection.engine in keeping] += 2  # it was begun and ended
+            ended[connection.engine in keeping] += 1
 
     def look() -> tuple[Cost, Cost]:
         with own.connect() as connection:

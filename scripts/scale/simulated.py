@@ -79,7 +79,7 @@ def _moment(chance: random.Random, peak: float) -> float:
 
 def _density(moment: float, peak: float) -> float:
     """Its average is about 1: that of cos² to the power n is about 1/√(πn)."""
-    return peak * math.cos(math.pi * (moment / DAY - 0.5)) ** (2 * peak * peak / math.pi)
+    return peak * math.pow(math.cos(math.pi * (moment / DAY - 0.5)), 2 * peak * peak / math.pi)
 
 
 def _seconds(chance: random.Random, load: Load) -> float:

@@ -8,10 +8,12 @@ import re
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import httpx2
 import pytest
+from click.testing import CliRunner
 
 import forge
 
@@ -62,3 +64,21 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
     _, errors = gone.communicate(timeout=30)
     assert gone.returncode != 0
     assert "no console runs" in errors
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "words"),
+    [
+        ("console", ["--yes"], "--yes says too much"),
+        ("console", ["--port", "0", "--model", "scripted:nothing.json"], "reading the script"),
+        ("run", ["--console", "--quiet", "hello"], "--quiet is for runs at the terminal"),
+        ("run", ["--console", "--detach", "hello"], "--detach is for runs at the terminal"),
+        ("worker", ["--console", "--yes"], "--yes says too much"),
+    ],
+)
+def test_what_makes_no_sense_is_said_at_once(module, arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = import_module(f"forge.cli.{module}").command
+    ended = CliRunner().invoke(command, arguments)
+    assert ended.exit_code == 2
+    assert re.search(words, ended.output)

@@ -85,6 +85,20 @@ async def test_a_page_that_reads_too_slowly_holds_nobody_up_and_costs_nothing(st
         assert [one.number for one in entries] == list(range(56, 76))
 
 
+async def test_what_happens_at_a_terminal_is_noticed(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("forge.console.hub.OTHERS", 0.0)
+    log = tmp_path / "audit.ndjson"
+    hub = Hub(store, log)
+    async with hub.opened(), hub.listening(None) as (listener, _):
+        await hub._look()
+        listener.notice.what.clear()
+        log.write_text("{}")
+        async with asyncio.timeout(10):
+            while "sessions" not in listener.notice.what:
+                listener.news.clear()
+                await listener.news.wait()
+
+
 async def test_numbers_that_come_late_are_not_missed(store, monkeypatch):
     """Postgres counts before it commits: another run's event may be seen first."""
     import forge.console.hub as module
@@ -98,11 +112,7 @@ async def test_numbers_that_come_late_are_not_missed(store, monkeypatch):
     monkeypatch.setattr(module, "numbered_after", without_hidden)
     monkeypatch.setattr(type(store.database), "is_sqlite", property(lambda self: False))
     hub = Hub(store)
-    tell_three = lambda: tell(store, 3)  # noqa: E731
-    monkeypatch.setattr(hub, "_changed_rows", lambda entries: module.Notice())
-    monkeypatch.setattr(hub, "_changed_workers", lambda: module.Notice())
-    hub.last = 0
-    await asyncio.to_thread(tell_three)
+    await asyncio.to_thread(tell, store, 3)
     found = [one.number for one in hub._new_entries()]
     assert found == [1, 3]
     hidden.clear()

@@ -103,7 +103,7 @@ def test_what_was_given_to_a_worker_that_never_heard_of_it_is_queued_again(datab
 def test_what_a_worker_runs_is_not_taken_from_it(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         fleet.worker(**QUICK)
-        fleet.submit("r", tool="look", calls=1, seconds=13.0)  # longer than two looks for what was forgotten
+        fleet.submit("r", tool="look", calls=1, seconds=5.0)  # longer than two looks for what was forgotten
         (run,) = fleet.over("r")
         assert run.status == "finished"
         assert len(fleet.begun("r")) == 1

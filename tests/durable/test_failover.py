@@ -30,6 +30,7 @@ def test_a_run_goes_on_elsewhere_when_its_worker_is_killed(database: str, tmp_pa
         assert numbers.count(1) == 1  # it was over: a finished call is not run again
 
 
+@pytest.mark.slow
 def test_a_call_that_must_not_be_repeated_is_not_and_the_model_is_told(database: str, tmp_path: Path) -> None:
     with fleet_of(database, tmp_path) as fleet:
         first = fleet.worker(**QUICK)
@@ -44,6 +45,7 @@ def test_a_call_that_must_not_be_repeated_is_not_and_the_model_is_told(database:
         assert [number for number, _ in fleet.begun("r")] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_runs_of_a_worker_that_lives_stay_with_it(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         killed, lives = fleet.worker(concurrency=1, **QUICK), fleet.worker(concurrency=1, **QUICK)

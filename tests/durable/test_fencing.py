@@ -6,6 +6,8 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from forge.durable.beats import listed
 from tests.durable.fleet import fleet_of, until
 
@@ -32,6 +34,7 @@ def test_a_paused_worker_that_comes_back_runs_nothing_of_what_was_taken_over(dat
             assert run.result["text"] == "4 calls, 1 unknown"  # the call that was under way when it was paused
 
 
+@pytest.mark.slow
 def test_a_paused_worker_comes_back_under_another_id_and_works_again(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         paused, other = fleet.worker(**QUICK), fleet.worker(**QUICK)
@@ -48,6 +51,7 @@ def test_a_paused_worker_comes_back_under_another_id_and_works_again(sqlite: str
         assert fleet.begun("r") == [(1, paused.pid)]
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_paused_for_a_moment_keeps_its_runs(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         paused = fleet.worker(**QUICK)

@@ -119,6 +119,7 @@ def test_a_tenant_with_a_backlog_does_not_delay_anothers_first_run(database: str
         assert first_of(fleet, "b0") <= 4
 
 
+@pytest.mark.slow
 def test_a_queue_has_no_more_at_work_than_it_may_over_all_workers(database: str, tmp_path: Path) -> None:
     limits = {"default": {"concurrency": 2}}
     with fleet_of(database, tmp_path) as fleet:
@@ -129,6 +130,7 @@ def test_a_queue_has_no_more_at_work_than_it_may_over_all_workers(database: str,
         assert most_at_work(fleet) == 2
 
 
+@pytest.mark.slow
 def test_a_tenant_has_no_more_at_work_than_it_may(database: str, tmp_path: Path) -> None:
     with fleet_of(database, tmp_path) as fleet:
         fleet.worker(limits={"default": {"per_tenant": 1}})
@@ -139,6 +141,7 @@ def test_a_tenant_has_no_more_at_work_than_it_may(database: str, tmp_path: Path)
         assert first_of(fleet, "b0") <= 1
 
 
+@pytest.mark.slow
 def test_a_queue_begins_no_more_than_its_rate(database: str, tmp_path: Path) -> None:
     with fleet_of(database, tmp_path) as fleet:
         names = [fleet.submit(f"r{number}", calls=1) for number in range(6)]

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from forge.core.messages import Message
 from forge.durable.beats import Beats, listed
 from forge.durable.database import Database
@@ -35,6 +37,7 @@ def test_told_to_leave_it_ends_the_turn_and_another_goes_on(database: str, tmp_p
         assert run.worker == second.id
 
 
+@pytest.mark.slow
 def test_what_does_not_end_in_time_is_left_to_others_at_once(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         first, second = fleet.worker(grace=0.2, concurrency=1), fleet.worker(concurrency=1)
@@ -60,6 +63,7 @@ def test_a_run_that_is_cancelled_stops_where_it_is(sqlite: str, tmp_path: Path) 
         assert len(fleet.begun("r")) == 1
 
 
+@pytest.mark.slow
 def test_what_was_stored_and_never_queued_is_found(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         order = {"tool": "note", "calls": 1, "seconds": 0, "file": str(fleet.file), "name": "lost"}
@@ -98,7 +102,7 @@ async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str)
             waits = (Wait(kind="background", detail={"worker": worker}),)
             store.close_segment(name, 1, Outcome(status="waiting", messages=(), spent={}, waits=waits))
         dead.leave(handed=False)
-        await Housekeeping(engine, living).round()
+        await Housekeeping(engine, living).take_over()
         assert (store.get("orphan").status, store.get("child").status) == ("queued", "waiting")
         assert "unknown" in store.messages("orphan")[-1].text
         living.leave(handed=True)

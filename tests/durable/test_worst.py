@@ -76,6 +76,17 @@ async def test_a_fast_clock_ends_no_wait_early_and_does_not_spin(
         assert run.segment == 2  # it waited once
 
 
+async def test_nothing_that_happened_goes_untold_on_a_machine_that_is_very_busy(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forge.core.activity.SLOW", -1.0)  # every plain listener is too slow, and goes to a thread
+    async with working(sqlite, Agent(script("hello back")), tmp_path) as worker:
+        await begun(worker)
+        await ended(worker)
+        told = [event["event"] for _, event in worker.store.events("r")]
+        assert (told[0], told[-1]) == ("run_started", "run_finished")
+
+
 def _with_wrong_clock(fleet: Fleet, off: int) -> str:
     process = fleet.worker(program=(str(CLOCK), str(off)), **QUICK)
     return process.id

@@ -125,7 +125,7 @@ async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: P
         with closing(session_store(workspace)) as store:
             kept = open_kept(store, session, agent.provider)
             async with agent.made.opened():
-                result = await agent.answer(kept.conversation, _prompt(schedule), kept.shortening, wait=True)
+                result = await agent.answer(kept.conversation, scheduled_prompt(schedule), kept.shortening, wait=True)
     finally:
         stop()
     success = result.error is None and result.reason in ("answer", "task_completion", "converse")
@@ -141,7 +141,8 @@ async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: P
     return Outcome(success=success, text=text, error=error, session=session)
 
 
-def _prompt(schedule: Schedule) -> str:
+def scheduled_prompt(schedule: Schedule) -> str:
+    """What an agent is told that does it with nobody there."""
     skill = f'Read the skill "{schedule.skill}" with read_skill first.\n' if schedule.skill else ""
     return f"{skill}{schedule.task}\n{UNATTENDED}"
 

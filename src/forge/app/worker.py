@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from forge.app.agent import Assistant
 from forge.app.audit import NAME as AUDIT
+from forge.app.channels import ProjectChannels
 from forge.app.durable import is_own, keep_finished, make_own_file, project_database, queue_limits, subject_of
+from forge.app.schedules import scheduled_prompt, store_of
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.threads import in_thread
 from forge.durable.beats import WorkerInfo, listed
+from forge.durable.deliveries import deliver_ended
+from forge.durable.engine import Engine
 from forge.durable.queues import DEFAULT, depths
+from forge.durable.results import run_result
+from forge.durable.rows import RunInfo
+from forge.durable.schedules import Schedules, fire_due
 from forge.durable.store import RunStore
-from forge.durable.worker import Worker
+from forge.durable.worker import Chore, Worker
 from forge.listeners.audit import audit_log
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import state_directory
@@ -60,6 +67,7 @@ class ProjectWorker:
             offers=wishes.offers,
             concurrency=wishes.concurrency,
             limits=limits,
+            chores=_chores(agent),
         )
 
     async def work(self, told: asyncio.Event, hurry: asyncio.Event, report: Report) -> None:
@@ -92,6 +100,26 @@ class ProjectWorker:
             f"worker {engine.worker} of version {engine.version} on {engine.store.label}: "
             f"queues {', '.join(self.queues)}{offers}, {_runs(engine.concurrency)} at a time"
         )
+
+
+def _chores(agent: Assistant) -> Sequence[Chore]:
+    """The project's schedules: due once, however many workers look at the clock, and delivered when they are over."""
+    configuration = agent.made.configuration
+    channels = ProjectChannels(configuration)
+    store = cache(lambda: store_of(configuration, agent.scope.workspace))
+    schedules = Schedules(lambda: store().list(), agent=agent.scope.agent, prompt=scheduled_prompt)
+
+    async def fire(engine: Engine) -> None:
+        await fire_due(engine, schedules)
+        if schedules.is_ready:
+            await deliver_ended(engine, deliver)
+
+    async def deliver(run: RunInfo, channel: str, target: str) -> None:
+        result = run_result(run)
+        said = result.text if run.status == "finished" else f"{run.id} {run.status} ({result.reason}): {result.text}"
+        await channels.deliver(said, channel, target)
+
+    return (fire,)
 
 
 def _audited(workspace: Path, activity: ActivityStream) -> Callable[[], None]:

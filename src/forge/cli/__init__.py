@@ -24,6 +24,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
         "build": "forge.cli.build",
         "completion": "forge.cli.completion",
         "config": "forge.cli.config",
+        "console": "forge.cli.console",
         "doctor": "forge.cli.doctor",
         "init": "forge.cli.init",
         "mcp": "forge.cli.mcp",

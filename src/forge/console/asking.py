@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forge.console.entries import Entry, written
 from forge.console.guard import PAGE_TOKEN
 from forge.console.home import Home
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import plain, text_of
+from forge.core.plain import text_of
 from forge.permissions.rule import PolicyError
 
 log = logging.getLogger("forge.console")
@@ -61,6 +62,19 @@ class Download:
 
     name: str
     content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """A page of them, which is long: it is put together without being read."""
+
+    entries: Sequence[Entry]
+    following: int | None
+    more: str = ""
+
+    def written(self) -> str:
+        lines = ",".join(one.line() for one in self.entries)
+        return f'{{"events":[{lines}],"next":{"null" if self.following is None else self.following}{self.more}}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +144,7 @@ def answering(home: Home, answer: Answering) -> Callable[[Request], Any]:
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    body = json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
-    return Response(body.encode("utf-8", "backslashreplace"), status, media_type="application/json")
+    return Response(written(value), status, media_type="application/json")
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
@@ -151,6 +164,8 @@ def _response(value: Any) -> Response:
         return _saved(value)
     if isinstance(value, Made):
         return json_response(value.value, value.status)
+    if isinstance(value, Events):
+        return Response(value.written(), media_type="application/json")
     return json_response(value)
 
 

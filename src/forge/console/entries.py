@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic_core import from_json, to_json
 
 from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.plain import plain
 from forge.durable.rows import RunInfo
 from forge.durable.store import RunStore
 from forge.durable.tables import events
@@ -19,24 +21,34 @@ LONGEST = 32_768  # characters of a text in a list or a stream
 LONGEST_WHOLE = 8_000_000  # … of one event that is asked for by its number
 MOST_ITEMS = 2_000  # of a list in an event
 MOST_RUNS = 500  # of a family
-JOINED = ("text_delta", "tool_output_chunk")
 WAITS = Waiting("").suggestion
 _LAST = 2**62
+_LOOKED_AT = ('"arguments":"', '"attachments":[{', WAITS)  # what makes an event be read before it is passed on
+_PIECES = ('{"event":"text_delta"', '{"event":"tool_output_chunk"')  # as they are stored
+_EVENT = sa.type_coerce(events.c.event, sa.Text)
 
 
 @dataclass(slots=True)
 class Entry:
+    """`text` is the event as JSON: most are passed on as they are stored, without being read."""
+
     number: int
     run: str
-    event: dict[str, Any]
-    clipped: bool = field(default=False)
+    text: str
+    clipped: bool = False
+
+    @property
+    def event(self) -> dict[str, Any]:
+        found: dict[str, Any] = from_json(self.text)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         more = {"clipped": True} if self.clipped else {}
         return {"n": self.number, "run": self.run, "event": self.event, **more}
 
     def line(self) -> str:
-        return json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))
+        more = ',"clipped":true' if self.clipped else ""
+        return f'{{"n":{self.number},"run":{json.dumps(self.run)},"event":{self.text}{more}}}'
 
 
 def newest_number(store: RunStore) -> int:
@@ -48,21 +60,21 @@ def numbered_after(store: RunStore, after: int, also: Collection[int], limit: in
     """Of all runs, and those numbers that were missing before."""
     c = events.c
     wanted = sa.or_(c.number > after, c.number.in_(list(also))) if also else c.number > after
-    query = sa.select(c.number, c.run, c.event).where(wanted).order_by(c.number).limit(limit)
+    query = sa.select(c.number, c.run, _EVENT).where(wanted).order_by(c.number).limit(limit)
     return [shown(*row) for row in store.database.read(lambda connection: connection.execute(query).all())]
 
 
 def of_runs(store: RunStore, ids: Sequence[str], after: int, limit: int) -> tuple[list[Entry], int | None]:
     """The entries, and the number after which there are more; None at the end."""
     c = events.c
-    query = sa.select(c.number, c.run, c.event).where(c.run.in_(ids), c.number > max(0, min(after, _LAST)))
+    query = sa.select(c.number, c.run, _EVENT).where(c.run.in_(ids), c.number > max(0, min(after, _LAST)))
     rows = store.database.read(lambda connection: connection.execute(query.order_by(c.number).limit(limit)).all())
     return joined([shown(*row) for row in rows]), rows[-1].number if len(rows) == limit else None
 
 
 def tail_of_runs(store: RunStore, ids: Sequence[str], limit: int) -> list[Entry]:
     c = events.c
-    query = sa.select(c.number, c.run, c.event).where(c.run.in_(ids)).order_by(c.number.desc()).limit(limit)
+    query = sa.select(c.number, c.run, _EVENT).where(c.run.in_(ids)).order_by(c.number.desc()).limit(limit)
     rows = store.database.read(lambda connection: connection.execute(query).all())
     return joined([shown(*row) for row in reversed(rows)])
 
@@ -73,7 +85,7 @@ def one_entry(store: RunStore, ids: Sequence[str], number: int, limit: int = LON
 
 def attachment(store: RunStore, ids: Sequence[str], number: int, index: int) -> tuple[str, bytes]:
     """Name and bytes of what a result carries."""
-    wire = (_row(store, ids, number)[2].get("result") or {}).get("attachments") or []
+    wire = (from_json(_row(store, ids, number)[2]).get("result") or {}).get("attachments") or []
     if not 0 <= index < len(wire):
         raise ToolError(f"event {number} has no attachment {index}", ErrorKind.NOT_FOUND, "Load the run again.")
     return str(wire[index].get("name") or f"attachment-{index}"), b64decode(wire[index].get("data") or "")
@@ -96,24 +108,40 @@ def family(store: RunStore, run: RunInfo) -> list[RunInfo]:
     return found[:MOST_RUNS]
 
 
-def shown(number: int, run: str, event: dict[str, Any], limit: int = LONGEST) -> Entry:
+def shown(number: int, run: str, event: str | Mapping[str, Any], limit: int = LONGEST) -> Entry:
     """What is long is cut, attachments are only named, and a call that waits is told from one that failed."""
-    entry = Entry(number, run, event)
+    if isinstance(event, str) and len(event) <= limit and not any(mark in event for mark in _LOOKED_AT):
+        return Entry(number, run, event)
+    read: Mapping[str, Any] = from_json(event) if isinstance(event, str) else event
+    entry = Entry(number, run, "")
+    entry.text = written(_cut(_plainer(read), limit, entry))
+    return entry
+
+
+def written(value: Any) -> str:
+    """JSON for browsers: no NaN, and lone surrogates as escapes."""
+    try:
+        return to_json(value, inf_nan_mode="null", fallback=str).decode()
+    except (ValueError, UnicodeError):
+        return json.dumps(plain(value))
+
+
+def _plainer(event: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(event)
     call, result = event.get("call"), event.get("result")
     if isinstance(call, dict) and isinstance(call.get("arguments"), str):
-        event = {**event, "call": {**call, "arguments": read_arguments(call["arguments"])}}
+        made["call"] = {**call, "arguments": read_arguments(call["arguments"])}
     if isinstance(result, dict):
-        event = {**event, "result": {**result, "attachments": _named(result.get("attachments"))}}
+        made["result"] = {**result, "attachments": _named(result.get("attachments"))}
         if result.get("is_error") and result.get("suggestion") == WAITS:
-            event["waits"] = True
-    entry.event = _cut(event, limit, entry)
-    return entry
+            made["waits"] = True
+    return made
 
 
 def read_arguments(arguments: str) -> Any:
     """A model sends its arguments as text; what is no object stays as it was sent."""
     try:
-        found = json.loads(arguments)
+        found = from_json(arguments)
     except (ValueError, RecursionError):
         return arguments
     return found if isinstance(found, dict) else arguments
@@ -122,24 +150,26 @@ def read_arguments(arguments: str) -> Any:
 def joined(entries: list[Entry]) -> list[Entry]:
     """Pieces of one text as one entry, with the number of the last."""
     found: list[Entry] = []
+    last: dict[str, Any] | None = None  # the event of the last one, if it is a piece
     for one in entries:
-        last = found[-1] if found else None
-        if last is None or not _belong_together(last, one):
+        if not one.text.startswith(_PIECES):
             found.append(one)
+            last = None
             continue
-        text = last.event["text"] + one.event["text"]
-        if len(text) > LONGEST:
+        event = one.event
+        if last is None or not _belong_together(last, event) or found[-1].run != one.run:
             found.append(one)
+            last = event
             continue
-        found[-1] = Entry(one.number, one.run, {**last.event, "text": text}, last.clipped or one.clipped)
+        last = {**last, "text": last["text"] + event["text"]}
+        found[-1] = Entry(one.number, one.run, written(last), found[-1].clipped or one.clipped)
     return found
 
 
-def _belong_together(first: Entry, second: Entry) -> bool:
-    kinds = (first.event.get("event"), second.event.get("event"))
-    if kinds[0] not in JOINED or kinds[0] != kinds[1] or first.run != second.run:
+def _belong_together(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    if first["event"] != second["event"] or len(first["text"]) + len(second["text"]) > LONGEST:
         return False
-    return _call(first.event) == _call(second.event) and first.event.get("agent") == second.event.get("agent")
+    return _call(first) == _call(second) and first.get("agent") == second.get("agent")
 
 
 def _call(event: Mapping[str, Any]) -> Any:
@@ -175,10 +205,10 @@ def _cut(value: Any, limit: int, entry: Entry) -> Any:
     return [_cut(one, limit, entry) for one in value]
 
 
-def _row(store: RunStore, ids: Sequence[str], number: int) -> tuple[int, str, dict[str, Any]]:
+def _row(store: RunStore, ids: Sequence[str], number: int) -> tuple[int, str, str]:
     c = events.c
-    query = sa.select(c.number, c.run, c.event).where(c.number == max(0, min(number, _LAST)), c.run.in_(ids))
+    query = sa.select(c.number, c.run, _EVENT).where(c.number == max(0, min(number, _LAST)), c.run.in_(ids))
     row = store.database.read(lambda connection: connection.execute(query).first())
     if row is None:
         raise ToolError(f"the run has no event {number}", ErrorKind.NOT_FOUND, "Load the run again.")
-    return row.number, row.run, row.event
+    return row[0], row[1], row[2]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from forge.app.agent import Assistant, assistant
 from forge.app.assemble import Assembly, Wishes, assemble
+from forge.app.audit import NAME as LOG
 from forge.app.durable import (
     approver,
     check_installed,
@@ -26,6 +28,7 @@ from forge.app.durable import (
 )
 from forge.app.policy import project_policy
 from forge.console.hub import Hub
+from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.provider import ModelRequest
@@ -35,8 +38,11 @@ from forge.durable.client import Runs
 from forge.durable.queues import DEFAULT
 from forge.durable.subject import Subject
 from forge.durable.worker import Worker
+from forge.listeners.audit import audit_log
 from forge.permissions.policy import Rules
 from forge.tools.undo import Undo
+from forge.workspace.state import NAME as STATE
+from forge.workspace.state import state_directory
 
 log = logging.getLogger("forge.console")
 
@@ -167,6 +173,7 @@ def open_project(
         make_own_file(made.scope.workspace)
     runs = Runs(url)
     main = subject_of(agent) if agent is not None else _without_model(made, problem)
+    main = replace(main, listen=partial(_audited, made.scope.workspace))
     return Home(
         wishes=wishes,
         made=made,
@@ -175,7 +182,7 @@ def open_project(
         database=url,
         version=version or project_version(made.configuration, wishes.built.sha256 if wishes.built is not None else ""),
         runs=runs,
-        hub=Hub(runs.store),
+        hub=Hub(runs.store, made.scope.workspace / STATE / LOG),
         policy=project_policy(made.configuration, wishes.policy),
         asked_model=model,
         notes=list(notes),
@@ -216,6 +223,12 @@ def _without_model(made: Assembly, problem: str) -> Subject:
         secrets=made.executor.secrets,
         scope=made.scope,
     )
+
+
+def _audited(workspace: Path, activity: ActivityStream) -> Callable[[], None]:
+    """The workspace's log of events has what happens here, too, where it can be written."""
+    folder = state_directory(workspace)
+    return audit_log(activity, folder / LOG) if folder == workspace / STATE else lambda: None
 
 
 def _undoer(main: Subject) -> Subject:

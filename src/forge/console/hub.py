@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -24,15 +25,17 @@ from forge.durable.tables import runs
 log = logging.getLogger("forge.console")
 
 SHORTEST = 0.02  # seconds between two looks, whatever happens
+COMMIT = 0.005  # seconds from the word that something is about to be written until it is
 BUSY, IDLE = 0.05, 0.5  # … while something happens, and after a while without
-ROWS = 0.2  # seconds between two looks at rows, and always after an event
-WORKERS = 2.0  # … at workers
+ROWS = 0.2  # seconds between two looks at rows, unless an event says that they changed
+OTHERS = 1.0  # … at workers and files
 MOST_KEPT = 5_000  # events that a page which was away is sent
 LARGEST_KEPT = 16_000_000  # characters of them together
 MOST_AT_ONCE = 1_000
 MOST_OPEN = 1_000  # runs that are watched
 MOST_NAMED = 200  # runs that one notice names
 LATE = 10.0  # seconds that a number may be missing: Postgres counts before it commits
+TURNING = ('{"event":"run_', '{"event":"permission_')  # events that come with another state of their run
 EVERYTHING = ("runs", "questions", "workers", "schedules", "sessions", "policy")
 
 
@@ -75,8 +78,9 @@ class Listener:
 class Hub:
     """Looks only while somebody listens. Whoever reads slowly is not waited for, and misses what is old."""
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: RunStore, log: Path | None = None) -> None:
         self.store = store
+        self.log = log  # of events: what happens at a terminal is told there
         self.kept: deque[Kept] = deque()
         self.place = 0  # of the next event
         self.last = 0  # the highest number seen
@@ -85,11 +89,14 @@ class Hub:
         self._holes: dict[int, float] = {}
         self._size = 0
         self._listeners: set[Listener] = set()
+        self._heard: set[str] = set()  # runs that something happened in since the last look at rows
         self._open: dict[str, tuple[Any, ...]] = {}
         self._questions: frozenset[str] = frozenset()
         self._workers: tuple[Any, ...] = ()
-        self._looked = self._looked_at_workers = 0.0
+        self._log_was: tuple[int, int] | None = None
+        self._looked = self._looked_at_others = 0.0
         self._nudged = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
 
@@ -221,17 +228,24 @@ class Hub:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause if self._listeners else 5.0):
                     await self._nudged.wait()
+                    await asyncio.sleep(COMMIT)
             self._nudged.clear()
 
     async def _look(self) -> bool:
+        """One at a time: two would keep the same events twice."""
+        async with self._looking:
+            return await self._looked_around()
+
+    async def _looked_around(self) -> bool:
         entries = await in_thread(self._new_entries)
         for entry in entries:
             self._keep(entry)
+            self._heard.add(entry.run)
         notice = Notice()
-        if entries or time.monotonic() - self._looked > ROWS:
-            notice.merge(await in_thread(lambda: self._changed_rows(entries)))
-        if time.monotonic() - self._looked_at_workers > WORKERS:
-            notice.merge(await in_thread(self._changed_workers))
+        if time.monotonic() - self._looked > ROWS or any(one.text.startswith(TURNING) for one in entries):
+            notice.merge(await in_thread(self._changed_rows))
+        if time.monotonic() - self._looked_at_others > OTHERS:
+            notice.merge(await in_thread(self._changed_others))
         if notice or entries:
             self._spread(notice)
         return bool(entries or notice)
@@ -265,8 +279,9 @@ class Hub:
                 self.last = entry.number
         return found
 
-    def _changed_rows(self, entries: list[Entry]) -> Notice:
+    def _changed_rows(self) -> Notice:
         self._looked = time.monotonic()
+        heard, self._heard = self._heard, set()
         c = runs.c
         query = sa.select(c.id, c.status, c.segment, c.updated, c.cancelling, c.waits)
         query = query.where(c.status.in_(("queued", "running", "waiting"))).order_by(c.created.desc()).limit(MOST_OPEN)
@@ -274,7 +289,7 @@ class Hub:
         now = {row.id: (row.status, row.segment, row.updated, row.cancelling) for row in rows}
         changed = {one for one, state in now.items() if self._open.get(one) != state}
         changed |= {one for one in self._open if one not in now}
-        changed |= {one.run for one in entries if one.run not in now and one.run not in self._open}
+        changed |= {one for one in heard if one not in now and one not in self._open}
         questions = frozenset(one.id for one in self.store.questions())
         words = sum(any(wait["kind"] == "question" for wait in row.waits) for row in rows if row.status == "waiting")
         notice = Notice({"runs"} if changed else set(), changed)
@@ -283,8 +298,22 @@ class Hub:
         self._open, self._questions, self.waiting = now, questions, len(questions) + words
         return notice
 
-    def _changed_workers(self) -> Notice:
-        self._looked_at_workers = time.monotonic()
+    def _changed_others(self) -> Notice:
+        self._looked_at_others = time.monotonic()
+        notice = Notice()
         workers = tuple((one.id, one.state, one.running) for one in listed(self.store.database))
-        changed, self._workers = workers != self._workers, workers
-        return Notice({"workers"} if changed else set())
+        if workers != self._workers:
+            notice.what.add("workers")
+        log_is = _state_of(self.log)
+        if log_is != self._log_was:
+            notice.what.add("sessions")
+        self._workers, self._log_was = workers, log_is
+        return notice
+
+
+def _state_of(path: Path | None) -> tuple[int, int] | None:
+    try:
+        status = path.stat() if path is not None else None
+    except OSError:  # there is none yet
+        return None
+    return (status.st_size, status.st_mtime_ns) if status is not None else None

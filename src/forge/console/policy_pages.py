@@ -83,7 +83,7 @@ def show_denials(home: Home, asked: Asked) -> dict[str, Any]:
     """From the log of events, and from the store's runs; whichever tells of a call first counts."""
     since = time.time() - asked.number("since", DAY, 60, 30 * DAY)
     log = Log(state_directory(home.workspace) / NAME, Wanted(events=("tool_call_end",), since=since, denied=True))
-    found: list[tuple[str, Mapping[str, Any]]] = [("", entry.event) for entry in log]
+    found: list[tuple[str, Mapping[str, Any]]] = [("", entry.event) for entry in log if _is_denial(entry.event)]
     found += list(_stored(home, since))
     told: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run, event in sorted(found, key=lambda one: -float(one[1].get("ts") or 0)):
@@ -102,9 +102,14 @@ def _stored(home: Home, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]
     newest = sa.select(sa.func.coalesce(sa.func.max(c.number), 0) - LOOKED_AT).scalar_subquery()
     query = sa.select(c.run, c.event).where(c.number > newest, kinds).order_by(c.number.desc()).limit(4 * MOST)
     for run, event in store.database.read(lambda connection: connection.execute(query).all()):
-        waits = (event.get("result") or {}).get("suggestion") == WAITS
-        if is_refusal(event) and not waits and float(event.get("ts") or 0) >= since:
+        if _is_denial(event) and float(event.get("ts") or 0) >= since:
             yield run, event
+
+
+def _is_denial(event: dict[str, Any]) -> bool:
+    """What waits for a yes is no refusal."""
+    waits = (event.get("result") or {}).get("suggestion") == WAITS
+    return is_refusal(event) and not waits and isinstance(event.get("call"), dict)
 
 
 def _denial(run: str, event: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from forge.app.durable import HEARD, MODEL, keep, opening
 from forge.app.kept import session_store
-from forge.console.asking import Asked, Download, Made
+from forge.console.asking import Asked, Download, Events, Made
 from forge.console.entries import attachment, family, of_runs, one_entry, span, tail_of_runs
 from forge.console.exporting import as_markdown, as_ndjson
 from forge.console.home import SESSION, UNDOER, Home
@@ -88,13 +88,12 @@ def show_run(home: Home, asked: Asked) -> dict[str, Any]:
     }
 
 
-def show_events(home: Home, asked: Asked) -> dict[str, Any]:
+def show_events(home: Home, asked: Asked) -> Events:
     ids = _ids(home, asked)
     if tail := asked.number("tail", 0, 0, MOST_EVENTS):
-        return {"events": [one.to_dict() for one in tail_of_runs(home.runs.store, ids, tail)], "next": None}
+        return Events(tail_of_runs(home.runs.store, ids, tail), None)
     limit = asked.number("limit", 1_000, 1, MOST_EVENTS)
-    found, following = of_runs(home.runs.store, ids, asked.number("after", 0, 0, 2**62), limit)
-    return {"events": [one.to_dict() for one in found], "next": following}
+    return Events(*of_runs(home.runs.store, ids, asked.number("after", 0, 0, 2**62), limit))
 
 
 def show_event(home: Home, asked: Asked) -> dict[str, Any]:
@@ -208,7 +207,8 @@ def undo_run(home: Home, asked: Asked) -> Made:
     call, turn = asked.said("call", needed=False, most=200), asked.said("turn", needed=False, most=200)
     wanted = {"action": "apply", "call_id": call, "turn": turn}
     arguments = {name: value for name, value in wanted.items() if value}
-    return call_tool(home, "undo", arguments, session=run.session or run.id, agent=UNDOER)
+    agent = "" if "undo" in home.registry else UNDOER  # other workers know the project's agent alone
+    return call_tool(home, "undo", arguments, session=run.session or run.id, agent=agent)
 
 
 def _changes(home: Home, run: RunInfo) -> list[dict[str, Any]]:

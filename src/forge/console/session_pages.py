@@ -8,7 +8,7 @@ from forge.agent.session import SessionInfo
 from forge.app.audit import NAME, Log, Wanted
 from forge.app.kept import session_store
 from forge.console import demo
-from forge.console.asking import Asked
+from forge.console.asking import Asked, Events
 from forge.console.entries import Entry, joined, shown
 from forge.console.home import Home
 from forge.console.shapes import message_shape, run_shape
@@ -49,7 +49,7 @@ def show_session(home: Home, asked: Asked) -> dict[str, Any]:
     return {**base, "runs": [run_shape(run) for run in runs]}
 
 
-def show_session_events(home: Home, asked: Asked) -> dict[str, Any]:
+def show_session_events(home: Home, asked: Asked) -> Events:
     name = asked.path["name"]
     after, limit = asked.number("after", 0, 0, 2**53), asked.number("limit", 1_000, 1, MOST_EVENTS)
     if name == demo.NAME:
@@ -60,7 +60,7 @@ def show_session_events(home: Home, asked: Asked) -> dict[str, Any]:
     numbered = [shown(number, f"session:{name}", event) for number, event in enumerate(events, 1) if number > after]
     page: list[Entry] = numbered[:limit]
     following = page[-1].number if len(numbered) > limit else None
-    return {"events": [one.to_dict() for one in joined(page)], "next": following, "left_out": 0}
+    return Events(joined(page), following)
 
 
 def show_session_messages(home: Home, asked: Asked) -> dict[str, Any]:

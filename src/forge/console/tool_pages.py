@@ -16,7 +16,7 @@ from forge.console.run_pages import call_tool as call_as_run
 from forge.core.arguments import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.example import example_arguments
-from forge.core.spec import ToolSpec
+from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
 
 
@@ -141,9 +141,18 @@ def _copies(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, str]:
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": spec.name, "arguments": arguments}}
     return {
         "cli": f"forge tool call {shlex.quote(spec.name)} {shlex.quote(text)}",
-        "python": (
-            "from forge import Scope, ToolCall\n\n"
-            f"result = await executor.execute(ToolCall({spec.name!r}, {dict(arguments)!r}), Scope())"
-        ),
+        "python": _python(spec, arguments),
         "mcp": json.dumps(request, ensure_ascii=False, indent=2),
     }
+
+
+def _python(spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
+    has_it = spec.category is Category.BUILTIN
+    made = "register_all(registry := ToolRegistry())" if has_it else "registry = ToolRegistry()  # with the tool in it"
+    return (
+        "import asyncio\n\n"
+        f"from forge import Scope, ToolCall, ToolRegistry, {'register_all, ' if has_it else ''}standard_executor\n\n"
+        f"{made}\n"
+        f"call = ToolCall({spec.name!r}, {dict(arguments)!r})\n"
+        "print(asyncio.run(standard_executor(registry).execute(call, Scope())).for_llm)\n"
+    )

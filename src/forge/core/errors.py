@@ -57,7 +57,7 @@ class Waiting(ToolError):
     """
 
     def __init__(self, message: str, **what: Any) -> None:
-        super().__init__(message, ErrorKind.PERMISSION, "The run goes on once it is there.")
+        super().__init__(message, ErrorKind.USER, "The run goes on once it is there.")
         self.what = what
 
 

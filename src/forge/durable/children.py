@@ -12,13 +12,13 @@ from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import Message, ToolCall
 from forge.core.result import ToolResult
 from forge.durable.attempt import Attempt, current
+from forge.durable.queues import offer_queue
 from forge.durable.results import run_result
 from forge.durable.rows import NewRun, RunInfo
 from forge.durable.subject import found
 from forge.durable.tracing import carrier
 from forge.durable.wire import result_from_json
 
-PLACE = "on:"  # the queue of a place is `on:gpu`
 ONLY = "only_call"  # in a run's scope: it answers its one open call, and asks no model
 
 
@@ -48,7 +48,7 @@ async def place_call(attempt: Attempt, call: ToolCall, scope: Scope, place: str)
         new = _new(attempt, child, attempt.run.agent, call, scope)
         wanted = replace(
             new,
-            queue=f"{PLACE}{place}",
+            queue=offer_queue(place),
             prompt=f"{call.name} on {place}",
             messages=(Message("assistant", tool_calls=(call,)),),
             scope={**new.scope, ONLY: True, "message_id": scope.message_id},

@@ -82,7 +82,7 @@ class Schedules:
         self.queue = queue
         self.prompt = prompt
         self._awake = 0.0  # by the steady clock: nothing is due before
-        self._is_ready = False
+        self.is_ready = False  # its tables are there
 
     @property
     def all(self) -> tuple[Schedule, ...]:
@@ -95,7 +95,7 @@ class Schedules:
 
     def prepare(self, database: Database) -> None:
         """Make the tables; many may do so at the same time."""
-        if self._is_ready:
+        if self.is_ready:
             return
 
         def make(connection: sa.Connection) -> None:
@@ -106,7 +106,7 @@ class Schedules:
 
         if not database.read(lambda connection: sa.inspect(connection).has_table(deliveries.table.name)):
             database.write(make)
-        self._is_ready = True
+        self.is_ready = True
 
     @property
     def rests(self) -> bool:

@@ -21,13 +21,15 @@ from forge.durable.subject import Subject
 from forge.workspace.store import StoreError
 
 TICK = 1.0  # seconds between two looks at what this worker's runs were told
-FORGOTTEN = 5.0  # seconds between two looks for what this worker took and does not run
+FORGOTTEN = 2.5  # beats between two looks for what this worker took and does not run
 SHARE = 5  # workers that keep house at the same rate as one; more of them do it less often each
 GRACE = 60.0  # seconds that runs have to come to the end of their turn when the worker drains
 
 _KNOWN = workflow.segment  # importing it is what makes the engine know it
 
 log = logging.getLogger("forge.durable")
+
+Chore = Callable[[Engine], Coroutine[Any, Any, object]]
 
 
 class Worker:
@@ -47,7 +49,9 @@ class Worker:
         limits: Mapping[str, Limits] | None = None,
         every: float = EVERY,
         silent: float = SILENT,
+        chores: Sequence[Chore] = (),
     ) -> None:
+        self._chores = tuple(chores)  # what else any of the workers does, in every round
         self.store = RunStore(database)
         self.subjects = {subject.name: subject for subject in subjects}
         self.name = name
@@ -144,7 +148,7 @@ class Worker:
                 if self.beats.lost.is_set():
                     await self._come_back()
                 await self._guarded(self._stop_cancelled)
-                if time.monotonic() - looked > FORGOTTEN:
+                if time.monotonic() - looked > FORGOTTEN * self._every:
                     looked = time.monotonic()
                     await self._guarded(self._take_up)
                 await asyncio.sleep(TICK)
@@ -164,6 +168,8 @@ class Worker:
         """With many workers each does it less often, so that the database has the same work with 10 as with 10,000."""
         while True:
             self._sharing = await self._guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
+            for chore in self._chores:
+                await self._guarded(lambda: chore(self.engine))  # noqa: B023 - awaited at once
             await asyncio.sleep(self._pause())
 
     async def _take_up(self) -> None:

@@ -15,10 +15,12 @@ from forge.durable._errors import is_away
 from forge.durable.engine import SEGMENT, running_engine
 from forge.durable.segment import END, perform
 
+MOST_TRIES = 20  # of a segment: one that kills every worker that takes it must end some day
+
 log = logging.getLogger("forge.durable")
 
 
-@DBOS.workflow(name=SEGMENT)
+@DBOS.workflow(name=SEGMENT, max_recovery_attempts=MOST_TRIES)
 async def segment(run_id: str, number: int) -> str:
     """Begun once for each segment, and again by whoever takes it over."""
     workflow = DBOS.workflow_id

@@ -32,7 +32,7 @@ export class Fold {
   branch(key, agent = "") {
     let found = this.branches.get(key);
     if (!found) {
-      found = { key, agent, items: [], calls: new Map(), thinking: null, spans: [], below: null, turns: 0, usage: {}, isOver: false };
+      found = { key, agent, items: [], calls: new Map(), open: new Set(), thinking: null, spans: [], below: null, turns: 0, usage: {}, isOver: false };
       this.branches.set(key, found);
     }
     return found;
@@ -123,6 +123,7 @@ const ADDING = {
       branches: [],
     };
     branch.calls.set(item.id, item);
+    branch.open.add(item.id);
     return fold.push(branch, item);
   },
   tool_progress(fold, branch, entry, event) {
@@ -139,7 +140,7 @@ const ADDING = {
   },
   permission_asked(fold, branch, entry, event) {
     const item = called(fold, branch, entry);
-    item.asked = { at: event.ts, permission: event.permission, target: event.target, rule: event.rule, others: event.others ?? [] };
+    item.asked = { at: item.asked && !item.answered ? item.asked.at : event.ts, permission: event.permission, target: event.target, rule: event.rule, others: event.others ?? [] };
     item.answered = null;
     item.state = "waiting";
     span(item, "person", event.ts);
@@ -161,6 +162,8 @@ const ADDING = {
       return fold.touch(item);
     }
     ended(item, event.ts);
+    branch.open.delete(item.id);
+    if (!branch.open.size) branch.thinking = event.ts;
     item.seconds = event.seconds;
     item.state = event.success ? "done" : isDenial(event.result) ? "denied" : "failed";
     return resulted(fold, item, entry, event);
@@ -172,7 +175,7 @@ const ADDING = {
   },
   turn_finished(fold, branch, entry, event) {
     think(branch, event.ts);
-    branch.thinking = event.ts;
+    branch.thinking = branch.open.size ? null : event.ts;
     branch.turns = Math.max(branch.turns, event.turn ?? 0);
     for (const [name, value] of Object.entries(event.usage ?? {})) branch.usage[name] = (branch.usage[name] ?? 0) + value;
     const last = branch.items.at(-1);
@@ -231,7 +234,7 @@ function ended(item, at) {
 }
 
 function think(branch, at) {
-  if (branch.thinking !== null && at > branch.thinking) branch.spans.push({ kind: "model", from: branch.thinking, to: at });
+  if (branch.thinking !== null && at - branch.thinking > 0.005) branch.spans.push({ kind: "model", from: branch.thinking, to: at });
   branch.thinking = null;
 }
 

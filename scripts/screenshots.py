@@ -1,0 +1,178 @@
+"""Pictures of every page of the console for the documentation: `python scripts/screenshots.py [FOLDER]`.
+
+A project with a scripted model is made in a temporary directory, a few runs are begun in it, and each page is
+photographed, light and dark, wide and 360 pixels narrow. FOLDER is docs/images by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+START = "import sys\nfrom forge.cli.console import command\nsys.exit(command.main(sys.argv[1:], standalone_mode=False))"
+SIZES = {"wide": (1280, 800), "narrow": (360, 740)}
+CONFIG = """
+agent: {id: parser}
+limits: {price: {input: 3, output: 15}}
+permissions:
+  rules:
+    - allow execute python *
+    - deny execute git push *   # releases are made elsewhere
+    - allow write notes/**
+egress: {mode: allowlist, domains: [api.example.com]}
+memory: {enabled: true}
+agents: {reviewer: {prompt: You look for mistakes., tools: [{name: file_read}, {name: grep_search}]}}
+schedules:
+  - {id: nightly, cron: "0 3 * * *", task: "Run the tests, and say what fails."}
+"""
+PARSER = 'def parse(line):\n    name, value = line.split("=")\n    return name.strip(), value.strip()\n'
+MEMORY = "# Parser\nValues may hold `=`.\n\n# People\nAda looks after releases.\n"
+TURNS: list[Any] = [
+    {"text": "I look at the parser first.\n", "call": "file_read", "arguments": {"path": "parser.py"}},
+    {
+        "text": "A value may hold `=`; it is split too often. First I see whether that is so.\n",
+        "call": "bash",
+        "arguments": {"command": "python -c 'import parser; print(parser.parse(\"a=b=c\"))'"},
+    },
+    {"call": "bash", "arguments": {"command": "git push origin main"}},
+    {
+        "text": "It is. I mend it.\n",
+        "call": "file_edit",
+        "arguments": {"path": "parser.py", "old_text": 'line.split("=")', "new_text": 'line.split("=", 1)'},
+    },
+    "A value may hold `=`, and the line was split at each of them. It is split once now.",
+]
+
+
+async def main(folder: Path) -> int:
+    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if program is None:
+        print(f"there is none of {', '.join(CHROMIUMS)}; on Debian: apt-get install chromium", file=sys.stderr)
+        return 2
+    from playwright.async_api import async_playwright  # only where there is a browser
+
+    with tempfile.TemporaryDirectory() as directory, _console(Path(directory)) as link:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+            entered = await browser.new_context()
+            page = await entered.new_page()
+            await page.goto(link)
+            run = await _begin(page)
+            address, state = link.partition("/enter")[0], await entered.storage_state()
+            for size, (width, height) in SIZES.items():
+                for scheme in ("light", "dark"):
+                    looks: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": height}}
+                    context = await browser.new_context(storage_state=state, reduced_motion="reduce", **looks)
+                    for name, place in _places(run).items():
+                        await _photograph(context, f"{address}/{place}", folder / f"console-{name}-{size}-{scheme}.png")
+                    await context.close()
+            await browser.close()
+    return 0
+
+
+def _places(run: str) -> dict[str, str]:
+    return {
+        "home": "#/",
+        "approvals": "#/approvals",
+        "runs": "#/runs",
+        "run": f"#/runs/{run}",
+        "tools": "#/tools",
+        "tool": "#/tools/file_edit",
+        "policy": "#/policy",
+        "schedules": "#/schedules",
+        "memory": "#/memory?q=values",
+        "workers": "#/workers",
+        "demo": "#/sessions/demo",
+    }
+
+
+async def _begin(page: Any) -> str:
+    """Two runs: one that has ended, one that waits. Gives the one that has ended."""
+    begun = []
+    for prompt in ("The parser fails for a=b=c. Mend it.", "Mend the parser, please."):
+        begun.append((await _post(page, "/api/runs", {"prompt": prompt}))["run"]["id"])
+        questions = await _until(page, "/api/questions", lambda told: told["questions"])
+        if len(begun) == 1:
+            await _post(page, f"/api/questions/{questions['questions'][0]['id']}/answer", {"kind": "once"})
+            await _until(page, f"/api/runs/{begun[0]}", lambda told: told["status"] == "finished")
+            await page.evaluate("fetch('/api/overview')")
+            (Path(str(await _workspace(page))) / "parser.py").write_text(PARSER, encoding="utf-8")
+    return str(begun[0])
+
+
+async def _workspace(page: Any) -> str:
+    return str((await _get(page, "/api/me"))["workspace"])
+
+
+async def _get(page: Any, path: str) -> Any:
+    return await page.evaluate("(path) => fetch(path).then((answer) => answer.json())", path)
+
+
+async def _post(page: Any, path: str, body: dict[str, Any]) -> Any:
+    token = (await _get(page, "/api/me"))["token"]
+    asked = """([path, body, token]) => fetch(path, {
+      method: "POST", body: JSON.stringify(body),
+      headers: { "Content-Type": "application/json", "X-Forge-Token": token },
+    }).then((answer) => answer.json())"""
+    return await page.evaluate(asked, [path, body, token])
+
+
+async def _until(page: Any, path: str, is_so: Any) -> Any:
+    for _ in range(600):
+        told = await _get(page, path)
+        if is_so(told):
+            return told
+        await asyncio.sleep(0.05)
+    raise SystemExit(f"{path} did not come to what was waited for")
+
+
+async def _photograph(context: Any, address: str, file: Path) -> None:
+    page = await context.new_page()
+    await page.goto(address)
+    await page.get_by_role("heading").first.wait_for()
+    await page.wait_for_load_state("load")
+    await asyncio.sleep(0.6)  # what the page asks for has come, and nothing moves
+    await page.screenshot(path=file)
+    await page.close()
+    print(file)
+
+
+@contextmanager
+def _console(directory: Path) -> Iterator[str]:
+    project = directory / "parser"
+    (project / ".forge" / "memory").mkdir(parents=True)
+    (project / "forge.yaml").write_text(CONFIG, encoding="utf-8")
+    (project / "parser.py").write_text(PARSER, encoding="utf-8")
+    (project / ".forge" / "memory" / "MEMORY.md").write_text(MEMORY, encoding="utf-8")
+    (directory / "script.json").write_text(json.dumps(TURNS), encoding="utf-8")
+    options = ["--port", "0", "--config", "forge.yaml", "--model", f"scripted:{directory / 'script.json'}"]
+    homes = {name: str(directory / name) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+    environment = {**os.environ, **homes, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", START, *options]
+    with subprocess.Popen(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            link = process.stdout.readline().strip()
+            if not link:
+                raise SystemExit("the console did not start")
+            yield link
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    pictures = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images"
+    pictures.mkdir(parents=True, exist_ok=True)
+    sys.exit(asyncio.run(main(pictures)))

@@ -1,0 +1,79 @@
+// The entries of a run: those there are, then those that come; each once, in their order.
+
+import { get } from "./api.js";
+import { listen } from "./stream.js";
+
+const PAGE = 5_000;
+const PIECES = new Set(["text_delta", "tool_output_chunk"]);
+
+/**
+ * `base`: the address of the run or session. `isOurs(run)`: whether an entry of that run belongs here. `loaded()` after
+ * each page; `arrived(entries)` for what came (`null`: all that is there must be looked at again).
+ */
+export function runFeed({ base, isOurs, arrived, scope, isLive = true }) {
+  const feed = { entries: [], leftOut: 0 };
+  const seen = new Set();
+  let upto = 0; // what is known of the store: pieces of text up to here came joined
+  let waiting = [];
+  let isLoading = true;
+
+  function add(found, isPage) {
+    const fresh = [];
+    let isInOrder = true;
+    for (const entry of found) {
+      if (seen.has(entry.n) || (!isPage && entry.n <= upto && PIECES.has(entry.event.event))) continue;
+      seen.add(entry.n);
+      if (fresh.length ? entry.n < fresh.at(-1).n : entry.n < (feed.entries.at(-1)?.n ?? 0)) isInOrder = false;
+      fresh.push(entry);
+    }
+    if (!fresh.length) return;
+    feed.entries.push(...fresh);
+    if (!isInOrder) feed.entries.sort((one, other) => one.n - other.n);
+    arrived(isInOrder ? fresh : null);
+  }
+
+  async function load() {
+    isLoading = true;
+    let after = upto || undefined;
+    while (scope.isOpen()) {
+      const told = await get(`${base}/events`, { after, limit: PAGE }, scope.signal);
+      feed.leftOut = told.left_out ?? 0;
+      add(told.events, true);
+      upto = Math.max(upto, told.events.at(-1)?.n ?? 0);
+      if (told.next === null || told.next === undefined) break;
+      after = told.next;
+    }
+    isLoading = false;
+    add(waiting.splice(0), false);
+  }
+
+  if (isLive) {
+    let drawing = 0;
+    const flush = () => {
+      drawing = 0;
+      if (!isLoading) add(waiting.splice(0), false);
+    };
+    const later = (work) => (document.hidden ? setTimeout(work, 100) : requestAnimationFrame(work));
+    scope.add(
+      listen("event", (entry) => {
+        if (!isOurs(entry.run)) return;
+        waiting.push(entry);
+        drawing ||= later(flush);
+      }),
+    );
+    scope.add(listen("gap", () => reload().catch(() => {})));
+  }
+
+  /** From the beginning: pieces of text that came one by one come joined now. */
+  function reload() {
+    feed.entries.length = 0;
+    seen.clear();
+    upto = 0;
+    arrived(null);
+    return load();
+  }
+
+  feed.load = load;
+  feed.reload = reload;
+  return feed;
+}

@@ -1,0 +1,132 @@
+"""Runs, live and over: text as it comes, cards, sub-agents, stopping, exporting, taking back."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.conftest import call
+
+pytestmark = pytest.mark.browser
+
+
+async def test_text_is_shown_as_it_comes(console, tabs):
+    told = console.scenes / "told.txt"
+    console.scene("tell a story", {"follow": "told.txt"})
+    page = await tabs.open("#/runs")
+    await page.get_by_label("What should the agent do?").fill("tell a story")
+    await page.keyboard.press("Enter")
+    log = page.get_by_role("log", name="What happened")
+    told.write_text("Once upon ")
+    await expect(log.get_by_text("Once upon")).to_be_visible()
+    told.write_text("Once upon a time there was a `fox`")
+    await expect(log.get_by_text("a time there was a")).to_be_visible()
+    run = re.search(r"#/runs/([\w-]+)", page.url)[1]
+    assert console.get(f"/api/runs/{run}")["status"] == "running"
+    await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    told.write_text("Once upon a time there was a `fox`.\nEND\n")
+    await expect(page.get_by_text("finished").first).to_be_visible()
+    await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    assert await log.get_by_text("Once upon").count() == 1
+
+    console.scene("go on", "And then it slept.")
+    await page.get_by_label("What to do next").fill("go on")
+    await page.get_by_role("button", name="Send").click()
+    await expect(log.get_by_text("And then it slept.")).to_be_visible()
+
+
+async def test_a_call_is_a_card_with_its_three_readings(console, tabs):
+    run = console.begin("write a card", call("file_write", path="notes/card.txt", content="one\n"), "It is done.")
+    console.run_is(run, "finished")
+    page = await tabs.open(f"#/runs/{run}")
+    head = page.get_by_role("button", name=re.compile("file_write.*notes/card.txt"))
+    await expect(head).to_have_attribute("aria-expanded", "false")
+    await head.click()
+    for reading, words in (("For the person", "+one"), ("For the model", "card.txt"), ("JSON", '"is_error": false')):
+        await page.get_by_role("tab", name=reading).click()
+        await expect(page.get_by_role("region").filter(has_text=words).last).to_be_visible()
+    await expect(page.get_by_text("It is done.")).to_be_visible()
+    await page.get_by_text("Time line", exact=True).click()
+    await expect(page.get_by_text(re.compile("tokens in")).first).to_be_visible()
+
+
+async def test_a_sub_agent_is_shown_inside_the_call_that_began_it(console, tabs):
+    console.scene("child writes", call("file_write", path="notes/child.txt", content="c"), "The child is done.")
+    wanted = call("task", description="write", prompt="child writes", agent_type="scribe")
+    run = console.begin("delegate", wanted, "All is done.")
+    page = await tabs.open(f"#/runs/{run}")
+    await page.get_by_role("button", name="Allow once").click()
+    await expect(page.get_by_text("All is done.").first).to_be_visible()
+    below = page.get_by_role("region", name="Sub-agent main/scribe")
+    await expect(below.get_by_text("The child is done.").first).to_be_visible()
+    await expect(below.get_by_role("button", name=re.compile("file_write.*notes/child.txt"))).to_be_visible()
+
+
+async def test_a_run_is_stopped_and_goes_on(console, tabs):
+    (console.scenes / "long.txt").write_text("Let me think")
+    run = console.begin("think long", {"follow": "long.txt"})
+    page = await tabs.open(f"#/runs/{run}")
+    await expect(page.get_by_text("Let me think")).to_be_visible()
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.get_by_text("stopped").first).to_be_visible()
+    console.run_is(run, "cancelled")
+    (console.scenes / "long.txt").write_text("Let me think. I have it.\nEND\n")
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("I have it.").first).to_be_visible()
+    console.run_is(run, "finished")
+
+
+async def test_runs_are_found_again_and_replayed(console, tabs):
+    run = console.begin("a needle in the hay", "Found it.")
+    console.run_is(run, "finished")
+    page = await tabs.open("#/runs")
+    await page.get_by_label("Search runs").fill("NEEDLE IN")
+    await expect(page.get_by_role("link", name=re.compile("needle"))).to_have_count(1)
+    await page.get_by_label("Search runs").fill("nothing is like this")
+    await expect(page.get_by_text("No run is like that.")).to_be_visible()
+    await page.get_by_label("Search runs").fill("needle")
+    await page.get_by_role("link", name=re.compile("needle")).click()
+    await page.get_by_role("button", name="Replay").click()
+    bar = page.get_by_role("group", name="Replay")
+    await page.keyboard.press(".")
+    await expect(page.get_by_text("Found it.")).to_have_count(0)
+    await bar.get_by_label("Step", exact=True).press("End")
+    await expect(page.get_by_text("Found it.").first).to_be_visible()
+
+
+async def test_a_run_is_taken_away_as_ndjson_and_as_markdown(console, tabs):
+    run = console.begin("export me", call("math_calculate", expression="6*7"), "It is 42.")
+    console.run_is(run, "finished")
+    page = await tabs.open(f"#/runs/{run}")
+    texts = {}
+    for name in ("NDJSON", "Markdown"):
+        async with page.expect_download() as started:
+            await page.get_by_role("link", name=name).click()
+        download = await started.value
+        texts[name] = Path(await download.path()).read_text()
+        assert download.suggested_filename.startswith(run)
+    events = [json.loads(line)["event"] for line in texts["NDJSON"].splitlines()]
+    assert (events[0], events[-1]) == ("run_started", "run_finished")
+    assert texts["Markdown"].startswith("# export me")
+    assert "It is 42." in texts["Markdown"]
+
+
+async def test_changes_of_files_are_taken_back(console, tabs):
+    run = console.begin("write for undo", call("file_write", path="notes/undo.txt", content="x"), "Done.")
+    console.run_is(run, "finished")
+    assert (console.workspace / "notes" / "undo.txt").exists()
+    page = await tabs.open(f"#/runs/{run}")
+    await page.get_by_role("button", name="Undo").click()
+    dialog = page.get_by_role("dialog", name="Changes of files")
+    await expect(dialog.get_by_text("notes/undo.txt")).to_be_visible()
+    await dialog.get_by_role("button", name="Take back").click()
+    await expect(page).to_have_url(re.compile("#/runs/(?!" + run + "$)"))
+    taking = re.search(r"#/runs/([\w-]+)", page.url)[1]
+    if console.run_is(taking, "finished", "waiting")["status"] == "waiting":
+        await page.get_by_role("button", name="Allow once").click()
+        console.run_is(taking, "finished")
+    assert not (console.workspace / "notes" / "undo.txt").exists()
