@@ -170,7 +170,7 @@ setup: $(READY) ## make .venv and nothing else
 
 clean: ## remove .venv, caches and build results
 	rm -rf $(VENV) $(PEERS_VENV) $(LOCAL_VENV) $(DOCS_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
-	find src tests examples benchmarks fuzz scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests examples benchmarks chaos fuzz scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A candidate counts only if it runs (a version manager's shim may not) and can make a venv.
 # A .venv that works is kept and brought up to date, unless PYTHON asks for another.

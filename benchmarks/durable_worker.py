@@ -24,7 +24,7 @@ from forge.core.tool import tool
 from forge.durable import workflow
 from forge.durable.subject import Subject
 from forge.durable.worker import Worker
-from forge.permissions.answers import approve_all
+from forge.permissions.policy import rules
 
 VERSION = "0"
 
@@ -68,7 +68,8 @@ def subject(directory: Path) -> Subject:
 
     limits = Limits(turns=1_000_000, calls=0)
     return Subject.of(
-        Agent(Counting(), tools=[look, put, die], approve=approve_all, limits=limits), Scope(workspace=directory)
+        Agent(Counting(), tools=[look, put, die], policy=rules("allow write"), limits=limits),
+        Scope(workspace=directory),
     )
 
 

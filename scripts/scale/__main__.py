@@ -97,7 +97,7 @@ def _figures(load: Load, day: Day, costs: Measured) -> Iterator[tuple[str, str]]
     yield "write-ahead log, GB a day", f"{mean.log * DAY / 1e9:,.0f}"
     yield "rows a day", f"{stored.rows / 1e6:,.0f} million"
     yield "stored, GB a day", f"{stored.stored / 1e9:,.0f}"
-    yield "connections of the workers", f"{load.workers * costs.connections:,}"
+    yield "connections of the workers, at rest", f"{load.workers * costs.connections:,}"
     yield "databases, by transactions", f"{math.ceil(most.transactions / CAPACITY)}"
     yield "… and connections behind their poolers", f"{math.ceil(most.transactions / CAPACITY) * SERVERS:,}"
 

@@ -34,8 +34,8 @@ class Scenes:
         self.folder = folder
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
-        prompt, number = _place(request)
-        turns = json.loads((self.folder / f"{prompt}.json").read_text(encoding="utf-8"))
+        prompt, number = _place(request, self.folder)
+        turns = json.loads(_file(self.folder, prompt).read_text(encoding="utf-8"))
         turn = turns[number]
         if isinstance(turn, dict) and "follow" in turn:
             async for part in _followed(self.folder / turn["follow"]):
@@ -47,11 +47,16 @@ class Scenes:
             yield part
 
 
-def _place(request: ModelRequest) -> tuple[str, int]:
-    """What a person said last, and how many turns ago."""
+def _place(request: ModelRequest, folder: Path) -> tuple[str, int]:
+    """The last thing that a person said and that there are turns for, and how many turns ago."""
     messages = list(request.messages)
-    last = max(index for index, one in enumerate(messages) if one.role == "user")
+    asked = [index for index, one in enumerate(messages) if one.role == "user" and _file(folder, one.text).exists()]
+    last = asked[-1]
     return messages[last].text.strip(), sum(one.role == "assistant" for one in messages[last:])
+
+
+def _file(folder: Path, prompt: str) -> Path:
+    return folder / f"{prompt.strip().replace('/', ' ')[:100]}.json"
 
 
 async def _followed(path: Path) -> AsyncIterator[TextDelta | Message]:

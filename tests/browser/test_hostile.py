@@ -1,4 +1,4 @@
-"""A page full of what agents meet: markup, escape sequences, characters nobody sees, lines of 10 MB. All of it is text."""
+"""A page full of what agents meet: markup, escape sequences, what nobody sees, lines of 10 MB. All of it is text."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ ANSI = "\x1b[31mred\x1b[0m \x1b]8;;https://evil.example\x07link\x1b]8;;\x07 \x1b
 BIDI = "a\u202egnp.exe\u2066b\u200bc\u00ad\u2028d\U000e0041"
 LINKS = "[click](javascript:window.pwned=3) https://evil.example/ ![x](https://evil.example/x.png)"
 NASTY = "\n".join((MARKUP, ANSI, BIDI, LINKS))
+SESSION = NASTY[:200]
 LONG = "x" * 10_000_000
 HIDDEN = re.compile("[\x1b\x07\x9b\u202e\u2066\u200b\u00ad\u2028\U000e0041]")
 
@@ -51,10 +52,12 @@ def nasty_run(console, name, *, output):
         {"event": "run_finished", "text": f"{NASTY} end", "reason": NASTY, "turns": 1, "calls": 1, "usage": {},
          "cost": None, "error": NASTY},
     ]  # fmt: skip
-    wire = {"ts": time.time(), "seq": 0, "session": NASTY, "agent": f"main {MARKUP}"}
+    wire = {"ts": time.time(), "seq": 0, "session": SESSION, "agent": f"main {MARKUP}"}
     with RunStore(f"sqlite:///{console.workspace}/.forge/durable.db") as store:
         said = (Message("user", NASTY),)
-        store.create(NewRun(id=name, agent=f"main {MARKUP}", session=NASTY, prompt=NASTY, messages=said, queue="none"))
+        store.create(
+            NewRun(id=name, agent=f"main {MARKUP}", session=SESSION, prompt=NASTY, messages=said, queue="none")
+        )
         store.begin(name, 1, MARKUP)
         store.put_file(name, f"{MARKUP}.html", b"<script>window.pwned = 4</script>")
         store.add_events(name, [(None, wire | one) for one in events])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import Counter
@@ -95,6 +96,19 @@ def test_what_was_given_to_a_worker_that_never_heard_of_it_is_queued_again(datab
         fleet.submit("r", calls=2)
         worker = fleet.worker(queues=["other"], **QUICK)
         _change(fleet, "status = 'PENDING', owner_xid = 'lost', queue_name = 'other', executor_id = ", worker.id)
+        (run,) = fleet.over("r")
+        assert run.status == "finished"
+        assert [number for number, _ in fleet.begun("r")] == [1, 2]
+
+
+def test_what_a_worker_took_after_it_had_gone_is_queued_again(database: str, tmp_path: Path) -> None:
+    with fleet_of(database, tmp_path) as fleet:
+        gone = fleet.worker(queues=["other"], **QUICK)
+        gone.signal(signal.SIGTERM)
+        assert gone.last_word() == "drained"
+        fleet.submit("r", calls=2)
+        _change(fleet, "status = 'PENDING', owner_xid = 'late', executor_id = ", gone.id)
+        fleet.worker(**QUICK)
         (run,) = fleet.over("r")
         assert run.status == "finished"
         assert [number for number, _ in fleet.begun("r")] == [1, 2]

@@ -154,17 +154,17 @@ def test_failures_are_bounded_and_stay_what_they_are():
 
 
 @pytest.mark.parametrize(
-    "much",
+    "made",
     [
-        ["a small text"] * 500_000,
-        {f"key {n}": "a small text" for n in range(400_000)},
-        [[["x" * 1_000] * 1_000] * 10] * 10,
-        ["x" * 1_000_000] * 20,
+        lambda: ["a small text"] * 500_000,
+        lambda: {f"key {n}": "a small text" for n in range(400_000)},
+        lambda: [[["x" * 1_000] * 1_000] * 10] * 10,
+        lambda: ["x" * 1_000_000] * 20,
     ],
     ids=["list", "dict", "nested", "large"],
 )
-def test_data_as_a_whole_is_bounded_and_small_entries_stay(much):
-    data = giving(data={"much": much, "count": 5, "name": "n"}).data
+def test_data_as_a_whole_is_bounded_and_small_entries_stay(made):
+    data = giving(data={"much": made(), "count": 5, "name": "n"}).data
     assert len(json.dumps(data, ensure_ascii=False)) < 1.2 * MAX_DATA
     assert (data["count"], data["name"], data["data_truncated"]) == (5, "n", True)
     assert "left out" in json.dumps(data["much"], ensure_ascii=False)

@@ -101,7 +101,8 @@ async def _in_time(run: Run) -> RunResult:
             raise
         _keep_what_was_said(run)
         result = _ended(run, "max_time")
-    _hear_background(run)  # what came too late for the model is at least in the history
+    if not unanswered_calls(run.conversation.messages):  # nothing comes between a call and its result
+        _hear_background(run)  # what came too late for the model is at least in the history
     return result
 
 

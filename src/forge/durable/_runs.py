@@ -10,9 +10,10 @@ import sqlalchemy as sa
 
 from forge.agent._wire import exported
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message
+from forge.core.messages import Message, unanswered_calls
 from forge.core.plain import brief
 from forge.durable._found import COLUMNS, check_id, found, info, inserted, now, within
+from forge.durable._found import said as said_in
 from forge.durable.rows import OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
 from forge.durable.tables import HAS_PARENT, events, files, messages, questions, runs
 from forge.durable.wire import object_of, wait_to_json
@@ -85,6 +86,8 @@ def closed(connection: sa.Connection, run_id: str, segment: int, outcome: Outcom
         return run
     say(connection, run.id, 2 * segment, outcome.messages)
     ending = outcome.status
+    if run.cancelling or ending not in ("waiting", "go_on"):
+        _stop_children(connection, run.id)  # nobody hears of them any more; some began after it was to be cancelled
     if ending in ("waiting", "go_on") and run.cancelling:
         return changed(connection, run, status="cancelled", spent=outcome.spent, result=_cancelled(outcome.spent))
     if ending == "go_on" or (ending == "waiting" and _has_come(connection, outcome.waits)):
@@ -104,8 +107,17 @@ def advanced(
     ready: tuple[Status, ...] = ("waiting", "finished", "failed", *(("cancelled",) if revive else ()))
     if run.status not in ready or (from_segment is not None and run.segment != from_segment):
         return None
+    if said:
+        said = [*_given_up(connection, run.id), *said]
     say(connection, run.id, 2 * run.segment + 1, said)
     return changed(connection, run, status="queued", segment=run.segment + 1, spent=run.spent)
+
+
+def _given_up(connection: sa.Connection, run_id: str) -> list[Message]:
+    """Results of calls that still waited when somebody said something new: nothing stands between call and result."""
+    words = "not run: the run was told something else while this call waited."
+    waited = unanswered_calls(said_in(connection, run_id, None))
+    return [Message("tool", f"{call.name}: {words}", call_id=call.id) for call in waited]
 
 
 def cancelled(connection: sa.Connection, run_id: str) -> RunInfo:
@@ -115,11 +127,15 @@ def cancelled(connection: sa.Connection, run_id: str) -> RunInfo:
         run = _marked(connection, run)
     elif not run.is_over:
         run = changed(connection, run, status="cancelled", spent=run.spent, result=_cancelled(run.spent))
-    children = sa.select(runs.c.id).where(runs.c.parent == run.id, HAS_PARENT)
+    _stop_children(connection, run.id)
+    return run
+
+
+def _stop_children(connection: sa.Connection, run_id: str) -> None:
+    children = sa.select(runs.c.id).where(runs.c.parent == run_id, HAS_PARENT)
     going_on = children.where(runs.c.status.not_in(OVER), sa.not_(runs.c.cancelling))
     for child in connection.execute(going_on).scalars().all():
         cancelled(connection, child)
-    return run
 
 
 def given_to(connection: sa.Connection, run_id: str, version: str) -> RunInfo:

@@ -14,8 +14,10 @@ from forge.durable.attempt import Attempt, current
 from forge.durable.rows import Question
 from forge.durable.wire import object_of
 from forge.permissions.answers import Answer
+from forge.permissions.remember import memory
 from forge.permissions.request import PermissionRequest
 
+COVERS = "covers"  # in a stored question: digests of what "always" would remember, one for each part
 LOOK = 0.5  # seconds between looks for the answer to a question that is held
 
 
@@ -27,10 +29,9 @@ async def stored_approval(request: PermissionRequest) -> Answer:
     attempt = current.get()
     if attempt is None:
         return Answer.no(by="nobody")
-    asked = _question(attempt, request)
-    kept = await asyncio.to_thread(attempt.store.ask, asked)
-    if kept.answer is None and request.remember and await asyncio.to_thread(_was_always, attempt, request.remember):
+    if await asyncio.to_thread(_was_always, attempt, request):  # first: it leaves no question behind
         return Answer("always", by="always")
+    kept = await asyncio.to_thread(attempt.store.ask, _question(attempt, request))
     while kept.answer is None:
         if request.editable and request.result is None and not request.question:
             raise Waiting("it waits for a person's yes", kind="approval", question=kept.id)
@@ -68,6 +69,7 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
         "rule": ruling.rule if ruling is not None else "",
         "reason": ruling.reason if ruling is not None else "",
         "remember": request.remember,
+        COVERS: _covered(request),
         "editable": request.editable,
         "personal": request.personal,
         "preview": request.preview,
@@ -76,7 +78,7 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
         "form": plain(request.form),
         "result": request.result.for_llm if request.result is not None else None,
     }
-    return {key: value for key, value in wire.items() if value not in ("", None)}
+    return {key: value for key, value in wire.items() if value not in ("", None, [])}
 
 
 def _question(attempt: Attempt, request: PermissionRequest) -> Question:
@@ -90,9 +92,33 @@ def _question(attempt: Attempt, request: PermissionRequest) -> Question:
     )
 
 
-def _was_always(attempt: Attempt, rule: str) -> bool:
-    """Whether a person said "always" to this in the run before: maybe on another worker."""
-    return any(
-        (one.answer or {}).get("kind") == "always" and one.request.get("remember") == rule
-        for one in attempt.store.questions(attempt.run.id, open=False)
+def _was_always(attempt: Attempt, request: PermissionRequest) -> bool:
+    """Whether a person said "always" to all of this in the run before: maybe on another worker."""
+    wanted = _covered(request)
+    if not wanted:
+        return False
+    always = [one for one in attempt.store.questions(attempt.run.id, open=False) if _is_always(one)]
+    return set(wanted) <= {digest for one in always for digest in one.request.get(COVERS, ())}
+
+
+def _is_always(question: Question) -> bool:
+    """With other arguments than those that were asked about it is remembered by the worker that ran it, alone."""
+    answer = question.answer or {}
+    return answer.get("kind") == "always" and answer.get("arguments") is None
+
+
+def _covered(request: PermissionRequest) -> list[str]:
+    """What "always" covers, exactly: the rule that people are shown does not tell one set of arguments from another."""
+    if not request.remember:
+        return []
+    keys = [memory(part.spec, part.permission, part.target, part.arguments, part.scope).key for part in request.parts]
+    return (
+        [sha256(repr(_ordered(key)).encode("utf-8", "surrogatepass")).hexdigest() for key in keys] if all(keys) else []
     )
+
+
+def _ordered(key: Any) -> Any:
+    """The same in every process: a set has another order in each."""
+    if isinstance(key, frozenset):
+        return sorted(map(str, key))
+    return [_ordered(one) for one in key] if isinstance(key, tuple) else str(key)

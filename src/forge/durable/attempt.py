@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from forge.durable.home import Home
 
 MOST_STEPS = 200  # of a segment: another try replays no more
+MOST_CHARACTERS = 16 * 1024 * 1024  # that a segment's steps recorded: its end holds all of them once more, in one row
 
 Step = Callable[[], Awaitable[Mapping[str, Any]]]
 T = TypeVar("T")
@@ -22,12 +23,16 @@ T = TypeVar("T")
 class Attempt:
     """Lives as long as the process works on the segment. `token` tells it from every other try at the same segment."""
 
-    def __init__(self, run: RunInfo, home: Home) -> None:
+    def __init__(self, run: RunInfo, home: Home, replays: int = 0) -> None:
+        """`replays`: steps that earlier tries recorded."""
         self.run = run
         self.home = home
         self.store = home.store
         self.token = uuid4().hex
         self.steps = 0  # replayed ones included, so that every try ends the segment at the same turn
+        self.broken: Exception | None = None  # a step could not be recorded: what the loop makes of that is no outcome
+        self._replays = replays
+        self._characters = 0  # of what was recorded; counted like the steps
         self._stopped = run.cancelling
         self._draining = False
         self._task: asyncio.Task[Any] | None = None
@@ -43,16 +48,30 @@ class Attempt:
                 raise Stopped
             return await function()
 
-        return await DBOS.run_step_async({"name": name}, checked)
+        try:
+            told = await DBOS.run_step_async({"name": name}, checked)
+        except Exception as error:
+            self.broken = error
+            raise
+        self._characters += _length(told)
+        return told
 
     async def record(self, name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Record a value that is known already, stopped or not; what an earlier try recorded comes first."""
-        from dbos import DBOS
+        """Record a value that is known already, stopped or not; what an earlier try recorded comes first.
+
+        A try that ended sooner than the one before it, because its time was over or its tools are others, finds steps
+        in its way: it goes behind them.
+        """
+        from dbos import DBOS, error
 
         async def known() -> Mapping[str, Any]:
             return value
 
-        return await DBOS.run_step_async({"name": name}, known)
+        while True:
+            try:
+                return await DBOS.run_step_async({"name": name}, known)
+            except error.DBOSUnexpectedStepError:
+                self.steps += 1
 
     async def work(self, loop: Coroutine[Any, Any, T]) -> T:
         """Run it so that `stop` can end it. Raises `Stopped` then."""
@@ -68,7 +87,7 @@ class Attempt:
     def stop(self) -> None:
         """The run was cancelled: what is under way ends now."""
         self._stopped = True
-        if self._task is not None:
+        if self._task is not None and self.steps >= self._replays:  # else it stops where nothing is recorded any more
             self._task.cancel()
 
     def abandon(self) -> None:
@@ -81,11 +100,20 @@ class Attempt:
         self._draining = True
 
     def pause(self) -> bool:
-        return self._draining or self.steps >= MOST_STEPS
+        return self._draining or self.steps >= MOST_STEPS or self._characters >= MOST_CHARACTERS
 
 
-class Stopped(Exception):
-    """Somebody cancelled the run."""
+class Stopped(BaseException):
+    """Somebody cancelled the run. No error of the model or of a tool, and nothing to be recorded of a step."""
+
+
+def _length(recorded: Any) -> int:
+    """Of all its texts together."""
+    if isinstance(recorded, str):
+        return len(recorded)
+    if isinstance(recorded, Mapping):
+        return sum(map(_length, recorded.values()))
+    return sum(map(_length, recorded)) if isinstance(recorded, list) else 0
 
 
 def _is_cancelled_itself() -> bool:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
-from dbos import DBOS, DBOSClient, DBOSConfig, Serializer
+from dbos import DBOS, DBOSClient, DBOSConfig, Serializer, _serialization
 
 from forge.core.threads import in_thread
 from forge.durable import queues as queueing
@@ -61,6 +61,10 @@ class JsonSerializer(Serializer):
 
     def name(self) -> str:
         return "forge_json"
+
+
+def _refuse_pickle(serialized_data: str) -> Any:
+    raise TypeError("a pickle in the durable database was not loaded: Forge writes none, and one could run any code")
 
 
 class Starter:
@@ -232,6 +236,9 @@ class Engine:
             "log_level": "WARNING",
             "enable_otlp": False,
         }
+        # private: whatever its serializer is, DBOS unpickles rows that say they are pickles, and who can write to the
+        # database could so run code on every worker. DBOS is one for the whole process, and in this one it is ours
+        _serialization.DBOSDefaultSerializer.deserialize = _refuse_pickle  # type: ignore[method-assign]
         self._dbos = DBOS(config=config)
         DBOS.listen_queues(self.takes if self.listen else [])
         DBOS.launch()
@@ -286,6 +293,7 @@ class Engine:
                 asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(thread_name_prefix="forge"))
         finally:
             self._dbos = None
+            vars(_serialization.DBOSDefaultSerializer).pop("deserialize", None)
             if self._connections is not None:
                 self._connections.dispose()
             self.starter.close()

@@ -18,6 +18,7 @@ from forge.core.result import ToolResult
 from forge.durable.attempt import Attempt
 from forge.durable.children import ONLY, place_call
 from forge.durable.rows import Wait
+from forge.durable.spilled import is_spilled
 from forge.durable.wire import result_from_json, result_to_json
 
 log = logging.getLogger("forge.durable")
@@ -77,7 +78,8 @@ class RecordedExecutor(ToolExecutor):
                 return result_to_json(self._unknown(call, scope))
             return await self._performed(call, scope)
 
-        told = await self.attempt.step(f"call {call.name[:64]}", perform)
+        name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")  # databases take this
+        told = await self.attempt.step(f"call {name}", perform)
         if "waiting" in told:
             what = dict(told["waiting"])
             self.waits.append(Wait(kind=what.pop("kind", ""), call=call.id, detail=what))
@@ -94,7 +96,7 @@ class RecordedExecutor(ToolExecutor):
         if waits is not None:
             return {"waiting": waits.what, "message": waits.message}
         if path := result.data.get("spilled"):
-            await asyncio.to_thread(self._keep_spilled, Path(str(path)))
+            await asyncio.to_thread(self._keep_spilled, Path(str(path)), scope.workspace)
         return result_to_json(result)
 
     async def _placed(self, call: ToolCall, scope: Scope, place: str) -> ToolResult:
@@ -127,8 +129,10 @@ class RecordedExecutor(ToolExecutor):
         self._ended(ctx, result, self._started(ctx))
         return result
 
-    def _keep_spilled(self, path: Path) -> None:
+    def _keep_spilled(self, path: Path, workspace: Path) -> None:
         """So that whoever asked, and whoever goes on with the run, has the file too."""
+        if not is_spilled(path, workspace):
+            return
         try:
             self.attempt.store.put_file(self.attempt.run.id, path.name, path.read_bytes())
         except (OSError, ToolError) as error:  # the call itself went well

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from forge.core.messages import Message
 from forge.core.result import Failure
 from forge.core.threads import in_thread
 from forge.durable._found import COLUMNS, info
-from forge.durable.beats import Beats
+from forge.durable.beats import Beats, workers
 from forge.durable.engine import Engine, workflow_id
 from forge.durable.follow_up import follow_up, go_on, is_ready
 from forge.durable.results import result_of
@@ -23,6 +24,7 @@ from forge.durable.tables import runs
 
 LOST = 30.0  # seconds without a change before a run at work is looked at more closely
 MOST = 100  # of each kind in one round
+RARELY = 0.2  # of the rounds look through all that is begun
 
 ENDED = ["ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 
@@ -47,6 +49,8 @@ class Housekeeping:
             await self._engine.start_segment(run)
         for run in [*ended, *await in_thread(lambda: self._broken(now))]:
             await self._close(run)
+        if random.random() < RARELY:  # noqa: S311
+            await self.hand_back_late_ones()
         sharing: int = await in_thread(self._beats.sharing)
         return sharing
 
@@ -59,6 +63,21 @@ class Housekeeping:
             await self._give_up_background(worker)
             await in_thread(_of(self._beats.handed, worker))
             log.warning("worker %s has gone: %d of its runs are queued again", worker, len(workflows))
+
+    async def hand_back_late_ones(self) -> None:
+        """What workers took after all they had was handed back: they were paused, came back, and did not know yet."""
+        for worker in await in_thread(self._late):
+            workflows = await in_thread(_of(self._engine.hand_back, worker))
+            log.warning("worker %s took %d runs after it had gone: they are queued again", worker, len(workflows))
+
+    def _late(self) -> list[str]:
+        database = self._store.database
+        schema = None if database.is_sqlite else "dbos"
+        begun = sa.table("workflow_status", sa.column("executor_id"), sa.column("status"), schema=schema)
+        gone = sa.select(workers.c.id).where(workers.c.gone.is_not(None), workers.c.handed)
+        query = sa.select(begun.c.executor_id).distinct()
+        query = query.where(begun.c.status == "PENDING", begun.c.executor_id.in_(gone))
+        return database.read(lambda connection: list(connection.execute(query).scalars()))
 
     async def _give_up_background(self, worker: str) -> None:
         """What it did in the background went with it. Whether that was done nobody can say."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from forge.agent._wire import exported, imported
 from forge.agent.loop import with_unique_ids
 from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
-from forge.core.messages import Message
+from forge.core.messages import Message, ToolCall
 from forge.core.plain import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
 from forge.durable.attempt import Attempt
@@ -24,16 +25,19 @@ _ERRORS: dict[str, type[ProviderError]] = {"BrokeOff": BrokeOff, "PromptTooLong"
 class RecordedProvider:
     """Text is told as it comes, on the first try alone; the message is recorded, and so is an error."""
 
-    def __init__(self, provider: Provider, attempt: Attempt) -> None:
+    def __init__(self, provider: Provider, attempt: Attempt, said: Sequence[Message] = ()) -> None:
+        """`said`: the whole conversation, as it grows."""
         self._provider = provider
         self._attempt = attempt
+        self._said = said
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._provider, name)  # its window, and whether it expects calls
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
         parts: asyncio.Queue[TextDelta | None] = asyncio.Queue()
-        asking = asyncio.ensure_future(self._attempt.step("model", lambda: self._traced(request, parts)))
+        name = "model" if request.tools else "model alone"  # a summary is not taken for a turn, or the other way round
+        asking = asyncio.ensure_future(self._attempt.step(name, lambda: self._traced(request, parts)))
         asking.add_done_callback(lambda _: parts.put_nowait(None))
         try:
             while (part := await parts.get()) is not None:
@@ -59,7 +63,7 @@ class RecordedProvider:
             async with aclosing(stream):
                 async for part in stream:
                     if isinstance(part, Message):
-                        return {"message": exported(with_unique_ids(part))}
+                        return {"message": exported(self._with_new_ids(part))}
                     parts.put_nowait(part)
             raise ProviderError(
                 "the provider ended its stream without a message", suggestion="Its last item must be a Message."
@@ -68,6 +72,17 @@ class RecordedProvider:
             return {"error": _told(error)}
         except Exception as error:  # a provider of somebody's own making
             return {"error": _told(ProviderError(f"the provider failed: {text_of(error)}"))}
+
+    def _with_new_ids(self, reply: Message) -> Message:
+        """Questions, tasks and events of a run go by their call: an id that was used in it before names another one."""
+        reply = with_unique_ids(reply)
+        used = {call.id for message in self._said for call in message.tool_calls}
+        if used.isdisjoint(call.id for call in reply.tool_calls):
+            return reply
+        calls = (
+            ToolCall(one.name, one.arguments, server=one.server) if one.id in used else one for one in reply.tool_calls
+        )
+        return replace(reply, tool_calls=tuple(calls))
 
 
 def _told(error: ProviderError) -> dict[str, Any]:

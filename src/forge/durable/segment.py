@@ -30,7 +30,7 @@ from forge.durable.follow_up import follow_up
 from forge.durable.provider import RecordedProvider
 from forge.durable.recorder import Recorder
 from forge.durable.results import result_of
-from forge.durable.rows import Ending, Outcome, Wait
+from forge.durable.rows import Ending, Outcome, RunInfo, Wait
 from forge.durable.spilled import restore_spilled
 from forge.durable.subject import Subject, found
 from forge.durable.tracing import segment_span
@@ -45,11 +45,14 @@ log = logging.getLogger("forge.durable")
 END = "end"  # the step that records how a segment ended
 
 
-async def perform(home: Home, run_id: str, number: int, recorded: Mapping[str, Any] | None = None) -> str:
-    """Work on a segment until it ends; the status of its run then. `recorded`: how it ended, if an earlier try did."""
+async def perform(
+    home: Home, run_id: str, number: int, recorded: Mapping[str, Any] | None = None, replays: int = 0
+) -> str:
+    """Work on a segment until it ends; the status of its run then. `recorded`: how it ended, if an earlier try did;
+    `replays`: how many steps there are of earlier tries."""
     if not await asyncio.to_thread(home.store.begin, run_id, number, home.worker):
         return "over"  # the run, or this segment of it
-    attempt = Attempt(await asyncio.to_thread(home.store.get, run_id), home)
+    attempt = Attempt(await asyncio.to_thread(home.store.get, run_id), home, replays)
     ATTEMPTS[run_id] = attempt
     current.set(attempt)
     elsewhere.set(delegate)
@@ -59,12 +62,16 @@ async def perform(home: Home, run_id: str, number: int, recorded: Mapping[str, A
                 outcome = await _worked(attempt)
                 tell(outcome)
             recorded = await attempt.record(END, outcome_to_json(outcome))
-        closed = await asyncio.to_thread(home.store.close_segment, run_id, number, outcome_from_json(recorded))
+        closed = await asyncio.to_thread(_closed, home, run_id, number, recorded)
     finally:
         if ATTEMPTS.get(run_id) is attempt:
             del ATTEMPTS[run_id]
     await follow_up(home, closed)
     return closed.status
+
+
+def _closed(home: Home, run_id: str, number: int, recorded: Mapping[str, Any]) -> RunInfo:
+    return home.store.close_segment(run_id, number, outcome_from_json(recorded))  # long ones take milliseconds to read
 
 
 async def _worked(attempt: Attempt) -> Outcome:
@@ -83,8 +90,9 @@ async def _worked(attempt: Attempt) -> Outcome:
         log.exception("run %s, segment %d", attempt.run.id, attempt.run.segment)
         failure = Failure(f"the run could not go on: {text_of(error)}", suggestion="forge runs resume tries again.")
         result = RunResult(text=failure.text(), reason="error", turns=0, messages=[], error=failure)
-        said = tuple(driven.conversation.messages[driven.first :]) if driven is not None else ()
-        return Outcome(status="failed", messages=said, spent=attempt.run.spent, result=result_of(result))
+        if driven is not None:
+            return driven.ended("failed", result=result_of(result))
+        return Outcome(status="failed", messages=(), spent=attempt.run.spent, result=result_of(result))
     finally:
         if driven is not None:
             await driven.close()
@@ -135,10 +143,12 @@ class Driven:
             if self.run.scope.get(ONLY):
                 return await self.attempt.work(self._one_call(executor))
             result = await self.attempt.work(self._loop(executor))
+            if self.attempt.broken is not None:  # nothing that the model or a tool did
+                raise self.attempt.broken
         except Stopped:
             executor.background.cancel(self.scope.session_id)
             result = self._stopped()
-        outcome = self._ended(result, executor)
+        outcome = self._left(result, executor)
         if outcome.status not in ("waiting", "go_on"):
             error = result.error.text() if result.error is not None else ""
             usage = result.usage._asdict()
@@ -146,7 +156,7 @@ class Driven:
         return outcome
 
     async def _loop(self, executor: RecordedExecutor) -> RunResult:
-        provider = RecordedProvider(self.subject.provider, self.attempt)
+        provider = RecordedProvider(self.subject.provider, self.attempt, self.conversation.messages)
         shortening = Shortening(provider, self.subject.window, self.meta) if self.subject.window else None
         if shortening is not None:
             shortening.recall(self.conversation)
@@ -171,9 +181,9 @@ class Driven:
         call = unanswered_calls(self.conversation.messages)[0]
         (result,) = await executor.execute_all([call], self.scope.in_turn(str(self.run.scope.get("message_id", ""))))
         if waiting(result) is not None:
-            return self._outcome("waiting", executor.waits)
+            return self.ended("waiting", executor.waits)
         ended = RunResult(text=result.for_llm, reason="answer", turns=0, calls=1, messages=[])
-        return self._outcome("finished", result={**result_of(ended), "call": result_to_json(result)})
+        return self.ended("finished", result={**result_of(ended), "call": result_to_json(result)})
 
     def _executor(self) -> RecordedExecutor:
         registry = self.subject.tools
@@ -182,21 +192,21 @@ class Driven:
             registry.add(self.structured.tool)
         return RecordedExecutor(self.attempt, registry, self.subject.steps, self.activity, self.subject.secrets)
 
-    def _ended(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
+    def _left(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
         goes_on = executor.background.is_open(self.scope.session_id)
         if goes_on:
             hold(self.attempt.home, self.run.id, executor.background, self.scope.session_id)
         if result.reason == "waiting":
             under_way = [Wait(kind="background", detail={"worker": self.attempt.home.worker})] if goes_on else []
             waits = executor.waits or ([] if self.attempt.pause() else under_way)
-            return self._outcome("waiting" if waits else "go_on", waits)
+            return self.ended("waiting" if waits else "go_on", waits)
         if result.reason == "question":
-            return self._outcome("waiting", [Wait(kind="question", detail={"text": result.text})])
+            return self.ended("waiting", [Wait(kind="question", detail={"text": result.text})])
         if self.structured is not None and self.structured.found is not None:
             result.output = self.structured.found
         failed = result.is_error or result.reason == "loop"
         status: Ending = "cancelled" if result.reason == "cancelled" else "failed" if failed else "finished"
-        return self._outcome(status, result=result_of(result))
+        return self.ended(status, result=result_of(result))
 
     def _stopped(self) -> RunResult:
         spent = self.spent
@@ -209,13 +219,13 @@ class Driven:
             messages=self.conversation.messages,
         )
 
-    def _outcome(
+    def ended(
         self, status: Ending, waits: list[Wait] | tuple[Wait, ...] = (), result: Mapping[str, Any] | None = None
     ) -> Outcome:
         used = {
             "turns": self.spent.turns,
             "calls": self.spent.calls,
-            "usage": self.spent.usage._asdict(),
+            "usage": self.spent.usage.plus(self.conversation.paid)._asdict(),
             "seconds": round(self.spent.seconds, 3),
             "meta": self.meta,
             WAITED: waited([dict(wait.detail) for wait in waits if wait.kind == "time"]),

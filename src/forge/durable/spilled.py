@@ -10,9 +10,12 @@ from forge.workspace.state import state_directory, write_private
 
 def restore_spilled(attempt: Attempt, workspace: Path) -> None:
     """Those of the run that are not here yet. Raises `OSError`."""
-    if attempt.run.segment == 1 and not attempt.run.parent:
-        return
     for name, _ in attempt.store.files(attempt.run.id):
         path = state_directory(workspace, "spill") / name
-        if not path.exists():
+        if is_spilled(path, workspace) and not path.exists():
             write_private(path, attempt.store.file(attempt.run.id, name).decode("utf-8", "replace"))
+
+
+def is_spilled(path: Path, workspace: Path) -> bool:
+    """Whether it is such a file, and not one that a row of the database or a tool would like to be one."""
+    return path.parent == state_directory(workspace, "spill") and path.name != ".." and not path.is_symlink()

@@ -89,9 +89,11 @@ class Subject:
 
 def found(subjects: Mapping[str, Subject], name: str) -> Subject:
     """The subject of that name, or of a sub-agent's `main/researcher`. Raises `ToolError`."""
-    base, _, agent_type = name.partition("/")
+    if name in subjects:
+        return subjects[name]
+    base, agent_type = next(((one, name[len(one) + 1 :]) for one in subjects if name.startswith(f"{one}/")), (name, ""))
     if base not in subjects:
         known = ", ".join(sorted(subjects)) or "none"
         words = f"this worker has no agent {base!r}"
         raise ToolError(words, ErrorKind.NOT_FOUND, f"It has: {known}. Start a worker of the project that has it.")
-    return subjects[base].sub(agent_type) if agent_type else subjects[base]
+    return subjects[base].sub(agent_type)

@@ -28,7 +28,8 @@ async def segment(run_id: str, number: int) -> str:
     # without our context: inside a workflow every question to the engine would be a step of it
     asked = asyncio.get_running_loop().create_task(_recorded_end(workflow), context=Context())
     try:
-        return await perform(running_engine(), run_id, number, await asked)
+        recorded, replays = await asked
+        return await perform(running_engine(), run_id, number, recorded, replays)
     except Exception as error:
         if not is_away(error):
             raise
@@ -37,8 +38,8 @@ async def segment(run_id: str, number: int) -> str:
         raise asyncio.CancelledError from error
 
 
-async def _recorded_end(workflow: str) -> Mapping[str, Any] | None:
-    """How the segment ended, if an earlier try got that far: then nothing of it is done again."""
+async def _recorded_end(workflow: str) -> tuple[Mapping[str, Any] | None, int]:
+    """How the segment ended, if an earlier try got that far: then nothing of it is done again. Else how far one got."""
     steps = await DBOS.list_workflow_steps_async(workflow)
     found = next((step["output"] for step in reversed(steps) if step["function_name"] == END), None)
-    return found if isinstance(found, Mapping) else None
+    return (found if isinstance(found, Mapping) else None), max((step["function_id"] for step in steps), default=0)

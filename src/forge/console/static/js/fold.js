@@ -140,15 +140,18 @@ const ADDING = {
   },
   permission_asked(fold, branch, entry, event) {
     const item = called(fold, branch, entry);
-    item.asked = { at: item.asked && !item.answered ? item.asked.at : event.ts, permission: event.permission, target: event.target, rule: event.rule, others: event.others ?? [] };
-    item.answered = null;
+    const isAgain = item.asked?.target === event.target && item.asked.permission === event.permission;
+    if (!isAgain) {
+      item.asked = { at: event.ts, permission: event.permission, target: event.target, rule: event.rule, others: event.others ?? [] };
+      item.answered = null;
+    }
     item.state = "waiting";
     span(item, "person", event.ts);
     fold.touch(item);
   },
   permission_answered(fold, branch, entry, event) {
     const item = called(fold, branch, entry);
-    item.answered = { at: event.ts, answer: event.answer, by: event.by };
+    item.answered ??= { at: event.ts, answer: event.answer, by: event.by };
     if (item.state === "waiting") item.state = "running";
     span(item, "tool", event.ts);
     fold.touch(item);
@@ -158,7 +161,7 @@ const ADDING = {
     const item = called(fold, branch, entry);
     if (event.waits) {
       item.state = "waiting";
-      span(item, item.branches.length || DELEGATES.has(item.name) ? "run" : "person", item.asked?.at ?? event.ts);
+      span(item, waitsFor(item), event.ts);
       return fold.touch(item);
     }
     ended(item, event.ts);
@@ -214,6 +217,12 @@ function resulted(fold, item, entry, event) {
   item.resultAt = entry.n;
   item.resultCut = Boolean(entry.clipped);
   fold.touch(item);
+}
+
+/** For a yes that was asked for and did not come; else for the agent that it began. */
+function waitsFor(item) {
+  if (item.asked && !item.answered) return "person";
+  return item.branches.length || DELEGATES.has(item.name) ? "run" : "person";
 }
 
 const isDenial = (result) => result?.error_type === "permission_error" || result?.error_type === "security_error";

@@ -32,16 +32,22 @@ export function runFeed({ base, isOurs, arrived, scope, isLive = true }) {
     arrived(isInOrder ? fresh : null);
   }
 
+  function ask(after) {
+    const answer = get(`${base}/events`, { after: after || "", limit: PAGE }, scope.signal);
+    answer.catch(() => {}); // whoever waits for it is told
+    return answer;
+  }
+
   async function load() {
     isLoading = true;
-    let after = upto || undefined;
-    while (scope.isOpen()) {
-      const told = await get(`${base}/events`, { after, limit: PAGE }, scope.signal);
+    let coming = feed.asked ?? ask(upto);
+    feed.asked = null;
+    while (coming && scope.isOpen()) {
+      const told = await coming;
+      coming = told.next === null || told.next === undefined ? null : ask(told.next); // while this page is looked at
       feed.leftOut = told.left_out ?? 0;
       add(told.events, true);
       upto = Math.max(upto, told.events.at(-1)?.n ?? 0);
-      if (told.next === null || told.next === undefined) break;
-      after = told.next;
     }
     isLoading = false;
     add(waiting.splice(0), false);
@@ -73,6 +79,7 @@ export function runFeed({ base, isOurs, arrived, scope, isLive = true }) {
     return load();
   }
 
+  feed.asked = ask(0); // at once: what else must be known comes meanwhile
   feed.load = load;
   feed.reload = reload;
   return feed;

@@ -75,7 +75,7 @@ export function openSession(place, name, scope) {
 
 function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, isLive = true }) {
   const view = { answered: () => {} };
-  const source = { base, hasFiles, questionOf, answered: () => view.answered(), list: (branch) => itemList(branch, source) };
+  const source = { base, hasFiles, questionOf, cards: new Map(), answered: () => view.answered(), list: (branch) => itemList(branch, source) };
   let fold = new Fold(id);
   let list = source.list(fold.trunk);
   let run = null;
@@ -207,6 +207,7 @@ function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, isLive 
     });
     scope.add(() => replay?.stop());
     fill(replayPlace, replay.element);
+    refold(0);
     replay.begin();
   }
 
@@ -230,7 +231,13 @@ function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, isLive 
   addEventListener("scroll", onScroll, { passive: true });
   scope.add(() => removeEventListener("scroll", onScroll));
   const keys = [["r", "replay", startReplay], ["t", "time line", () => (timesPanel.open = !timesPanel.open)], ["G", "newest", follow], [",", "step back", () => replay?.step(-1)], [".", "step on", () => replay?.step(1)]];
-  bindKeys(scope, keys);
+  const press = (key) => () => {
+    const open = [...source.cards.values()].filter((card) => card.question.status === "open");
+    const card = open.find((one) => one.element.contains(document.activeElement)) ?? (open.length === 1 ? open[0] : null);
+    if (card) card.keys.find(([one]) => one === key)?.[2]();
+    else if (open.length) notify("Several things wait here.", "Go into one of them first, or to Approvals.");
+  };
+  bindKeys(scope, [...keys, ...[["y", "allow once"], ["a", "always"], ["n", "no"], ["e", "edit"]].map(([key, words]) => [key, words, press(key)])]);
   place.append(legend(keys.slice(0, 3)));
   return view;
 }

@@ -65,7 +65,7 @@ function isOpen(item, source) {
 function summaryOf(item) {
   const given = briefArguments(item.arguments);
   const { title } = item.result ?? {};
-  return title && !given.includes(title) ? `${given}  →  ${brief(title, 80)}` : given;
+  return title && !given.includes(title) && !title.includes(given.slice(0, 60)) ? `${given}  →  ${brief(title, 80)}` : given;
 }
 
 function makeBody(item, source, body) {
@@ -103,8 +103,13 @@ function makeBody(item, source, body) {
     const more = `${key} ${item.answered?.answer ?? ""}`;
     if (more === shownQuestion) return;
     shownQuestion = more;
-    if (question?.status === "open" && item.state !== "done") fill(places.asked, questionCard(question, { isInRun: true, level: "h4", answered: source.answered }).element);
-    else fill(places.asked, item.asked ? askedLine(item) : null);
+    source.cards?.delete(item);
+    const isAsked = question?.status === "open" && item.state !== "done";
+    places.given.hidden = isAsked; // the question has them
+    if (!isAsked) return fill(places.asked, item.asked ? askedLine(item) : null);
+    const card = questionCard(question, { isInRun: true, level: "h4", answered: source.answered });
+    source.cards?.set(item, card);
+    return fill(places.asked, card.element);
   }
 
   function showBranch(branch) {
@@ -117,7 +122,11 @@ function makeBody(item, source, body) {
     list.update();
   }
 
-  return { update, close: () => lists.forEach((list) => list.clear()) };
+  const close = () => {
+    source.cards?.delete(item);
+    for (const list of lists.values()) list.clear();
+  };
+  return { update, close };
 }
 
 function askedLine(item) {

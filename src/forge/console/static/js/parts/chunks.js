@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 
-const SIZE = 40; // items of one piece
+const SIZE = 20; // items of one piece
 
 const observer = new IntersectionObserver(
   (seen) => {

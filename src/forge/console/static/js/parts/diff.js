@@ -1,8 +1,8 @@
 // A difference between two texts, its lines in colours, and values of any kind.
 
 import { h } from "../dom.js";
-import { asText } from "../text.js";
-import { textBox } from "./text_view.js";
+import { asText, visible } from "../text.js";
+import { textBox, withMarks } from "./text_view.js";
 
 export const isDifference = (text) => /^(--- |\+\+\+ |@@ |diff )/m.test(text.slice(0, 20_000)) && /^[+-]/m.test(text);
 
@@ -17,6 +17,17 @@ function kindOfLine(line) {
   if (line.startsWith("+")) return "added";
   return line.startsWith("-") ? "removed" : "";
 }
+
+/** Values that are not what they would be without saying so, and in one line those that are. */
+export function givenValues(values, schema, options) {
+  const usual = Object.entries(values ?? {}).filter(([name, value]) => isUsual(value, schema?.properties?.[name]));
+  const given = Object.fromEntries(Object.entries(values ?? {}).filter(([name]) => !usual.some(([other]) => other === name)));
+  if (!usual.length) return valuesList(given, options);
+  const words = usual.map(([name, value]) => [h("span", {}, h("code", {}, name), " ", value === "" ? "(empty)" : asText(value, 0)), " "]);
+  return h("div", {}, Object.keys(given).length ? valuesList(given, options) : null, h("p", { class: "quiet usual" }, "By default: ", words));
+}
+
+const isUsual = (value, schema) => schema?.default !== undefined && JSON.stringify(value) === JSON.stringify(schema.default) && asText(value, 0).length < 80;
 
 /** Named values, each as it is: texts as text, the rest as JSON. */
 export function valuesList(values, { lines = 12, whole = null } = {}) {
@@ -34,7 +45,7 @@ export function valuesList(values, { lines = 12, whole = null } = {}) {
 function valueOf(name, value, lines, whole) {
   const text = asText(value);
   if (text === "") return h("span", { class: "quiet" }, "(empty)");
-  if (text.length <= 120 && !text.includes("\n")) return h("code", { class: "value" }, text);
+  if (text.length <= 120 && !text.includes("\n")) return h("code", { class: "value" }, withMarks(visible(text)));
   return textBox(text, { lines, whole, label: name });
 }
 

@@ -6,7 +6,7 @@ import { report } from "./notices.js";
 
 const DEEPEST = 8;
 const LARGEST_FILE = 700_000; // bytes: a request may have a million
-const LONG = /content|text|command|code|body|patch|prompt|script|query|sql|stdin|message|source|input|operations/i;
+const LONG = /(^|_)(content|text|command|code|body|patch|prompt|script|sql|stdin|message|source|task)s?$/i;
 let numbers = 0;
 
 /** {element, value(), set(value)}; `value()` throws where something written is no JSON or no number. */

@@ -7,7 +7,7 @@ import { address } from "../router.js";
 import { brief } from "../text.js";
 import { argumentsEditor } from "./arguments.js";
 import { button } from "./controls.js";
-import { differenceBox, valuesList } from "./diff.js";
+import { differenceBox, givenValues } from "./diff.js";
 import { schemaForm } from "./form.js";
 import { badge } from "./marks.js";
 import { notify, report, say } from "./notices.js";
@@ -57,7 +57,7 @@ export function questionCard(question, { answered = () => {}, isInRun = false, l
       isReady = true;
       for (const one of buttons) one.disabled = false;
     }, LOOK_FIRST);
-    card.keys = choices.map(([key, words], index) => [key, words.replace("…", "").toLowerCase(), () => buttons[index].click()]);
+    card.keys = choices.map(([key, words], index) => [key, words.replace("…", "").toLowerCase(), () => extra.childElementCount || buttons[index].click()]);
   } else fill(actions, outcome(question));
   card.over = over;
   return card;
@@ -70,12 +70,12 @@ function facts(question, isInRun, level, form) {
     question.question ? textBox(question.question, { lines: 30, label: "Question" }) : null,
     parts.length && !question.question && question.result === null ? h("ul", { class: "parts" }, parts.slice(0, 100).map(partLine)) : null,
     parts.length > 100 ? h("p", {}, `and ${parts.length - 100} more targets`) : null,
-    question.reason ? h("p", { class: "why" }, "Asked because of ", question.reason) : null,
+    question.reason ? h("p", { class: "why" }, "Asked because: ", question.reason) : null,
     question.introduction ? section("No person has approved this tool yet. It says of itself", textBox(question.introduction, { lines: 40 })) : null,
     question.result !== null ? section("The result", textBox(String(question.result), { lines: 60, label: "Result" })) : null,
     question.preview ? section(question.personal ? "What changed since" : "It would change", differenceBox(question.preview, { lines: 200 })) : null,
     form ? section("Your answer", form.element) : null,
-    section("With these arguments", valuesList(question.arguments, { lines: 60 })),
+    section("With these arguments", givenValues(question.arguments, question.schema, { lines: question.preview && !question.personal ? 6 : 60 })),
     question.editable || question.form || question.result !== null ? null : h("p", { class: "quiet" }, "It runs already: its arguments can no longer be changed."),
     question.remember ? h("p", { class: "remember" }, h("span", { class: "quiet" }, "Always would remember, for this session and this tool: "), rules(question.remember)) : null,
     h("details", {}, h("summary", {}, "As the terminal shows it"), plain(question.shown)),

@@ -59,7 +59,7 @@ function lineNodes(line, show, kindOf, hasMore) {
 }
 
 /** Nodes, because texts that `h` is given would be made visible once more. */
-function withMarks(shown) {
+export function withMarks(shown) {
   return splitMarks(shown).map((piece, index) => {
     if (index % 2 === 0) return document.createTextNode(piece);
     const mark = document.createElement("span");

@@ -1,0 +1,191 @@
+"""Every page, narrow and wide, light and dark, with a keyboard and for a screen reader."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.conftest import call
+
+pytestmark = pytest.mark.browser
+
+PAGES = {
+    "#/": "",
+    "#/approvals": "Approvals",
+    "#/runs": "Runs",
+    "#/tools": "Tools",
+    "#/tools/file_edit": "file_edit",
+    "#/policy": "Policy",
+    "#/schedules": "Schedules",
+    "#/memory": "Memory",
+    "#/workers": "Workers",
+    "#/sessions/demo": "parser",
+}
+NAMED = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "slider", "tab", "radio", "spinbutton"}
+
+CONTRASTS = Path(__file__).with_name("contrasts.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def busy(console):
+    """Something in every list, and something that waits."""
+    wide = "w" * 300
+    shown = console.begin(
+        "a look", call("file_write", path=f"notes/{wide[:100]}.txt", content=f"{wide}\n"), f"See {wide}."
+    )
+    console.run_is(shown, "finished")
+    waiting = console.begin("a question", call("file_write", path=f"{wide[:90]}.txt", content=f"{wide} one\n"), "Done.")
+    console.question(waiting)
+    denied = console.begin("a push", call("bash", command="git push origin main"), "Refused.")
+    console.run_is(denied, "finished")
+    return {**PAGES, f"#/runs/{shown}": "a look", f"#/runs/{waiting}": "a question"}
+
+
+async def opened(page, console, place, name):
+    await page.goto(f"{console.address}/{place}")
+    await expect(page.get_by_role("heading", level=1).first).to_contain_text(name)
+    await expect(page.get_by_role("main")).not_to_have_attribute("aria-busy", "true")
+    await page.evaluate("new Promise((done) => setTimeout(done, 150))")  # what it asked for has come
+
+
+async def test_nothing_is_wider_than_a_narrow_screen(console, tabs, busy):
+    page = await tabs.open(width=360, height=740)
+    too_wide = {}
+    for place, name in busy.items():
+        await opened(page, console, place, name)
+        for head in await page.get_by_role("log").get_by_role("button", expanded=False).all():
+            await head.click()
+        width = await page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+        if width > 360:
+            too_wide[place] = width
+    assert not too_wide
+    await page.get_by_role("link", name=re.compile("Approvals")).first.click()
+    await page.get_by_role("article").get_by_role("button", name="Allow once").click()
+    await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_text_can_be_read(console, tabs, busy, scheme):
+    page = await tabs.open(color_scheme=scheme)
+    pale = {}
+    for place, name in busy.items():
+        await opened(page, console, place, name)
+        found = await page.evaluate(CONTRASTS)
+        if found:
+            pale[place] = found
+    assert not pale
+
+
+async def test_everything_has_a_name_and_a_place(console, tabs, busy):
+    page = await tabs.open()
+    session = await page.context.new_cdp_session(page)
+    nameless, odd = {}, {}
+    for place, name in busy.items():
+        await opened(page, console, place, name)
+        tree = (await session.send("Accessibility.getFullAXTree"))["nodes"]
+        roles = [
+            (one.get("role", {}).get("value"), one.get("name", {}).get("value", ""))
+            for one in tree
+            if not one["ignored"]
+        ]
+        nameless[place] = [role for role, words in roles if role in NAMED and not words.strip()]
+        found = [role for role, _ in roles]
+        odd[place] = [role for role in ("main", "navigation") if found.count(role) != 1]
+        odd[place] += ["h1"] if await page.get_by_role("heading", level=1).count() != 1 else []
+        odd[place] += (
+            ["ids"]
+            if await page.evaluate(
+                "(ids => ids.length !== new Set(ids).size)([...document.querySelectorAll('[id]')].map((one) => one.id))"
+            )
+            else []
+        )
+    assert not {place: found for place, found in nameless.items() if found}
+    assert not {place: found for place, found in odd.items() if found}
+    assert await page.locator("html").get_attribute("lang") == "en"
+    assert await page.locator("[aria-live=polite]").count() >= 1
+
+
+async def test_a_keyboard_reaches_everything_and_is_never_caught(console, tabs, busy):
+    page = await tabs.open("#/policy")
+    await expect(page.get_by_role("heading", level=1, name="Policy")).to_be_visible()
+    await page.evaluate("document.activeElement.blur()")
+    await page.keyboard.press("Tab")
+    skip = page.locator(":focus")
+    await expect(skip).to_contain_text(re.compile("skip", re.IGNORECASE))
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("main")).to_be_focused()
+    await expect(page.get_by_role("heading", level=1, name="Policy")).to_be_visible()
+
+    for place in ("#/policy", "#/approvals", "#/tools/file_edit"):
+        await opened(page, console, place, PAGES[place])
+        await page.evaluate("document.activeElement.blur()")
+        stops, ringless = [], []
+        for _ in range(150):
+            await page.keyboard.press("Tab")
+            here = await page.evaluate(
+                """() => {
+                  const one = document.activeElement;
+                  if (!one || one === document.body) return null;
+                  const style = getComputedStyle(one);
+                  const ring = style.outlineStyle !== "none" || style.boxShadow !== "none";
+                  window.stops ??= new Map();
+                  const seen = window.stops.has(one);
+                  window.stops.set(one, true);
+                  return { what: one.outerHTML.slice(0, 80), ring, seen };
+                }"""
+            )
+            if here is None or here["seen"]:
+                break
+            stops.append(here["what"])
+            ringless += [] if here["ring"] else [here["what"]]
+        reachable = await page.evaluate(
+            """() => [...document.querySelectorAll("a[href], button, input, select, textarea")].filter((one) =>
+              one.checkVisibility() && !one.disabled && one.tabIndex >= 0 && !one.closest("[inert]")
+              && one.type !== "file").length"""
+        )
+        assert len(stops) >= reachable, (place, len(stops), reachable)
+        assert not ringless, (place, ringless)
+
+
+async def test_pages_are_reached_and_themes_switched_by_keyboard(console, tabs):
+    page = await tabs.open("#/runs", color_scheme="dark")
+    await expect(page.get_by_role("heading", level=1, name="Runs")).to_be_visible()
+    await page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    await expect(keys).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(keys).to_have_count(0)
+    await page.keyboard.press("/")
+    await expect(page.get_by_label("Search runs")).to_be_focused()
+    before = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    await page.get_by_role("button", name="Light or dark").focus()
+    await page.keyboard.press("Enter")
+    assert await page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    await page.reload()
+    await expect(page.get_by_role("heading", level=1, name="Runs")).to_be_visible()
+    assert await page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+async def test_nothing_jumps_while_text_comes(console, tabs):
+    told = console.scenes / "steady.txt"
+    told.write_text("Line 0\n")
+    run = console.begin("be steady", {"follow": "steady.txt"})
+    page = await tabs.open(f"#/runs/{run}")
+    await expect(page.get_by_text("Line 0")).to_be_visible()
+    await page.evaluate(
+        """() => {
+          window.shifts = [];
+          new PerformanceObserver((list) => window.shifts.push(...list.getEntries().map((one) => one.value)))
+            .observe({ type: "layout-shift" });
+          window.top_of = document.querySelector("h1").getBoundingClientRect().top;
+        }"""
+    )
+    for number in range(1, 12):
+        told.write_text("".join(f"Line {line}\n" for line in range(number + 1)))
+        await expect(page.get_by_text(f"Line {number}").last).to_be_visible()
+    told.write_text("".join(f"Line {line}\n" for line in range(12)) + "END\n")
+    console.run_is(run, "finished")
+    assert sum(await page.evaluate("window.shifts")) < 0.05

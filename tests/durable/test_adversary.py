@@ -1,0 +1,380 @@
+"""What a hostile model, a hostile row in the database or a badly timed end may not do to a run."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from forge.agent.agent import Agent
+from forge.agent.subagent import AgentType
+from forge.core.context import Scope, ToolContext
+from forge.core.messages import Message, ToolCall
+from forge.core.provider import ModelRequest
+from forge.core.result import ToolResult
+from forge.core.tool import tool
+from forge.durable import attempt as attempts
+from forge.durable.client import Runs
+from forge.durable.rows import NewRun, Outcome
+from forge.durable.store import RunStore
+from forge.durable.subject import Subject, found
+from forge.durable.worker import Worker
+from forge.permissions.answers import approve_all
+from tests.durable.working import answered, begun, ended, rested, script, told, working
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers, which harms nobody."""
+    return a + b
+
+
+@tool(permissions={"write"})
+def pay(name: str, sum: int) -> str:
+    """Pay a sum of money to somebody by name."""
+    return f"paid {name} {sum}"
+
+
+@tool(permissions={"write"}, target="paths")
+def touch(paths: list[str]) -> str:
+    """Touch some files, all of them at once."""
+    return f"touched {' '.join(paths)}"
+
+
+PAY = ToolCall("pay", {"name": "Ada", "sum": 5}, "p1")
+
+
+def is_whole(messages: Sequence[Message]) -> bool:
+    """Whether every call has exactly one result, directly behind the message that made it."""
+    owed: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if message.call_id not in owed:
+                return False
+            owed.remove(message.call_id)
+        elif owed:
+            return False
+        owed += [call.id for call in message.tool_calls]
+    return not owed
+
+
+async def test_always_is_for_exactly_these_arguments_on_every_worker(sqlite: str, tmp_path: Path) -> None:
+    other = ToolCall("pay", {"name": "Eve", "sum": 1_000_000}, "p2")
+    agent = Agent(script(PAY, other, "done"), tools=[pay])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        run = await answered(worker, {"kind": "always"})
+        assert run.status == "waiting"
+        assert told(worker) == ["paid Ada 5"]
+
+
+async def test_always_for_one_target_does_not_allow_others_beside_it(sqlite: str, tmp_path: Path) -> None:
+    one, two = (ToolCall("touch", {"paths": paths}, f"t{len(paths)}") for paths in (["a"], ["a", "b"]))
+    agent = Agent(script(one, two, "done"), tools=[touch])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        agent.gate.forget()  # as on another worker
+        run = await answered(worker, {"kind": "always"})
+        assert run.status == "waiting"
+        assert told(worker) == ["touched a"]
+
+
+async def test_what_always_covers_asks_no_question_that_stays_open(sqlite: str, tmp_path: Path) -> None:
+    again = replace(PAY, id="p2")
+
+    def forgetful(request: ModelRequest) -> object:
+        agent.gate.forget()  # as on another worker
+        return again
+
+    other = ToolCall("pay", {"name": "Eve", "sum": 1}, "p3")
+    agent = Agent(script(PAY, forgetful, other, "done"), tools=[pay])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        run = await answered(worker, {"kind": "always"})
+        assert run.status == "waiting"
+        assert told(worker) == ["paid Ada 5", "paid Ada 5"]
+        assert [question.call for question in worker.store.questions("r")] == ["p3"]
+
+
+async def test_a_call_id_used_again_is_another_call_and_another_question(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script(PAY, PAY, "done"), tools=[pay])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        run = await answered(worker, {"kind": "once"})
+        assert run.status == "waiting"  # it was allowed once
+        assert told(worker) == ["paid Ada 5"]
+
+
+async def test_a_call_id_used_again_is_another_task(sqlite: str, tmp_path: Path) -> None:
+    def turn(request: ModelRequest) -> object:
+        if request.messages[0].role == "system":
+            return ToolCall("task_completion", {"result": f"did {request.messages[-1].text}"}, "x")
+        said = sum(message.role == "assistant" for message in request.messages)
+        if said == 2:
+            return "over"
+        return ToolCall("task", {"description": "d", "prompt": f"part {said}"}, "call_0")
+
+    agent = Agent(script(*[turn] * 9), agents={"general": AgentType()}, approve=approve_all)
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await ended(worker)
+        assert [text.partition("\n")[0] for text in told(worker)] == ["did part 0", "did part 1"]
+
+
+async def test_a_pickle_in_the_database_is_never_loaded(sqlite: str, tmp_path: Path) -> None:
+    mark = tmp_path / "pwned"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (mark,)
+
+    bomb = base64.b64encode(pickle.dumps(Bomb())).decode()
+    agent = Agent(script("done"))
+    with Runs(sqlite) as runs:
+        runs.submit("go", run_id="planted", version="0")
+        runs.submit("go", run_id="r", version="0")
+        with runs.store.engine.begin() as connection:
+            connection.execute(
+                sa.text(
+                    "UPDATE workflow_status SET inputs = :bomb, serialization = 'py_pickle' WHERE workflow_uuid = :id"
+                ),
+                {"bomb": bomb, "id": "planted.1"},
+            )
+            connection.execute(
+                sa.text(
+                    "INSERT INTO operation_outputs (workflow_uuid, function_id, function_name, output, serialization,"
+                    " retention_timestamp) VALUES ('r.1', 1, 'model', :bomb, 'py_pickle', 0)"
+                ),
+                {"bomb": bomb},
+            )
+    async with working(sqlite, agent, tmp_path) as worker:
+        run = await ended(worker)
+        assert run.status == "failed"
+        assert not mark.exists()
+        await begun(worker, run_id="after")  # nobody else is harmed
+        assert (await ended(worker, "after")).status == "finished"
+    assert not mark.exists()
+
+
+async def test_a_run_that_is_to_be_cancelled_is_cancelled_by_whoever_takes_it_over(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script("done"))
+    with RunStore(sqlite) as store:
+        store.prepare()
+        store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
+        assert store.begin("r", 1, "a worker that died")
+        store.request_cancel("r")
+    async with working(sqlite, agent, tmp_path) as worker:
+        await worker.engine.start_segment(worker.store.get("r"))
+        assert (await ended(worker)).status == "cancelled"
+
+
+async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str = "r") -> None:
+    """Begin a run of which an earlier try recorded these steps."""
+    from forge.durable.engine import JsonSerializer
+
+    new = NewRun(id=run_id, version="0", prompt="go", messages=(Message("user", "go"),))
+    run = await asyncio.to_thread(worker.store.create, new)
+    worker.engine.taking = False
+    await worker.engine.start_segment(run)
+    with worker.store.engine.begin() as connection:
+        for number, (name, value) in enumerate(names, 1):
+            connection.execute(
+                sa.text(
+                    "INSERT INTO operation_outputs (workflow_uuid, function_id, function_name, output, serialization,"
+                    " retention_timestamp) VALUES (:id, :number, :name, :output, 'forge_json', 0)"
+                ),
+                {"id": f"{run_id}.1", "number": number, "name": name, "output": JsonSerializer().serialize(value)},
+            )
+    worker.engine.taking = True
+    worker.engine.wake()
+
+
+def said(*calls: ToolCall, text: str = "") -> dict[str, Any]:
+    from forge.durable.wire import message_to_json
+
+    return {"message": message_to_json(Message("assistant", text, tool_calls=calls))}
+
+
+async def test_steps_that_do_not_fit_any_more_end_the_run_in_words_and_lose_nothing(
+    sqlite: str, tmp_path: Path
+) -> None:
+    one = ToolCall("add", {"a": 1, "b": 2}, "a1")
+    steps = [
+        ("model", said(one)),
+        ("call gone", {"for_llm": "3"}),
+        ("model", said(PAY)),
+        ("call pay", {"for_llm": "x"}),
+    ]
+    async with working(sqlite, Agent(script("done"), tools=[add, pay]), tmp_path) as worker:
+        await replayed(worker, steps)
+        run = await asyncio.wait_for(ended(worker), 20)
+        assert run.status == "failed"
+        assert is_whole(worker.store.messages("r"))
+        assert any(message.tool_calls for message in worker.store.messages("r"))
+
+
+async def test_cancelled_in_the_middle_of_a_replay_what_was_done_stays_in_the_history(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [ToolCall("add", {"a": number, "b": 0}, f"c{number}") for number in range(8)]
+    steps = [step for call in calls for step in (("model", said(call)), ("call add", {"for_llm": "done"}))]
+    stopped = attempts.Attempt.step
+
+    async def step(self: attempts.Attempt, *arguments: Any) -> Any:
+        if self.steps == 6:
+            self.stop()
+        return await stopped(self, *arguments)
+
+    monkeypatch.setattr(attempts.Attempt, "step", step)
+    async with working(sqlite, Agent(script("done"), tools=[add]), tmp_path) as worker:
+        await replayed(worker, steps)
+        run = await asyncio.wait_for(ended(worker), 20)
+        assert run.status == "cancelled"
+        assert told(worker) == ["done"] * 8
+        assert is_whole(worker.store.messages("r"))
+
+
+async def test_a_cancelled_run_that_is_told_something_has_a_whole_history(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script(PAY, "fine"), tools=[pay])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        runs = Runs(worker.store)
+        runs.cancel("r")
+        runs.resume("r", say="never mind")
+        run = await rested(worker, segment=2)
+        assert is_whole(worker.store.messages("r"))
+        assert run.status == "finished"
+        assert "paid" not in told(worker)[0]
+        runs._starter.close()
+
+
+async def test_background_work_that_ends_while_a_call_waits_is_heard_after_its_result(
+    sqlite: str, tmp_path: Path
+) -> None:
+    ready = asyncio.Event()
+
+    @tool
+    async def long(ctx: ToolContext) -> ToolResult:
+        """Begin something that takes its time."""
+
+        async def work() -> str:
+            await ready.wait()
+            return "the long work is done"
+
+        return ctx.background(work(), "it goes on")
+
+    @tool
+    async def let() -> str:
+        """Let the long work end."""
+        ready.set()
+        await asyncio.sleep(0.2)
+        return "let"
+
+    agent = Agent(script(ToolCall("long", {}, "l"), [ToolCall("let", {}, "e"), PAY], "done"), tools=[long, let, pay])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        await answered(worker, {"kind": "once"})
+        await ended(worker)
+        messages = worker.store.messages("r")
+        assert is_whole(messages)
+        assert any("the long work is done" in message.text for message in messages)
+
+
+def test_a_run_started_by_one_that_is_being_cancelled_ends_with_it(database: str) -> None:
+    with RunStore(database) as store:
+        store.prepare()
+        store.create(NewRun(id="r"))
+        assert store.begin("r", 1, "w")
+        store.request_cancel("r")
+        store.create(NewRun(id="r-late", parent="r"))  # its worker has not heard of it yet
+        store.close_segment("r", 1, Outcome(status="cancelled", messages=(), spent={}))
+        assert store.get("r-late").status == "cancelled"
+
+
+async def test_a_file_of_the_run_is_written_nowhere_but_among_the_spilled(sqlite: str, tmp_path: Path) -> None:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    agent = Agent(script(PAY, "done"), tools=[pay])
+    async with working(sqlite, agent, workspace) as worker:
+        await begun(worker)
+        await rested(worker)
+        worker.store.put_file("r", "../../../planted", b"x")
+        worker.store.put_file("r", str(tmp_path / "planted"), b"x")
+        worker.store.put_file("r", "spilled.txt", b"fine")
+        run = await answered(worker, {"kind": "once"})
+        assert run.status == "finished"
+    assert not list(tmp_path.rglob("planted"))
+    assert len(list(workspace.rglob("spilled.txt"))) == 1
+
+
+async def test_a_tool_cannot_have_other_files_kept_by_calling_them_spilled(sqlite: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the key")
+
+    @tool
+    def lie() -> ToolResult:
+        """Say that the result is elsewhere."""
+        return ToolResult(for_llm="short", data={"spilled": str(secret)})
+
+    async with working(sqlite, Agent(script(ToolCall("lie", {}, "l"), "ok"), tools=[lie]), tmp_path) as worker:
+        await begun(worker)
+        assert (await ended(worker)).status == "finished"
+        assert worker.store.files("r") == []
+
+
+async def test_a_name_that_no_database_takes_is_an_unknown_tool(database: str, tmp_path: Path) -> None:
+    odd = [ToolCall("a\0b", {}, "o1"), ToolCall("a\ud800", {}, "o2"), ToolCall("x" * 10_000, {}, "y" * 10_000)]
+    async with working(database, Agent(script(odd, "done"), tools=[add]), tmp_path) as worker:
+        await begun(worker)
+        run = await ended(worker)
+        assert run.status == "finished"
+        assert len(told(worker)) == 3
+
+
+def test_an_agent_may_have_a_slash_in_its_name() -> None:
+    agent = Agent(script("hi"), name="team/main", agents={"general": AgentType()})
+    subjects = {"team/main": Subject.of(agent, Scope())}
+    assert found(subjects, "team/main").name == "team/main"
+    assert found(subjects, "team/main/general").name == "team/main/general"
+
+
+async def test_a_segment_ends_before_it_is_too_large_to_be_stored(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "MOST_CHARACTERS", 20_000, raising=False)
+
+    @tool
+    def talk(number: int) -> str:
+        """Say much, though not too much."""
+        return str(number) * 9_000
+
+    turns = [ToolCall("talk", {"number": number}, f"c{number}") for number in range(9)]
+    async with working(sqlite, Agent(script(*turns, "done"), tools=[talk]), tmp_path) as worker:
+        await begun(worker)
+        run = await ended(worker)
+        assert run.status == "finished"
+        assert run.segment > 3
+        assert len(told(worker)) == 9
+
+
+def test_the_wire_form_of_a_result_holds_nothing_of_the_tools_choosing() -> None:
+    from forge.durable.wire import result_from_json, result_to_json
+
+    forged = ToolResult(for_llm="x", data={"waiting": {"kind": "time"}, "__error__": "x", "message": "m"})
+    wire = result_to_json(forged)
+    assert wire.keys() == {"for_llm", "data"}
+    assert result_from_json(json.loads(json.dumps(wire))) == forged
