@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
 from forge.core.context import Scope, ToolContext
+from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.result import ToolResult
@@ -78,12 +79,14 @@ async def test_always_is_for_exactly_these_arguments_on_every_worker(sqlite: str
 
 
 async def test_always_for_one_target_does_not_allow_others_beside_it(sqlite: str, tmp_path: Path) -> None:
-    one, two = (ToolCall("touch", {"paths": paths}, f"t{len(paths)}") for paths in (["a"], ["a", "b"]))
-    agent = Agent(script(one, two, "done"), tools=[touch])
+    def both(request: ModelRequest) -> object:
+        agent.gate.forget()  # as on another worker
+        return ToolCall("touch", {"paths": ["a", "b"]}, "t2")
+
+    agent = Agent(script(ToolCall("touch", {"paths": ["a"]}, "t1"), both, "done"), tools=[touch])
     async with working(sqlite, agent, tmp_path) as worker:
         await begun(worker)
         await rested(worker)
-        agent.gate.forget()  # as on another worker
         run = await answered(worker, {"kind": "always"})
         assert run.status == "waiting"
         assert told(worker) == ["touched a"]
@@ -107,8 +110,22 @@ async def test_what_always_covers_asks_no_question_that_stays_open(sqlite: str, 
         assert [question.call for question in worker.store.questions("r")] == ["p3"]
 
 
+class Careless:
+    """A model whose calls all have the id call_0."""
+
+    def __init__(self, *turns: Any) -> None:
+        self._script = script(*turns)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+        async for part in self._script.stream(request):
+            if isinstance(part, Message):
+                yield replace(part, tool_calls=tuple(replace(call, id="call_0") for call in part.tool_calls))
+            else:
+                yield part
+
+
 async def test_a_call_id_used_again_is_another_call_and_another_question(sqlite: str, tmp_path: Path) -> None:
-    agent = Agent(script(PAY, PAY, "done"), tools=[pay])
+    agent = Agent(Careless(PAY, PAY, "done"), tools=[pay])
     async with working(sqlite, agent, tmp_path) as worker:
         await begun(worker)
         await rested(worker)
@@ -126,7 +143,7 @@ async def test_a_call_id_used_again_is_another_task(sqlite: str, tmp_path: Path)
             return "over"
         return ToolCall("task", {"description": "d", "prompt": f"part {said}"}, "call_0")
 
-    agent = Agent(script(*[turn] * 9), agents={"general": AgentType()}, approve=approve_all)
+    agent = Agent(Careless(*[turn] * 9), agents={"general": AgentType()}, approve=approve_all)
     async with working(sqlite, agent, tmp_path) as worker:
         await begun(worker)
         await ended(worker)
