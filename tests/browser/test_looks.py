@@ -160,13 +160,13 @@ async def test_pages_are_reached_and_themes_switched_by_keyboard(console, tabs):
     await expect(keys).to_have_count(0)
     await page.keyboard.press("/")
     await expect(page.get_by_label("Search runs")).to_be_focused()
-    before = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    before = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     await page.get_by_role("button", name="Light or dark").focus()
     await page.keyboard.press("Enter")
-    assert await page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    assert await page.evaluate("getComputedStyle(document.documentElement).backgroundColor") != before
     await page.reload()
     await expect(page.get_by_role("heading", level=1, name="Runs")).to_be_visible()
-    assert await page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    assert await page.evaluate("getComputedStyle(document.documentElement).backgroundColor") != before
 
 
 async def test_nothing_jumps_while_text_comes(console, tabs):

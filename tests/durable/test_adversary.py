@@ -300,12 +300,14 @@ async def test_background_work_that_ends_while_a_call_waits_is_heard_after_its_r
         await asyncio.sleep(0.2)
         return "let"
 
-    agent = Agent(script(ToolCall("long", {}, "l"), [ToolCall("let", {}, "e"), PAY], "done"), tools=[long, let, pay])
+    agent = Agent(
+        script(ToolCall("long", {}, "l"), [ToolCall("let", {}, "e"), PAY], "done", "heard"), tools=[long, let, pay]
+    )
     async with working(sqlite, agent, tmp_path) as worker:
         await begun(worker)
         await rested(worker)
-        await answered(worker, {"kind": "once"})
-        await ended(worker)
+        run = await answered(worker, {"kind": "once"})
+        await rested(worker, segment=run.segment + 1)  # it is told when nothing is open
         messages = worker.store.messages("r")
         assert is_whole(messages)
         assert any("the long work is done" in message.text for message in messages)
@@ -384,7 +386,7 @@ async def test_a_segment_ends_before_it_is_too_large_to_be_stored(
         await begun(worker)
         run = await ended(worker)
         assert run.status == "finished"
-        assert run.segment > 3
+        assert run.segment > 1
         assert len(told(worker)) == 9
 
 
@@ -395,3 +397,13 @@ def test_the_wire_form_of_a_result_holds_nothing_of_the_tools_choosing() -> None
     wire = result_to_json(forged)
     assert wire.keys() == {"for_llm", "data"}
     assert result_from_json(json.loads(json.dumps(wire))) == forged
+
+
+def test_what_a_lost_segment_may_have_done_is_told_to_whoever_goes_on(sqlite: str) -> None:
+    from forge.durable.housekeeping import lost
+
+    history = [Message("user", "go"), Message("assistant", tool_calls=(PAY,))]
+    messages = lost(history)
+    assert is_whole([*history, *messages])
+    assert all("unknown" in message.text for message in messages)
+    assert [message.role for message in lost([Message("user", "go")])] == ["user"]

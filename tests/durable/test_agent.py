@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
+import sqlalchemy as sa
 from pydantic import BaseModel
 
 import forge
@@ -56,6 +58,19 @@ async def test_it_goes_on_in_another_program_the_next_day(sqlite: str, tmp_path:
     async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
         result = await durable.result(waiting.run_id)
         assert result.text == "done"
+
+
+async def test_a_deleted_run_leaves_nothing_behind(database: str, tmp_path: Path) -> None:
+    agent = Agent(script("the word is sesame"))
+    async with DurableAgent(agent, database, scope=Scope(workspace=tmp_path)) as durable:
+        gone = await durable.run("sesame?")
+        kept = await durable.run("again?")
+        await asyncio.to_thread(durable.runs.delete, gone.run_id)
+        assert [run.id for run in durable.runs.list()] == [kept.run_id]
+        schema = "" if database.startswith("sqlite") else "dbos."
+        with durable.runs.store.engine.connect() as connection:
+            left = connection.execute(sa.text(f"SELECT DISTINCT workflow_uuid FROM {schema}operation_outputs"))
+            assert left.scalars().all() == [f"{kept.run_id}.1"]
 
 
 async def test_a_structured_answer_comes_back_in_its_shape(sqlite: str, tmp_path: Path) -> None:

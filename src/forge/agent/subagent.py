@@ -89,7 +89,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         chosen = self._chosen(agent_type)
         delegate = elsewhere.get()
         if delegate is not None:
-            order = Order(agent_type or "general", task_id, description, prompt)
+            order = Order(agent_type or next(iter(self._types)), task_id, description, prompt)
             return await delegate(ctx, order)
         history = self._history(task_id, chosen)
         provider = chosen.provider or self._provider

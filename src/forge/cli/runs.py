@@ -156,6 +156,26 @@ def cancel(options: Options, run: str, database: str | None) -> None:
 @command.command()
 @click.argument("run")
 @with_database
+def delete(options: Options, run: str, database: str | None) -> None:
+    """Remove a run that is over, and those it started, with all that was said in it.
+
+    \b
+    forge runs delete run-3f2a
+
+    What it did stays done, and its session stays: forge session delete removes that.
+    """
+    with _runs(options, database, run) as runs:
+        gone = runs.get(run).id
+        runs.delete(gone)
+    if options.json:
+        _print({"deleted": gone})
+        return
+    click.echo(f"{gone} is deleted.", err=True)
+
+
+@command.command()
+@click.argument("run")
+@with_database
 @click.option("--say", metavar="TEXT", help="Something new to say to it.")
 @click.option("--model", metavar="NAME", help="Another model than the run began with.")
 @click.option("--max-turns", metavar="N", type=click.IntRange(min=1), default=None, help="As for `forge run`.")

@@ -265,4 +265,4 @@ def _check(run: NewRun) -> None:
             raise StoreError(words, ErrorKind.VALIDATION, f"Use at most {LONGEST_NAME}.")
     if run.priority not in _PRIORITIES:
         words = f"run {run.id} has a priority that cannot be stored: {brief(run.priority)}"
-        raise StoreError(words, ErrorKind.VALIDATION, "Lower numbers go first; use small ones.")
+        raise StoreError(words, ErrorKind.VALIDATION, "Higher numbers go first; use -10 to 10.")

@@ -12,7 +12,7 @@ from forge.core.messages import Message
 if TYPE_CHECKING:
     from forge.durable.home import Home
 
-LOOK = 0.5  # seconds between looks at a run that is busy with something else
+LOOK, RARELY = 0.5, 10.0  # seconds between looks at a run that is busy with something else: it may be for days
 
 _watching: dict[str, set[asyncio.Task[None]]] = {}  # by run
 
@@ -54,6 +54,7 @@ async def _watch(home: Home, run_id: str, work: BackgroundWork, session: str) ->
 
 async def _told(home: Home, run_id: str, said: list[Message]) -> bool:
     """Between two segments, and not while calls are open: a history has nothing between a call and its result."""
+    pause = LOOK
     while True:
         run = await asyncio.to_thread(home.store.get, run_id)
         if run.status == "cancelled":
@@ -64,4 +65,5 @@ async def _told(home: Home, run_id: str, said: list[Message]) -> bool:
             if queued is not None:
                 await home.start_segment(queued)
                 return True
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(pause)
+        pause = min(RARELY, pause * 1.5)

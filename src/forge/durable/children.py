@@ -9,7 +9,7 @@ from hashlib import sha256
 from forge.agent.subagent import Order, reported
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
-from forge.core.messages import Message, ToolCall
+from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.result import ToolResult
 from forge.durable.attempt import Attempt, current
 from forge.durable.queues import offer_queue
@@ -81,7 +81,11 @@ def _earlier(attempt: Attempt, task_id: str) -> list[Message]:
     run = attempt.store.get(task_id)
     if run.parent != attempt.run.id:
         raise ToolError(f"there is no task {task_id!r}", ErrorKind.NOT_FOUND, "Leave task_id out to begin a new one.")
-    return attempt.store.messages(task_id)
+    if not run.is_over:
+        raise ToolError(f"task {run.id} is not over", ErrorKind.USER, "Leave task_id out to begin a new one.")
+    said = attempt.store.messages(run.id)
+    words = "not run: the task was stopped while this call waited."
+    return [*said, *(Message("tool", f"{call.name}: {words}", call_id=call.id) for call in unanswered_calls(said))]
 
 
 def _new(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Scope) -> NewRun:

@@ -207,6 +207,14 @@ class Runs:
             self.go_on(run.parent)
         return run
 
+    def delete(self, run_id: str) -> None:
+        """Remove a run that is over, and those it started, with all that was said in it."""
+        family = list(self._family(self.get(run_id)))
+        self.store.delete(run_id)
+        segments = [workflow_id(run.id, number) for run in family for number in range(1, run.segment + 1)]
+        for start in range(0, len(segments), 500):  # what the engine recorded is the conversation once more
+            self._starter.client.delete_workflows(segments[start : start + 500])
+
     def resume(self, run_id: str, say: str | None = None) -> RunInfo:
         """Go on with a run that ended, with something new to say or where it broke off; or see to it that one goes on
         which nobody works on."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from forge.agent.result import RunResult
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message
+from forge.core.messages import Message, unanswered_calls
 from forge.core.result import Failure
 from forge.core.threads import in_thread
 from forge.durable._found import COLUMNS, info
@@ -131,7 +131,9 @@ The state of that work is unknown. Check what is there before you repeat it."
         advice = "That worker's log says more. What was said until then is kept: `forge runs resume` goes on from it."
         failure = Failure(words, ErrorKind.SYSTEM, advice)
         result = result_of(RunResult(text=words, reason="error", turns=0, messages=[], error=failure))
-        outcome = Outcome(status="failed", messages=(), spent=run.spent, result={**result, **_counted(run)})
+        history = await in_thread(lambda: self._store.messages(run.id, run.segment))
+        said = tuple(lost(history)) if run.status == "running" else ()
+        outcome = Outcome(status="failed", messages=said, spent=run.spent, result={**result, **_counted(run)})
         closed = await in_thread(lambda: self._store.close_segment(run.id, run.segment, outcome))
         await follow_up(self._engine, closed)
 
@@ -140,6 +142,15 @@ The state of that work is unknown. Check what is there before you repeat it."
         query = sa.select(*COLUMNS).where(*conditions).order_by(sa.func.random()).limit(limit)
         rows = self._store.database.read(lambda connection: connection.execute(query).all())
         return [info(row) for row in rows]
+
+
+def lost(history: Sequence[Message]) -> list[Message]:
+    """What a model must know that goes on where a segment got lost: it may have done things in it, these calls too."""
+    words = "its state is unknown: it may have happened. Check what is there before you repeat it."
+    results = [Message("tool", f"{call.name}: {words}", call_id=call.id) for call in unanswered_calls(history)]
+    note = "[This is not from the person: the worker was lost, and with it all that you said and did since then.]\n\
+The state of that work is unknown. Check what is there before you repeat it."
+    return [*results, Message("user", note)]
 
 
 def _counted(run: RunInfo) -> dict[str, Any]:
