@@ -94,6 +94,8 @@ async def test_a_no_reaches_the_model_with_its_reason_and_other_arguments_are_wh
         changed = {"path": "b.txt", "content": "two"}
         checked = await console.post(f"/api/questions/{second['id']}/check", {"arguments": changed})
         assert (checked["problems"], checked["decision"]) == ([], "ask")
+        assert "+two" in checked["preview"]
+        assert not (tmp_path / "b.txt").exists()  # looking does nothing
         path = f"/api/questions/{second['id']}/answer"
         assert (await console.post(path, {"kind": "perhaps"}, 400))["error"]["why"] == "validation_error"
         assert (await console.post(path, {"kind": "once", "arguments": []}, 400))["error"]["why"] == "validation_error"

@@ -43,9 +43,9 @@ def events() -> list[dict[str, Any]]:
     told.output(16.6, "demo-4", ".\n1 passed\n")
     told.end(16.8, "demo-4", "1 passed", 1.8, title="exit code 0")
     told.say(21.9, _ANSWER)
-    usage = {"input": 8910, "output": 330, "cached": 5900}
-    told.tell(22.7, "turn_finished", turn=4, usage=usage)
-    told.tell(22.8, "run_finished", text=_ANSWER, reason="answer", turns=4, usage=usage, calls=4, cost=None, error="")
+    told.tell(22.7, "turn_finished", turn=4, usage={"input": 8910, "output": 330, "cached": 5900})
+    total = {"input": 21_180, "output": 763, "cached": 11_000}
+    told.tell(22.8, "run_finished", text=_ANSWER, reason="answer", turns=4, usage=total, calls=4, cost=None, error="")
     return told.events
 
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from starlette.concurrency import run_in_threadpool
 
 from forge.console.asking import Asked, Refused
 from forge.console.home import Home
 from forge.console.shapes import question_shape, run_shape, words_wanted
 from forge.console.tool_pages import judged
+from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.durable.rows import RunInfo
+from forge.core.executor import Next, ToolExecutor
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+from forge.durable.rows import Question, RunInfo
 from forge.permissions.answers import Answer
+from forge.pipeline.dry_run import would_do
 from forge.workspace.store import StoreError
 
 BY = "console"
 MOST = 500
 LONGEST_FEEDBACK = 20_000
+AROUND_A_PREVIEW = ("forge.pipeline.redact", "forge.pipeline.track_files")
 
 
 def list_questions(home: Home, asked: Asked) -> dict[str, Any]:
@@ -53,7 +63,26 @@ def answer_question(home: Home, asked: Asked) -> dict[str, Any]:
     return {"question": question_shape(home, home.runs.store.question(question.id)), "run": run_shape(run)}
 
 
-def check_answer(home: Home, asked: Asked) -> dict[str, Any]:
-    question = home.runs.store.question(asked.path["id"])
+async def check_answer(home: Home, asked: Asked) -> dict[str, Any]:
+    """What would happen to the call with other arguments, and what they would change."""
+    arguments = asked.given("arguments") or {}
+    question = await run_in_threadpool(home.runs.store.question, asked.path["id"])
     agent = str(question.request.get("agent", ""))
-    return {**judged(home, question.tool, asked.given("arguments") or {}, agent), "preview": ""}
+    told = await run_in_threadpool(judged, home, question.tool, arguments, agent)
+    if told["problems"] or told["decision"] == "deny":
+        return {**told, "preview": ""}
+    run = await run_in_threadpool(home.runs.store.get, question.run)
+    return {**told, "preview": await _foreseen(home, question, arguments, run.session or run.id)}
+
+
+async def _foreseen(home: Home, question: Question, arguments: Mapping[str, Any], session: str) -> str:
+    """As the gate would show it: with what the run has read, and nothing that a step before it would do."""
+    around = [step for step in home.made.executor.steps if getattr(step, "__module__", "") in AROUND_A_PREVIEW]
+
+    async def look(ctx: ToolContext, proceed: Next) -> ToolResult:
+        return await would_do(ctx)
+
+    executor = ToolExecutor(home.registry, [*around, look], secrets=home.secrets)
+    call = ToolCall(question.tool, arguments, question.call)
+    result = await executor.execute(call, replace(home.scope, session_id=session))
+    return result.for_user or str(result.data.get("problem", ""))
