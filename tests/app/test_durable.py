@@ -232,8 +232,8 @@ async def test_yes_is_said_to_the_run_that_it_is_for_and_to_those_it_started(tmp
     asked = Question(id="q", run="r", call="c", tool="note", digest="", request=shown)
     request = request_of(asked, ToolRegistry([note]), Scope(workspace=tmp_path))
     approve, kinds = approver("r", yes=True), []
-    for name in ("r", "r-child", "other"):
-        run = store.create(NewRun(id=name))
+    for name, parent in (("r", ""), ("r-child", "r"), ("r-others", ""), ("other", "")):
+        run = store.create(NewRun(id=name, parent=parent))
         home: Any = Home(store)
         token = current.set(Attempt(run, home))
         try:
@@ -242,7 +242,7 @@ async def test_yes_is_said_to_the_run_that_it_is_for_and_to_those_it_started(tmp
             kinds.append(type(error).__name__)
         finally:
             current.reset(token)
-    assert kinds == ["--yes", "--yes", "Waiting"]
+    assert kinds == ["--yes", "--yes", "Waiting", "Waiting"]
 
 
 async def test_a_stored_question_is_shown_as_it_was_asked(tmp_path):

@@ -36,6 +36,7 @@ from forge.workspace.state import NAME as STATE
 from forge.workspace.state import state_directory, why_not
 
 if TYPE_CHECKING:  # an extra, and slow to import: only where something durable is done
+    from forge.durable.attempt import Attempt
     from forge.durable.queues import Limits
     from forge.durable.rows import Question, RunInfo
     from forge.durable.store import RunStore
@@ -138,11 +139,21 @@ def approver(own: str = "", *, yes: bool = False) -> Approver:
         from forge.durable.attempt import current
 
         attempt = current.get()
-        if yes and attempt is not None and (attempt.run.id == own or attempt.run.id.startswith(f"{own}-")):
+        if yes and attempt is not None and await in_thread(lambda: own in _forebears(attempt)):
             return await approve_all(request)
         return await stored_approval(request)
 
     return ask
+
+
+def _forebears(attempt: Attempt) -> list[str]:
+    """The run and those that had it started. Not by its id: somebody else's may begin like ours."""
+    run = attempt.run
+    found = [run.id]
+    while run.parent and run.parent not in found:
+        run = attempt.store.get(run.parent)
+        found.append(run.id)
+    return found
 
 
 def opening(assistant: Assistant, history: list[Message], prompt: str) -> list[Message]:

@@ -60,14 +60,14 @@ class ProjectWorker:
         self.queues = tuple(wishes.queues) or tuple(dict.fromkeys([DEFAULT, *limits]))
         self.worker = Worker(
             self.database,
-            [replace(subject_of(agent), listen=partial(_audited, workspace))],
+            [replace(subject_of(agent), listen=partial(audited, workspace))],
             name=wishes.name,
             version=wishes.version,
             queues=self.queues,
             offers=wishes.offers,
             concurrency=wishes.concurrency,
             limits=limits,
-            chores=_chores(agent),
+            chores=project_chores(agent),
         )
 
     async def work(self, told: asyncio.Event, hurry: asyncio.Event, report: Report) -> None:
@@ -102,7 +102,7 @@ class ProjectWorker:
         )
 
 
-def _chores(agent: Assistant) -> Sequence[Chore]:
+def project_chores(agent: Assistant) -> Sequence[Chore]:
     """The project's schedules: due once, however many workers look at the clock, and delivered when they are over."""
     configuration = agent.made.configuration
     channels = ProjectChannels(configuration)
@@ -122,7 +122,7 @@ def _chores(agent: Assistant) -> Sequence[Chore]:
     return (fire,)
 
 
-def _audited(workspace: Path, activity: ActivityStream) -> Callable[[], None]:
+def audited(workspace: Path, activity: ActivityStream) -> Callable[[], None]:
     """The workspace's log of events has what happens on its worker, where it can be written."""
     folder = state_directory(workspace)
     return audit_log(activity, folder / AUDIT) if folder == workspace / STATE else lambda: None

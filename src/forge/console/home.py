@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,8 +27,8 @@ from forge.app.durable import (
     subject_of,
 )
 from forge.app.policy import project_policy
+from forge.app.worker import audited, project_chores
 from forge.console.hub import Hub
-from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.provider import ModelRequest
@@ -38,11 +38,9 @@ from forge.durable.client import Runs
 from forge.durable.queues import DEFAULT
 from forge.durable.subject import Subject
 from forge.durable.worker import Worker
-from forge.listeners.audit import audit_log
 from forge.permissions.policy import Rules
 from forge.tools.undo import Undo
 from forge.workspace.state import NAME as STATE
-from forge.workspace.state import state_directory
 
 log = logging.getLogger("forge.console")
 
@@ -105,7 +103,8 @@ class Home:
             if works:
                 limits = queue_limits(self.made.configuration)
                 settings = {"limits": limits, "queues": tuple(dict.fromkeys([DEFAULT, *limits])), **self.settings}
-                worker = Worker(self.database, self.subjects, version=self.version, **settings)
+                chores = project_chores(self.agent) if self.agent is not None else ()
+                worker = Worker(self.database, self.subjects, version=self.version, chores=chores, **settings)
                 self.worker = await stack.enter_async_context(worker)
                 self.hub.listen_to(worker.store.engine)
                 stack.push_async_callback(worker.drain, self.grace)
@@ -173,7 +172,7 @@ def open_project(
         make_own_file(made.scope.workspace)
     runs = Runs(url)
     main = subject_of(agent) if agent is not None else _without_model(made, problem)
-    main = replace(main, listen=partial(_audited, made.scope.workspace))
+    main = replace(main, listen=partial(audited, made.scope.workspace))
     return Home(
         wishes=wishes,
         made=made,
@@ -223,12 +222,6 @@ def _without_model(made: Assembly, problem: str) -> Subject:
         secrets=made.executor.secrets,
         scope=made.scope,
     )
-
-
-def _audited(workspace: Path, activity: ActivityStream) -> Callable[[], None]:
-    """The workspace's log of events has what happens here, too, where it can be written."""
-    folder = state_directory(workspace)
-    return audit_log(activity, folder / LOG) if folder == workspace / STATE else lambda: None
 
 
 def _undoer(main: Subject) -> Subject:

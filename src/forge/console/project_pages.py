@@ -13,8 +13,7 @@ import sqlalchemy as sa
 from forge.agent.conversation import Conversation
 from forge.app.durable import HEARD
 from forge.app.memory import memory_of
-from forge.app.schedules import scheduled_prompt
-from forge.app.schedules import store_of
+from forge.app.schedules import scheduled_prompt, store_of
 from forge.app.version import version
 from forge.console.asking import Asked, Made
 from forge.console.demo import NAME as DEMO

@@ -17,6 +17,7 @@ export function openPolicy(place, at, scope) {
   const rules = h("div", {});
   const denials = h("div", {});
   let policy = null;
+  let shown = "";
   const adding = button("Add a rule…", () => ruleDialog("", policy));
   fill(
     place,
@@ -27,8 +28,11 @@ export function openPolicy(place, at, scope) {
   async function look() {
     try {
       policy = await get("/api/policy", {}, scope.signal);
-      fill(rules, rulesView(policy));
       const told = await get("/api/denials", { since: 86_400 }, scope.signal);
+      const now = JSON.stringify([policy, told]);
+      if (now === shown) return; // what has the focus keeps it
+      shown = now;
+      fill(rules, rulesView(policy));
       fill(denials, denialsView(told, policy));
     } catch (error) {
       report(error);
