@@ -66,15 +66,19 @@ async def measures() -> list[Measure]:
 
 
 async def opening(page: Any, link: str) -> list[Measure]:
-    """From a click to its end in sight, with all of its events there to be scrolled through."""
-    took = []
+    """From a click until all of it is there, and its end one key away."""
+    opened, ended = [], []
     for _ in range(OPENED):
         await page.goto(f"{_address(link)}/#/policy")
         await page.get_by_role("heading", name="Policy").first.wait_for()
         started = time.perf_counter()
         await page.evaluate(f"location.hash = '#/runs/{BIG}'")
+        await page.get_by_text(f"{EVENTS // 5 - 1:,} turns").first.wait_for(timeout=PATIENCE)
+        opened.append((time.perf_counter() - started) * 1e3)
+        started = time.perf_counter()
+        await page.keyboard.press("End")
         await page.get_by_text(LAST).last.wait_for(timeout=PATIENCE)
-        took.append((time.perf_counter() - started) * 1e3)
+        ended.append((time.perf_counter() - started) * 1e3)
     await page.evaluate(FRAMES)
     await page.mouse.move(640, 400)
     for number in range(60):
@@ -84,7 +88,10 @@ async def opening(page: Any, link: str) -> list[Measure]:
     frames = sorted(await page.evaluate("window.frames_seen"))
     assert len(waits) == 60, f"{60 - len(waits)} turns of the wheel were lost"
     return [
-        Measure(f"console: a run of {EVENTS:,} events opens", "", 0.0, statistics.median(took), "ms", 1_000, True),
+        Measure(f"console: a run of {EVENTS:,} events opens", "", 0.0, statistics.median(opened), "ms", 1_000, True),
+        Measure(
+            "console: … its end is shown after the key for it", "", 0.0, statistics.median(ended), "ms", None, True
+        ),
         Measure("console: … a turn of the wheel is heard, 95th percentile", "", 0.0, _high(waits), "ms", 100, True),
         Measure("console: … a frame while it scrolls, 95th percentile", "", 0.0, _high(frames), "ms", None, True),
     ]
@@ -101,8 +108,8 @@ async def delays(page: Any) -> list[Measure]:
     label = f"console: from an event to the page, at {RATE} events/s"
     assert len(found) > RATE * SECONDS * 0.9, f"only {len(found)} of {RATE * SECONDS} were seen"
     return [
-        Measure(f"{label}, median", "", 0.0, statistics.median(found), "ms", 100, absolute=True),
-        Measure(f"{label}, 95th percentile", "", 0.0, _high(found), "ms", None, absolute=True),
+        Measure(f"{label}, median", "", 0.0, statistics.median(found), "ms", None, absolute=True),
+        Measure(f"{label}, 95th percentile", "", 0.0, _high(found), "ms", 100, absolute=True),
     ]
 
 

@@ -1,7 +1,8 @@
-"""Pictures of every page of the console for the documentation: `python scripts/screenshots.py [FOLDER]`.
+"""Pictures of every page of the console: `python -m scripts.screenshots [FOLDER]`.
 
 A project with a scripted model is made in a temporary directory, a few runs are begun in it, and each page is
-photographed, light and dark, wide and 360 pixels narrow. FOLDER is docs/images by default.
+photographed, light and dark, wide and 360 pixels narrow. Without a FOLDER, those that the documentation shows are
+written to docs/images, and no others.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,7 +58,7 @@ TURNS: list[Any] = [
 ]
 
 
-async def main(folder: Path) -> int:
+async def main(folder: Path, wanted: set[str]) -> int:
     program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if program is None:
         print(f"there is none of {', '.join(CHROMIUMS)}; on Debian: apt-get install chromium", file=sys.stderr)
@@ -76,7 +78,9 @@ async def main(folder: Path) -> int:
                     looks: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": height}}
                     context = await browser.new_context(storage_state=state, reduced_motion="reduce", **looks)
                     for name, place in _places(run).items():
-                        await _photograph(context, f"{address}/{place}", folder / f"console-{name}-{size}-{scheme}.png")
+                        file = f"console-{name}-{size}-{scheme}.png"
+                        if not wanted or file in wanted:
+                            await _photograph(context, f"{address}/{place}", folder / file)
                     await context.close()
             await browser.close()
     return 0
@@ -172,7 +176,13 @@ def _console(directory: Path) -> Iterator[str]:
             process.terminate()
 
 
+def _shown() -> set[str]:
+    """The pictures that the documentation shows."""
+    pages = (ROOT / "docs").glob("*.md")
+    return {name for page in pages for name in re.findall(r"images/(console-[\w-]+\.png)", page.read_text("utf-8"))}
+
+
 if __name__ == "__main__":
     pictures = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images"
     pictures.mkdir(parents=True, exist_ok=True)
-    sys.exit(asyncio.run(main(pictures)))
+    sys.exit(asyncio.run(main(pictures, set() if len(sys.argv) > 1 else _shown())))

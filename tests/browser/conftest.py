@@ -35,6 +35,7 @@ limits: {price: {input: 3, output: 15}}
 permissions:
   rules:
     - deny execute git push *   # not from here
+    - deny execute git tag *
     - allow write notes/**
 agents: {scribe: {prompt: You write., tools: [{name: file_write}]}}
 memory: {enabled: true}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 import pytest
 from playwright.async_api import expect
@@ -38,7 +39,7 @@ def nasty_run(console, name, *, output):
     texts = {"for_llm": output, "for_user": NASTY, "title": NASTY, "error": NASTY, "suggestion": NASTY}
     files = [{"name": f"../{MARKUP}.html", "media_type": "text/html", "size": 5, "index": 0}]
     result |= {**texts, "data": {MARKUP: NASTY}, "attachments": files}
-    events = [
+    events: list[dict[str, Any]] = [
         {"event": "run_started", "prompt": NASTY},
         {"event": "text_delta", "text": f"{NASTY}\n```\n{NASTY}\n```\n"},
         {"event": "tool_call_start", "call": call},

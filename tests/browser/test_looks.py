@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import call
+from tests.browser.test_hostile import nasty_run
 
 pytestmark = pytest.mark.browser
 
@@ -52,9 +53,10 @@ async def opened(page, console, place, name):
 
 
 async def test_nothing_is_wider_than_a_narrow_screen(console, tabs, busy):
+    nasty = nasty_run(console, "run-wide", output="w" * 3_000)
     page = await tabs.open(width=360, height=740)
     too_wide = {}
-    for place, name in busy.items():
+    for place, name in {**busy, f"#/runs/{nasty}": "<script>"}.items():
         await opened(page, console, place, name)
         await page.evaluate("document.querySelectorAll('[aria-expanded=false]').forEach((one) => one.click())")
         width = await page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")

@@ -59,18 +59,18 @@ async def test_the_policy_explains_a_call(console, tabs):
     await expect(page.get_by_role("cell", name="make")).to_be_visible()
 
 
-async def test_a_denial_becomes_a_narrower_rule(own_console, tabs):
-    console = tabs.console = own_console()
-    run = console.begin("push it", call("bash", command="git push origin main"), "Refused.")
+async def test_a_denial_becomes_a_narrower_rule(console, tabs):
+    run = console.begin("tag it", call("bash", command="git tag v1"), "Refused.")
     console.run_is(run, "finished")
     page = await tabs.open("#/policy")
-    await page.get_by_role("button", name="Allow just this").click()
+    refused = page.get_by_role("listitem").filter(has_text="git tag v1")
+    await refused.get_by_role("button", name="Allow just this").click()
     await expect(page.get_by_role("region", name="Difference")).to_contain_text("+")
-    assert "allow execute git push" not in (console.workspace / "forge.yaml").read_text()
+    assert "allow execute git tag" not in (console.workspace / "forge.yaml").read_text()
     await page.get_by_role("button", name="Write it").click()
     await expect(page.get_by_text("The rule is written.").first).to_be_visible()
-    assert "allow execute git push origin main" in (console.workspace / "forge.yaml").read_text()
-    told = console.post("/api/policy/explain", {"tool": "bash", "arguments": {"command": "git push origin main"}})
+    assert "allow execute git tag v1" in (console.workspace / "forge.yaml").read_text()
+    told = console.post("/api/policy/explain", {"tool": "bash", "arguments": {"command": "git tag v1"}})
     assert told["decision"] == "allow"
 
 

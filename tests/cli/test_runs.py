@@ -153,6 +153,27 @@ def test_detached_it_is_left_to_whoever_goes_on_with_it(workspace, here):
     assert here("runs", "show", as_json.json["run"], "--follow").code == 130
 
 
+def test_a_run_has_the_queue_the_tenant_the_priority_and_the_version_it_was_given(workspace, here):
+    given = ("--queue", "night", "--tenant", "acme", "--priority", "5", "--app-version", "7")
+    ended = here("run", "--durable", "go", "--detach", *given)  # without a model: that is the worker's
+    assert (ended.code, ended.err.splitlines()[0]) == (
+        0,
+        "No worker is up for it. Start one: forge worker --queue night",
+    )
+    (run,) = kept(here)
+    assert [run[name] for name in ("queue", "tenant", "priority", "version")] == ["night", "acme", 5, "7"]
+    assert here("runs", "list", "--tenant", "acme", "--json").json["runs"] == [run]
+    assert here("runs", "list", "--tenant", "other", "--json").json["runs"] == []
+    said = f"run {run['id']} waits for a worker of version 7, queue night, and none is up"
+    assert said in here("runs", "show", run["id"]).out
+    left = here("worker", "status", "--json").json["unattended"]
+    assert left == [{"version": "7", "queue": "night", "queued": 1}]
+    model = script(workspace, "Done.")
+    assert here("runs", "resume", run["id"], "--model", model).code == 2
+    assert here("runs", "resume", run["id"], "--model", model, "--app-version", "7", "--quiet").out == "Done.\n"
+    assert here("worker", "status", "--json").json["unattended"] == []
+
+
 @pytest.mark.slow
 def test_yes_answers_for_this_run_alone(workspace, here):
     other = here("run", "--durable", "go", "--detach", "--model", script(workspace, wrote("other"), name="o.json"))
@@ -206,6 +227,13 @@ def test_long_results_are_files_of_the_run(workspace, here):
         (("run", "x", "--detach"), "add --durable"),
         (("run", "x", "--database", "sqlite:///a.db"), "add --durable"),
         (("run", "--durable", "x", "--detach", "--yes"), "--yes is about what this process works on"),
+        (("run", "--durable", "x", "--detach", "--max-turns", "1"), "--max-turns is about what this process works on"),
+        (("run", "--durable", "x", "--detach", "--policy", "p"), "forge worker --policy FILE"),
+        (("run", "x", "--tenant", "acme"), "--tenant is about runs that are kept: add --durable"),
+        (("run", "x", "--priority", "0"), "--priority is about runs that are kept: add --durable"),
+        (("run", "--durable", "x", "--priority", "11"), "-10<=x<=10"),
+        (("run", "--durable", "x", "--queue", "_mine"), "cannot be the name of a queue"),
+        (("runs", "answer", "x", " "), "The answer is empty"),
         (("runs", "answer", "x"), "Say what the answer is"),
         (("runs", "answer", "x", "words", "--yes"), "Say one thing"),
         (("runs", "list", "--database", "mysql://a/b"), "must be SQLite or Postgres"),

@@ -6,29 +6,34 @@ import asyncio
 import base64
 import json
 import pickle
+import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
 
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
 from forge.core.context import Scope, ToolContext
-from forge.core.events import TextDelta
+from forge.core.events import TextDelta, ToolOutput, ToolStarted
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.result import ToolResult
-from forge.core.tool import tool
+from forge.core.tool import Tool, tool
 from forge.durable import attempt as attempts
+from forge.durable import recorder
+from forge.durable.approval import answer_from_json, answer_to_json
 from forge.durable.client import Runs
 from forge.durable.rows import NewRun, Outcome
 from forge.durable.store import RunStore
 from forge.durable.subject import Subject, found
 from forge.durable.worker import Worker
-from forge.permissions.answers import approve_all
+from forge.permissions.answers import Answer, approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 
 
@@ -275,6 +280,7 @@ async def test_a_cancelled_run_that_is_told_something_has_a_whole_history(sqlite
         assert is_whole(worker.store.messages("r"))
         assert run.status == "finished"
         assert "paid" not in told(worker)[0]
+        assert [question.by for question in worker.store.questions("r", open=False)] == ["forge"]
         runs._starter.close()
 
 
@@ -407,3 +413,120 @@ def test_what_a_lost_segment_may_have_done_is_told_to_whoever_goes_on(sqlite: st
     assert is_whole([*history, *messages])
     assert all("unknown" in message.text for message in messages)
     assert [message.role for message in lost([Message("user", "go")])] == ["user"]
+
+
+class Slow:
+    """A store that takes events when it is told to."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[str | None, Any]] = []
+        self.may = threading.Event()
+
+    def add_events(self, run_id: str, rows: list[tuple[str | None, Any]]) -> None:
+        assert self.may.wait(30)
+        self.kept += rows
+
+
+async def test_a_slow_database_makes_nobody_hold_all_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "MOST", 1_000_000)
+    store = Slow()
+    attempt: Any = SimpleNamespace(store=store, run=SimpleNamespace(id="r", segment=1))
+    taking = recorder.Recorder(attempt)
+    call = ToolCall("bash", {}, "b" * 400)
+    for _ in range(20_000):
+        await taking.take(ToolOutput(call, "x" * 100))
+    for end in ("1", "2"):
+        await taking.take(ToolStarted(ToolCall("bash", {}, "b" * 400 + end)))
+    store.may.set()
+    await taking.close()
+    texts = [wire["text"] for key, wire in store.kept if key is None]
+    assert sum(map(len, texts)) == 1_000_000
+    assert max(map(len, texts)) < 100_000  # putting more together would take ever longer
+    assert len({key for key, _ in store.kept if key is not None}) == 2
+
+
+async def test_a_step_that_cannot_be_recorded_is_no_fault_of_the_model(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def turn(request: ModelRequest) -> object:
+        asked.append(request)
+        if len(asked) == 1:
+            database: Any = worker.engine._dbos and worker.engine._dbos._sys_db
+            record = database.record_operation_result
+
+            def full(result: Any, **more: Any) -> None:
+                if len(failed) < 2:  # the answer, and that it could not be recorded
+                    failed.append(result)
+                    raise OperationalError("INSERT", {}, Exception("database or disk is full"))
+                record(result, **more)
+
+            monkeypatch.setattr(database, "record_operation_result", full)
+        return "done"
+
+    failed: list[Any] = []
+    async with working(sqlite, Agent(script(turn)), tmp_path, every=0.2) as worker:
+        await begun(worker)
+        run = await ended(worker)
+        assert run.status == "finished"
+        assert len(asked) == 2  # another try asks again
+
+
+async def test_a_worker_that_lost_its_run_tells_nobody_how_it_ended(sqlite: str, tmp_path: Path) -> None:
+    lost = asyncio.Event()
+
+    def turn(request: ModelRequest) -> object:
+        with worker.store.engine.begin() as connection:
+            connection.execute(sa.text("UPDATE workflow_status SET owner_xid = 'somebody else'"))
+        lost.set()
+        return "done"
+
+    async with working(sqlite, Agent(script(turn)), tmp_path) as worker:
+        await begun(worker)
+        await asyncio.wait_for(lost.wait(), 30)
+        for _ in range(1_500):
+            await asyncio.sleep(0.02 if attempts.ATTEMPTS else 0)
+        assert worker.store.get("r").status == "running"
+        assert "run_finished" not in [wire["event"] for _, wire in worker.store.events("r")]
+
+
+class Overwrite(Tool, name="overwrite", permissions={"write"}):
+    """Write something else in place of what is there."""
+
+    async def run(self, ctx: ToolContext) -> str:
+        return "overwritten"
+
+    async def foresee(self, arguments: Any, ctx: ToolContext) -> str:
+        return f"-{(ctx.scope.workspace / 'file').read_text()}"
+
+
+async def test_a_yes_is_for_the_change_that_was_shown(sqlite: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    agent = Agent(script(ToolCall("overwrite", {}, "o"), "done"), tools=[Overwrite()])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        (tmp_path / "file").write_text("what somebody wrote meanwhile")
+        run = await answered(worker, {"kind": "once"})
+        assert run.status == "waiting"
+        (question,) = worker.store.questions("r")
+        assert "meanwhile" in question.request["preview"]
+        run = await answered(worker, {"kind": "once"})
+        assert run.status == "finished"
+        assert told(worker) == ["overwritten"]
+
+
+def test_the_wish_to_see_a_result_first_is_stored_with_the_answer() -> None:
+    seen = answer_from_json(answer_to_json(Answer("once", review=True)))
+    assert seen.review
+    assert not answer_from_json(answer_to_json(Answer.ONCE)).review
+
+
+async def test_whoever_takes_over_the_first_segment_has_its_files_too(sqlite: str, tmp_path: Path) -> None:
+    async with working(sqlite, Agent(script("done")), tmp_path) as worker:
+        worker.store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
+        worker.store.put_file("r", "talk-t1.txt", b"all of it")  # by a worker elsewhere, which died
+        await worker.engine.start_segment(worker.store.get("r"))
+        await ended(worker)
+    assert [path.read_text() for path in tmp_path.rglob("talk-t1.txt")] == ["all of it"]

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from dbos import _sys_db_sqlite
 
 from forge.core.messages import Message
+from forge.durable.client import Runs
 from forge.durable.rows import NewRun, Outcome, Question, Wait
 from forge.durable.store import RunStore
 from forge.durable.tables import runs
+from forge.workspace.store import StoreError
 
 RUNS = 12
 
@@ -101,6 +104,30 @@ def test_the_tables_are_made_once_by_many_who_start_together(database: str) -> N
         assert list(pool.map(prepare, range(many))) == [f"run{number}" for number in range(many)]
     with RunStore(database) as store:
         assert store.counts() == {"queued": many}
+
+
+def test_the_engines_tables_are_made_once_by_many_who_start_together(database: str) -> None:
+    many = 6
+    start = threading.Barrier(many)
+
+    def submit(number: int) -> str:
+        with Runs(database) as runs:
+            with runs.store.engine.connect():
+                start.wait(30)
+            return runs.submit("p", run_id=f"run{number}").id
+
+    with ThreadPoolExecutor(many) as pool:
+        assert list(pool.map(submit, range(many))) == [f"run{number}" for number in range(many)]
+
+
+def test_the_engines_tables_are_made_as_a_whole_or_not_at_all(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken, Runs(sqlite) as runs:
+        broken.setattr(_sys_db_sqlite, "sqlite_migrations", [*_sys_db_sqlite.sqlite_migrations[:3], "NONSENSE"])
+        with pytest.raises(StoreError, match="syntax error"):
+            runs.submit("p")
+        assert not any("workflow" in name for name in sa.inspect(runs.store.engine).get_table_names())
+    with Runs(sqlite) as runs:
+        assert runs.submit("p").status == "queued"
 
 
 def test_of_two_answers_at_once_one_is_taken(store: RunStore) -> None:

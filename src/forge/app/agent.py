@@ -88,14 +88,22 @@ class Assistant:
 
 
 def assistant(
-    wishes: Wishes, model: str | None = None, *, turns: int | None = None, approve: Approver = nobody
+    wishes: Wishes,
+    model: str | None = None,
+    *,
+    turns: int | None = None,
+    approve: Approver = nobody,
+    provider: Provider | None = None,
 ) -> Assistant:
-    """Raises `ToolError` or `PolicyError` where the model, a file, a rule or the workspace cannot be used."""
+    """Raises `ToolError` or `PolicyError` where the model, a file, a rule or the workspace cannot be used.
+
+    `provider` is asked instead of the model, which then need not be there.
+    """
     made = assemble(wishes, approve)
     configuration = made.configuration
     configuration.check_set()  # an agent has all that was configured, or is told why not
-    chosen = chosen_model(configuration, model)
-    provider = Guarded(provider_for(chosen), _response_check(made))
+    chosen = chosen_model(configuration, model) if provider is None else model or ""
+    provider = Guarded(provider if provider is not None else provider_for(chosen), _response_check(made))
     types = {name: _agent_type(entry) for name, entry in configuration.agents.items()}
     made.registry.add(Task(provider, made.registry, made.executor.steps, types or None))
     limits = _limits(configuration.agent.limits)

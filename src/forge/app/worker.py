@@ -141,6 +141,11 @@ def status_of(database: str) -> dict[str, Any]:
             "workers": [_worker(one) for one in workers],
             "queues": {name: {"queued": count} for name, count in sorted(depths(store.database).items())},
             "runs": store.counts(),
+            "unattended": [
+                {"version": version, "queue": queue, "queued": count}
+                for (version, queue), count in store.queued().items()
+                if not any(one.takes(version, queue) for one in workers)
+            ],
         }
 
 

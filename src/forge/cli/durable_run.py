@@ -25,28 +25,41 @@ from forge.app.durable import (
     project_version,
 )
 from forge.app.kept import session_store
+from forge.app.worker import check_names
 from forge.app.workspace import workspace_root
 from forge.cli.attended import Project, attended
 from forge.cli.keyboard import Keyboard
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.sitting import Asked
-from forge.cli.waits import is_attended
+from forge.cli.waits import is_attended, worker_for
 from forge.core.messages import Message
 from forge.durable.client import Runs, new_run_id
 from forge.durable.queues import DEFAULT
 from forge.durable.rows import RunInfo
+from forge.providers.scripted import Scripted
 
 
-def run_durably(options: Options, asked: Asked, prompt: str, *, database: str | None, detach: bool) -> int:
+def run_durably(
+    options: Options,
+    asked: Asked,
+    prompt: str,
+    *,
+    database: str | None,
+    detach: bool,
+    queue: str | None,
+    tenant: str | None,
+    priority: int | None,
+    app_version: str | None,
+) -> int:
     """A new run, to its end or until it waits for somebody."""
-    if detach and options.yes:
-        problem = "--yes is about what this process works on, and with --detach that is nothing."
-        raise click.UsageError(f"{problem} What the run asks is answered with: forge runs answer RUN --yes")
+    if detach:
+        _refuse_what_a_worker_decides(options, asked)
     run_id = new_run_id()
     asked = replace(asked, session=asked.session or run_id)
     with refusals():
-        project = _project(options, asked, database, run_id)
+        check_names([queue] if queue is not None else [], "a queue")
+        project = _project(options, asked, database, run_id, version=app_version, detach=detach)
         if project.is_own:
             make_own_file(project.agent.scope.workspace)
 
@@ -57,6 +70,9 @@ def run_durably(options: Options, asked: Asked, prompt: str, *, database: str | 
             prompt,
             agent=agent.scope.agent,
             session=session,
+            tenant=tenant or "",
+            queue=queue or DEFAULT,
+            priority=priority or 0,
             version=project.version,
             run_id=run_id,
             messages=opening(agent, history, prompt),
@@ -65,15 +81,39 @@ def run_durably(options: Options, asked: Asked, prompt: str, *, database: str | 
 
     if detach:
         return _leave_it(options, project, begin)
-    return _attend(options, asked, project, begin)
+    return _attend(options, asked, project, begin, queue or DEFAULT)
 
 
-def resume(options: Options, asked: Asked, run_id: str, *, say: str | None, database: str | None, detach: bool) -> int:
+def _refuse_what_a_worker_decides(options: Options, asked: Asked) -> None:
+    """Raises `UsageError` for what would be said in vain."""
+    given = {
+        "--yes": (options.yes, "What the run asks is answered with: forge runs answer RUN --yes"),
+        "--policy": (options.policy, "Give it to the worker: forge worker --policy FILE"),
+        "--max-turns": (asked.max_turns, "Set it where the worker reads it, in forge.yaml: limits: {turns: N}"),
+        "--dev": (options.dev, "Give it to the worker: forge worker --dev"),
+        "--audit": (asked.audit, "The worker keeps the log, in its workspace; leave it out"),
+    }
+    for flag, (said, way) in given.items():
+        if said:
+            problem = f"{flag} is about what this process works on, and with --detach that is nothing."
+            raise click.UsageError(f"{problem} {way}")
+
+
+def resume(
+    options: Options,
+    asked: Asked,
+    run_id: str,
+    *,
+    say: str | None,
+    database: str | None,
+    detach: bool,
+    app_version: str | None,
+) -> int:
     """A run that is there: where it broke off, or with something new to say."""
     with refusals():
         run, after = _found(options, run_id, database)
         asked = replace(asked, session=run.session or run.id, model=asked.model or run.scope.get(MODEL))
-        project = _project(options, asked, database, run.id)
+        project = _project(options, asked, database, run.id, version=app_version, detach=detach)
         if run.version != project.version:
             words = f"run {run.id} belongs to version {run.version} of the project, and this is {project.version}"
             raise Refusal(f"{words}\nGive it to this one: forge runs migrate {run.id}")
@@ -104,7 +144,9 @@ def _found(options: Options, run_id: str, database: str | None) -> tuple[RunInfo
         return run, after
 
 
-def _project(options: Options, asked: Asked, database: str | None, run_id: str) -> Project:
+def _project(
+    options: Options, asked: Asked, database: str | None, run_id: str, *, version: str | None, detach: bool
+) -> Project:
     check_installed()
     built = load_built(asked.built, asked.expect, workspace=options.workspace) if asked.built is not None else None
     wishes = Wishes(
@@ -115,11 +157,19 @@ def _project(options: Options, asked: Asked, database: str | None, run_id: str) 
         session=asked.session or run_id,
         dev=options.dev,
     )
-    agent = assistant(wishes, asked.model, turns=asked.max_turns, approve=approver(run_id, yes=options.yes))
+    # a worker has the model, and this machine may have no key for it; what is named here must be right all the same
+    nobody_to_ask = Scripted() if detach and asked.model is None else None
+    agent = assistant(
+        wishes,
+        asked.model,
+        turns=asked.max_turns,
+        approve=approver(run_id, yes=options.yes),
+        provider=nobody_to_ask,
+    )
     configuration = agent.made.configuration
     return Project(
         database=project_database(configuration, agent.scope.workspace, database),
-        version=project_version(configuration, built.sha256 if built is not None else ""),
+        version=version or project_version(configuration, built.sha256 if built is not None else ""),
         agent=agent,
     )
 
@@ -134,7 +184,7 @@ def _leave_it(options: Options, project: Project, begin: Callable[[Runs], RunInf
     else:
         click.echo(run.id)
         if not attended_to:
-            click.echo("No worker is up for it. Start one: forge worker", err=True)
+            click.echo(f"No worker is up for it. Start one: {worker_for(run)}", err=True)
         click.echo(f"To follow it: forge runs show {run.id} --follow", err=True)
     return 0
 

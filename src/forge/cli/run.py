@@ -11,6 +11,8 @@ from click.core import ParameterSource
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 
+KEPT = ("database", "detach", "queue", "tenant", "priority", "app_version")  # flags of runs that are kept
+
 
 @click.command("run")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
@@ -29,7 +31,19 @@ from forge.cli.refusal import refusals
 @click.option(
     "--database", metavar="URL", help="With --durable: where; by default FORGE_DATABASE, else a file in .forge."
 )
-@click.option("--detach", is_flag=True, help="With --durable: leave it to a worker, and print the name of the run.")
+@click.option(
+    "--detach", is_flag=True,
+    help="With --durable: leave it to a worker, with the worker's model and rules, and print the name of the run.",
+)  # fmt: skip
+@click.option("--queue", metavar="NAME", help="With --durable: the queue that it waits in; `default` by default.")
+@click.option("--tenant", metavar="NAME", help="With --durable: whose run it is; tenants take turns.")
+@click.option(
+    "--priority", metavar="N", type=click.IntRange(-10, 10),
+    help="With --durable: from -10 to 10, higher ones go first; 0 by default.",
+)  # fmt: skip
+@click.option(
+    "--app-version", metavar="VERSION", help="With --durable: that of the workers it is for, where they name one."
+)
 @click.option("--console", is_flag=True, help="Follow and answer it in the browser; see forge console.")
 def command(options: Options, prompt: str | None, **more: Any) -> int:
     """Have an agent do a task with the tools of this project.
@@ -72,7 +86,7 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         raise click.UsageError("--from runs what was built: --config and --dev belong to forge build.")
     if more.pop("console"):
         return _in_browser(options, prompt, **more)
-    durable = {name: more.pop(name) for name in ("durable", "database", "detach")}
+    durable = {name: more.pop(name) for name in ("durable", *KEPT)}
     if not durable.pop("durable"):
         _refuse_without_durable(**durable)
         durable = {}
@@ -105,17 +119,20 @@ def _source(option: str) -> ParameterSource | None:
     return click.get_current_context().get_parameter_source(option)
 
 
-def _refuse_without_durable(database: str | None, detach: bool) -> None:
-    if database is not None or detach:
-        name = "--detach" if detach else "--database"
-        raise click.UsageError(f"{name} is about runs that are kept: add --durable.")
+def _refuse_without_durable(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise click.UsageError(f"{_flag(name)} is about runs that are kept: add --durable.")
+
+
+def _flag(name: str) -> str:
+    return {"built": "--from"}.get(name, f"--{name.replace('_', '-')}")
 
 
 def _in_browser(options: Options, prompt: str | None, **more: Any) -> int:
-    for name in ("built", "max_turns", "quiet", "detach", "audit"):
+    for name in ("built", "max_turns", "quiet", "audit", *KEPT[1:]):
         if more[name]:
-            flag = {"built": "--from"}.get(name, f"--{name.replace('_', '-')}")
-            raise click.UsageError(f"{flag} is for runs at the terminal: leave it out, or --console.")
+            raise click.UsageError(f"{_flag(name)} is for runs at the terminal: leave it out, or --console.")
     from forge.cli.console import serve_console
 
     named = _source("session") is not ParameterSource.DEFAULT

@@ -144,7 +144,8 @@ def cancel(options: Options, run: str, database: str | None) -> None:
     with _runs(options, database, run) as runs:
         before = runs.get(run)
         if before.is_over:
-            way = f"To go on with it: forge runs resume {before.id}"
+            say = ' --say "…"' if before.status == "finished" else ""
+            way = f"To go on with it: forge runs resume {before.id}{say}"
             raise Refusal(f"cannot cancel run {before.id}: it is {before.status}\n{way}")
         after = runs.cancel(before.id)
     if options.json:
@@ -183,8 +184,16 @@ def delete(options: Options, run: str, database: str | None) -> None:
 @click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
 @click.option("--no-audit", is_flag=True, help="Keep no log of events.")
 @click.option("--detach", is_flag=True, help="Leave it to a worker.")
+@click.option("--app-version", metavar="VERSION", help="As for `forge run`.")
 def resume(
-    options: Options, run: str, database: str | None, say: str | None, detach: bool, model: str | None, **more: Any
+    options: Options,
+    run: str,
+    database: str | None,
+    say: str | None,
+    detach: bool,
+    app_version: str | None,
+    model: str | None,
+    **more: Any,
 ) -> int:
     """Go on with a run, here: one whose process was killed, one that failed, one that has something new to hear.
 
@@ -202,7 +211,7 @@ def resume(
     from forge.cli.sitting import Asked
 
     asked = Asked(model=model, session=None, reads_stdin=not sys.stdin.isatty(), **more)
-    return going_on(options, asked, run, say=say, database=database, detach=detach)
+    return going_on(options, asked, run, say=say, database=database, detach=detach, app_version=app_version)
 
 
 @command.command()

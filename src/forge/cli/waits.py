@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,7 @@ from forge.core.executor import readable
 from forge.core.messages import ToolCall
 from forge.durable.beats import listed
 from forge.durable.client import Runs
+from forge.durable.queues import DEFAULT, offer_queue
 from forge.durable.results import run_result
 from forge.durable.rows import Question, RunInfo
 from forge.permissions.answers import Answer
@@ -31,12 +33,22 @@ def result_so_far(run: RunInfo) -> RunResult:
 
 def is_attended(runs: Runs, run: RunInfo) -> bool:
     """Whether somebody is there to work on it."""
-    workers = [one for one in listed(runs.store.database) if one.state == "working"]
-    return any(run.queue in one.queues and one.version == run.version for one in workers)
+    return any(one.takes(run.version, run.queue) for one in listed(runs.store.database))
+
+
+def worker_for(run: RunInfo) -> str:
+    """The command that starts a worker of this project for it."""
+    place = run.queue.removeprefix(offer_queue(""))
+    if place != run.queue:
+        return f"forge worker --offer {shlex.quote(place)}"
+    return "forge worker" if run.queue == DEFAULT else f"forge worker --queue {shlex.quote(run.queue)}"
 
 
 def what_it_waits_for(runs: Runs, run: RunInfo) -> Iterator[str]:
     """Lines that say what it is, and what can be typed to let the run go on."""
+    if run.status == "queued" and not is_attended(runs, run):
+        yield f"run {run.id} waits for a worker of version {run.version}, queue {run.queue}, and none is up"
+        yield f"  {worker_for(run)}, or for a project of another version first: forge runs migrate {run.id}"
     questions = runs.questions(run.id)
     for question in questions:
         which = f" --question {question.id}" if len(questions) > 1 else ""
@@ -78,6 +90,8 @@ def answered(
     if sum(given) != 1:
         words = "Say one thing" if any(given) else "Say what the answer is"
         raise click.UsageError(f"{words}: TEXT, --yes, --always, --no [WHY] or --edit JSON.")
+    if text is not None and not text.strip():
+        raise click.UsageError('The answer is empty. Write what the model is to hear: forge runs answer RUN "TEXT"')
     if text is not None:
         return text
     if no is not None:

@@ -32,6 +32,8 @@ def watch(runs: Runs, run_id: str, *, as_json: bool) -> int:
 
     with closing(screen):
         screen.begin()
+        if not as_json and (run := runs.get(run_id)).status == "queued":
+            screen.note(*what_it_waits_for(runs, run))  # for a worker, where none is up: maybe for ever
         asyncio.run(follow())
         run = runs.get(run_id)
         result = result_so_far(run)

@@ -54,7 +54,8 @@ def command(options: Options, action: str | None, console: bool, **wishes: Any) 
 
     `status` shows the workers, what waits in the queues, and how many runs there are. With --json: {"database",
     "workers": [{id, state, host, pid, version, queues, offers, running, concurrency, started, beat_age}],
-    "queues": {NAME: {queued}}, "runs": {STATUS: count}}, with the workers that have gone within the last day.
+    "queues": {NAME: {queued}}, "runs": {STATUS: count}, "unattended": [{version, queue, queued}]}, with the workers
+    that have gone within the last day. Unattended is what no worker that is up takes.
 
     Runs of another version of the project are left to workers of that version: see `forge runs migrate`.
 
@@ -120,4 +121,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines.append(f"queued: {queued or 'nothing'}")
     runs = ", ".join(f"{count} {name}" for name, count in found["runs"].items())
     lines.append(f"runs: {runs or 'none'}")
+    for one in found["unattended"] if here else ():
+        where = harmless(f"{one['queued']} queued in {one['queue']} for version {one['version']}")
+        lines.append(f"{where}, and no worker is up for these: start one, or forge runs migrate RUN or --all")
     return lines

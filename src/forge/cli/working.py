@@ -51,7 +51,8 @@ def found_status(options: Options, database: str | None) -> dict[str, Any]:
     workspace = workspace_root(options.workspace, configuration.root)
     url = project_database(configuration, workspace, database)
     if url == f"sqlite:///{own_file(workspace)}" and not own_file(workspace).exists():
-        return {"database": str(own_file(workspace)), "workers": [], "queues": {}, "runs": {}}  # and it stays so
+        # it stays so: looking makes no file
+        return {"database": str(own_file(workspace)), "workers": [], "queues": {}, "runs": {}, "unattended": []}
     return status_of(url)
 
 

@@ -117,6 +117,9 @@ def _given_up(connection: sa.Connection, run_id: str) -> list[Message]:
     """Results of calls that still waited when somebody said something new: nothing stands between call and result."""
     words = "not run: the run was told something else while this call waited."
     waited = unanswered_calls(said_in(connection, run_id, None))
+    theirs = sa.and_(questions.c.run == run_id, questions.c.call.in_([call.id for call in waited]))
+    no = {"answer": {"kind": "no", "feedback": words}, "answered": now(connection), "by": "forge"}
+    connection.execute(sa.update(questions).where(theirs, questions.c.answered.is_(None)).values(no))
     return [Message("tool", f"{call.name}: {words}", call_id=call.id) for call in waited]
 
 

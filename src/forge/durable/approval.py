@@ -18,6 +18,7 @@ from forge.permissions.remember import memory
 from forge.permissions.request import PermissionRequest
 
 COVERS = "covers"  # in a stored question: digests of what "always" would remember, one for each part
+_BOUND = ("tool", "arguments", "parts", "preview", "introduction", "question", "result", "form")
 LOOK = 0.5  # seconds between looks for the answer to a question that is held
 
 
@@ -46,6 +47,8 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
         wire["feedback"] = sendable(answer.feedback)
     if answer.arguments is not None:
         wire["arguments"] = object_of(answer.arguments)
+    if answer.review:
+        wire["review"] = True
     return wire
 
 
@@ -54,7 +57,8 @@ def answer_from_json(wire: Mapping[str, Any], by: str = "") -> Answer:
     kind, arguments = wire.get("kind"), wire.get("arguments")
     if kind not in ("once", "always", "no") or not isinstance(arguments, Mapping | None):
         return Answer.no("the stored answer cannot be read", by="error")
-    return Answer(kind, str(wire.get("feedback", "")), arguments, by=by or "person")
+    review = wire.get("review", False) is not False
+    return Answer(kind, str(wire.get("feedback", "")), arguments, review, by or "person")
 
 
 def request_to_json(request: PermissionRequest) -> dict[str, Any]:
@@ -82,9 +86,10 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
 
 
 def _question(attempt: Attempt, request: PermissionRequest) -> Question:
-    """Its id is that of the exact call: the same arguments for the same things, or it is another question."""
+    """Its id is that of the exact call: the same arguments for the same things, and the same change shown, or it is
+    another question: between question and answer there may be days."""
     shown = request_to_json(request)
-    bound = {key: shown.get(key) for key in ("tool", "arguments", "parts", "question", "result", "form")}
+    bound = {key: shown.get(key) for key in _BOUND}
     digest = sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()
     name = sha256(f"{attempt.run.id}\n{request.call.id}\n{digest}".encode()).hexdigest()[:16]
     return Question(

@@ -77,6 +77,10 @@ class WorkerInfo:
             return "silent"
         return "draining" if self.draining else "working"
 
+    def takes(self, version: str, queue: str) -> bool:
+        """Whether it takes runs of this version from this queue."""
+        return self.state == "working" and self.version == version and queue in self.queues
+
 
 def prepare(database: Database) -> None:
     """Make the table; many may do so at the same time."""

@@ -119,6 +119,22 @@ class Database:
                 if kind == "QUICK" and self.is_sqlite and not connection.invalidated:
                     _sync(connection, "FULL")  # for whoever gets this connection next
 
+    def migrate_engine(self, system: Any) -> None:
+        """Make or update DBOS's tables. Raises `StoreError`.
+
+        With SQLite in one transaction, which Python's driver does not begin by itself for a CREATE TABLE: processes
+        that start together would trip over each other, and one that is killed would leave half of the tables.
+        """
+        own = system.engine
+        try:
+            if self.is_sqlite:
+                system.engine = own.execution_options(forge_transaction="IMMEDIATE")
+            system.run_migrations()
+        except SQLAlchemyError as error:
+            raise self.explained(error) from error
+        finally:
+            system.engine = own
+
     def explained(self, error: SQLAlchemyError) -> StoreError:
         return in_words(self.label, error, self._secrets())
 

@@ -105,9 +105,7 @@ class Starter:
                 client = DBOSClient(
                     system_database_engine=self._store.engine, serializer=JsonSerializer(), application_name=NAME
                 )
-                # private: DBOS.migrate would open SQLite without a transaction around it all, so that two processes
-                # that start together trip over each other; our engine makes it one transaction
-                client._sys_db.run_migrations()
+                self._store.database.migrate_engine(client._sys_db)  # private: DBOS.migrate takes no engine of ours
                 self._client = client
             return self._client
 

@@ -9,6 +9,8 @@ from forge.core.events import Event, TextDelta, ToolOutput, ToolProgress
 from forge.durable.attempt import Attempt
 
 PAUSE = 0.05  # seconds: what is read as it comes is written so often, with all that happened in between
+LONGEST = 64 * 1024  # characters of pieces that are put together
+MOST = 16 * 1024 * 1024  # … that wait for a slow database: more are left out, they come again as a whole in the end
 REST = 0.25  # … and if there is nothing of that kind, so often: each time costs what a step costs
 
 Row = tuple[str | None, dict[str, Any]]
@@ -22,6 +24,7 @@ class Recorder:
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._rows: list[Row] = []
+        self._held = 0  # characters of pieces among them
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -29,6 +32,10 @@ class Recorder:
     async def take(self, event: Event) -> None:
         """Async, so that the stream never moves it to a thread, which it does to plain listeners on a busy machine."""
         wire = event.to_dict()
+        if isinstance(event, TextDelta | ToolOutput):
+            if self._held + len(event.text) > MOST:
+                return
+            self._held += len(event.text)
         if not self._joined(wire):
             self._rows.append((self._key(event), wire))
         self._write_within(PAUSE if isinstance(event, _READ_AS_IT_COMES) else REST)
@@ -36,9 +43,11 @@ class Recorder:
     async def flush(self) -> None:
         async with self._writing:
             rows, self._rows = self._rows, []
+            held = self._held
             try:
                 if rows:
                     await asyncio.to_thread(self._attempt.store.add_events, self._attempt.run.id, rows)
+                self._held -= held
             except BaseException:
                 self._rows[:0] = rows  # the next time tries again; what has a key is kept once
                 raise
@@ -70,7 +79,7 @@ class Recorder:
             return False
         last = self._rows[-1][1]
         same = all(last.get(key) == wire.get(key) for key in ("event", "agent", "session", "call"))
-        if same:
+        if same := same and len(last["text"]) < LONGEST:
             last["text"] += wire["text"]
         return same
 
@@ -80,4 +89,5 @@ class Recorder:
             return None  # only the first try tells them
         call = getattr(event, "call", None)
         which = call.id if call is not None else getattr(event, "turn", "")
-        return f"{self._attempt.run.segment}:{event.type}:{which}:{getattr(event, 'target', '')}"[:300]
+        wish = f"{getattr(event, 'permission', '')}:{getattr(event, 'target', '')}"
+        return f"{self._attempt.run.segment}:{event.type}:{which}:{wish}"

@@ -98,6 +98,12 @@ class RunStore:
         query = sa.select(runs.c.status, sa.func.count()).group_by(runs.c.status)
         return self.database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
 
+    def queued(self) -> dict[tuple[str, str], int]:
+        """How many runs wait for a worker of which version, in which queue."""
+        kind = (runs.c.version, runs.c.queue)
+        query = sa.select(*kind, sa.func.count()).where(runs.c.status == "queued").group_by(*kind).order_by(*kind)
+        return self.database.read(lambda connection: {(row[0], row[1]): row[2] for row in connection.execute(query)})
+
     def messages(self, run_id: str, upto_segment: int | None = None) -> Messages:
         """What was said before that segment: what it starts from. Without a number, all there is."""
         return self.database.read(lambda connection: _found.said(connection, run_id, upto_segment))

@@ -8,56 +8,57 @@ const FORBIDDEN = new Set(["style", "srcdoc", "innerHTML", "outerHTML"]);
 
 /** An element. Attributes whose names begin with `on` are listeners; children are texts, elements, or lists of them. */
 export function h(tag, attributes, ...children) {
-  return filled(document.createElement(tag), attributes, children);
+    return filled(document.createElement(tag), attributes, children);
 }
 
 /** The same for drawings. */
 export function svg(tag, attributes, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+    return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
 /** Put these children in the place of those that are there. */
 export function fill(element, ...children) {
-  element.textContent = "";
-  append(element, children);
-  return element;
+    element.textContent = "";
+    append(element, children);
+    return element;
 }
 
 /** Change a text without touching the page where it is the same. */
 export function setText(element, text) {
-  const shown = visible(String(text));
-  if (element.textContent !== shown) element.textContent = shown;
+    const shown = visible(String(text));
+    if (element.textContent !== shown) element.textContent = shown;
 }
 
 export function setClass(element, name) {
-  if (element.getAttribute("class") !== name) element.setAttribute("class", name);
+    if (element.getAttribute("class") !== name) element.setAttribute("class", name);
 }
 
 function filled(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes ?? {})) set(element, name, value);
-  append(element, children);
-  return element;
+    for (const [name, value] of Object.entries(attributes ?? {})) set(element, name, value);
+    append(element, children);
+    return element;
 }
 
 function append(element, children) {
-  for (const child of children) {
-    if (child === null || child === undefined || child === false || child === true) continue;
-    if (Array.isArray(child)) append(element, child);
-    else element.append(child instanceof Node ? child : document.createTextNode(visible(String(child))));
-  }
+    for (const child of children) {
+        if (child === null || child === undefined || child === false || child === true) continue;
+        if (Array.isArray(child)) append(element, child);
+        else element.append(child instanceof Node ? child : document.createTextNode(visible(String(child))));
+    }
 }
 
 function set(element, name, value) {
-  if (value === null || value === undefined) return;
-  if (typeof value === "function") element.addEventListener(name.replace(/^on/, ""), value);
-  else if (FORBIDDEN.has(name) || name.startsWith("on")) throw new Error(`${name} is not set here`);
-  else if (PROPERTIES.has(name)) element[name] = value;
-  else if (value === false && !name.startsWith("aria-")) return;
-  else element.setAttribute(name, allowed(name, value === true && !name.startsWith("aria-") ? "" : String(value)));
+    if (value === null || value === undefined) return;
+    if (typeof value === "function") element.addEventListener(name.replace(/^on/, ""), value);
+    else if (FORBIDDEN.has(name) || name.startsWith("on")) throw new Error(`${name} is not set here`);
+    else if (PROPERTIES.has(name)) element[name] = value;
+    else if (value === false && !name.startsWith("aria-")) return;
+    else element.setAttribute(name, allowed(name, value === true && !name.startsWith("aria-") ? "" : String(value)));
 }
 
 function allowed(name, value) {
-  if (name === "href" && !/^(#|\/api\/)/.test(value)) throw new Error("links lead to this console only");
-  if (name === "src" && !/^(\/static\/|data:image\/(png|jpeg|gif|webp);base64,)/.test(value)) throw new Error("no such picture");
-  return name === "href" || name === "src" ? value : visible(value);
+    if (name === "href" && !/^(#|\/api\/)/.test(value)) throw new Error("links lead to this console only");
+    if (name === "src" && !/^(\/static\/|data:image\/(png|jpeg|gif|webp);base64,)/.test(value))
+        throw new Error("no such picture");
+    return name === "href" || name === "src" ? value : visible(value);
 }

@@ -7,48 +7,60 @@ const KEPT = "forge-keys";
 const everywhere = [];
 let here = [];
 
-export const keysAreOn = () => localStorage.getItem(KEPT) !== "off";
+const keysAreOn = () => localStorage.getItem(KEPT) !== "off";
 
 /** Keys of a page: [[key, words, work]]. They are forgotten when the page is left. */
 export function bindKeys(scope, keys) {
-  here = keys;
-  scope.add(() => {
-    if (here === keys) here = [];
-  });
+    here = keys;
+    scope.add(() => {
+        if (here === keys) here = [];
+    });
 }
 
 export function listenToKeys(keys) {
-  everywhere.push(...keys, ["?", "these keys", showKeys]);
-  addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;
-    if (!keysAreOn() || document.querySelector("dialog[open]")) return;
-    const found = [...here, ...everywhere].find(([key]) => key === event.key);
-    if (!found) return;
-    event.preventDefault();
-    if (!event.repeat || "jk".includes(event.key)) found[2](event);
-  });
+    everywhere.push(...keys, ["?", "these keys", showKeys]);
+    addEventListener("keydown", (event) => {
+        if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;
+        if (!keysAreOn() || document.querySelector("dialog[open]")) return;
+        const found = [...here, ...everywhere].find(([key]) => key === event.key);
+        if (!found) return;
+        event.preventDefault();
+        if (!event.repeat || "jk".includes(event.key)) found[2](event);
+    });
 }
 
 /** What can be pressed here, as a line at the foot of a page. */
 export function legend(keys) {
-  return h(
-    "p",
-    { class: "legend", "aria-label": "Keys" },
-    keys.filter(([, words]) => words).map(([key, words]) => h("span", {}, h("kbd", {}, key), ` ${words}`)),
-    h("span", {}, h("kbd", {}, "?"), " all keys"),
-  );
+    return h(
+        "p",
+        { class: "legend", "aria-label": "Keys" },
+        keys.filter(([, words]) => words).map(([key, words]) => h("span", {}, h("kbd", {}, key), ` ${words}`)),
+        h("span", {}, h("kbd", {}, "?"), " all keys"),
+    );
 }
 
-function showKeys() {
-  const keys = [...here, ...everywhere].filter(([, words]) => words);
-  const turn = (event) => localStorage.setItem(KEPT, event.target.checked ? "on" : "off");
-  dialog(
-    "Keys",
-    h("dl", { class: "key-list" }, keys.map(([key, words]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, words)])),
-    h("label", { class: "check" }, h("input", { type: "checkbox", checked: keysAreOn(), onchange: turn }), " Use these keys"),
-  );
+export function showKeys() {
+    const keys = [...here, ...everywhere].filter(([, words]) => words);
+    const turn = (event) => localStorage.setItem(KEPT, event.target.checked ? "on" : "off");
+    dialog(
+        "Keys",
+        h(
+            "dl",
+            { class: "key-list" },
+            keys.map(([key, words]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, words)]),
+        ),
+        h(
+            "label",
+            { class: "check" },
+            h("input", { type: "checkbox", checked: keysAreOn(), onchange: turn }),
+            " Use these keys",
+        ),
+    );
 }
 
 function isWriting(target) {
-  return target instanceof Element && Boolean(target.closest("input:not([type=checkbox]):not([type=radio]), textarea, select"));
+    return (
+        target instanceof Element &&
+        Boolean(target.closest("input:not([type=checkbox]):not([type=radio]), textarea, select"))
+    );
 }

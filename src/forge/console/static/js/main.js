@@ -3,7 +3,7 @@
 import { get, learnMe, me, onExpired } from "./api.js";
 import { fill, h } from "./dom.js";
 import { keepTimes } from "./format.js";
-import { listenToKeys } from "./keys.js";
+import { listenToKeys, showKeys } from "./keys.js";
 import { openApprovals } from "./pages/approvals.js";
 import { openMemory } from "./pages/memory.js";
 import { openOverview } from "./pages/overview.js";
@@ -19,14 +19,14 @@ import { listen, openStream, stream } from "./stream.js";
 import { nextTheme, themeWords } from "./theme.js";
 
 const PAGES = [
-  ["", "Overview", "home", openOverview, "o"],
-  ["approvals", "Approvals", "approvals", openApprovals, "1"],
-  ["runs", "Runs", "runs", openRuns, "2"],
-  ["tools", "Tools", "tools", openTools, "3"],
-  ["policy", "Policy", "policy", openPolicy, "4"],
-  ["schedules", "Schedules", "schedules", openSchedules, "5"],
-  ["memory", "Memory", "memory", openMemory, "6"],
-  ["workers", "Workers", "workers", openWorkers, "7"],
+    ["", "Overview", "home", openOverview, "o"],
+    ["approvals", "Approvals", "approvals", openApprovals, "1"],
+    ["runs", "Runs", "runs", openRuns, "2"],
+    ["tools", "Tools", "tools", openTools, "3"],
+    ["policy", "Policy", "policy", openPolicy, "4"],
+    ["schedules", "Schedules", "schedules", openSchedules, "5"],
+    ["memory", "Memory", "memory", openMemory, "6"],
+    ["workers", "Workers", "workers", openWorkers, "7"],
 ];
 
 const main = h("main", { id: "main", tabindex: "-1" });
@@ -36,76 +36,106 @@ const connection = h("p", { class: "connection", role: "status", hidden: true })
 let waiting = 0;
 
 async function start() {
-  build();
-  onExpired(showExpired);
-  try {
-    const [, overview] = await Promise.all([learnMe(), get("/api/overview")]);
-    showWaiting(overview.waiting);
-    listen("changed", (told) => showWaiting(told.waiting));
-    listen("state", showConnection);
-    openStream(overview.last);
-  } catch (error) {
-    return error.status === 401 ? null : fill(main, h("h1", {}, "Forge"), h("p", { class: "bad" }, error.message), h("p", {}, error.next ?? ""));
-  }
-  const pages = Object.fromEntries(PAGES.map(([path, , , open]) => [path, open]));
-  route({ ...pages, sessions: openSessions }, main, opened);
-  keepTimes();
-  const keys = PAGES.map(([path, words, , , key]) => [key, words, () => go(path ? [path] : [])]);
-  listenToKeys(keys);
-  return null;
+    build();
+    onExpired(showExpired);
+    try {
+        const [, overview] = await Promise.all([learnMe(), get("/api/overview")]);
+        showWaiting(overview.waiting);
+        listen("changed", (told) => showWaiting(told.waiting));
+        listen("state", showConnection);
+        openStream(overview.last);
+    } catch (error) {
+        return error.status === 401
+            ? null
+            : fill(main, h("h1", {}, "Forge"), h("p", { class: "bad" }, error.message), h("p", {}, error.next ?? ""));
+    }
+    const pages = Object.fromEntries(PAGES.map(([path, , , open]) => [path, open]));
+    route({ ...pages, sessions: openSessions }, main, opened);
+    keepTimes();
+    const keys = PAGES.map(([path, words, , , key]) => [key, words, () => go(path ? [path] : [])]);
+    listenToKeys(keys);
+    return null;
 }
 
 function build() {
-  const theme = h("button", { type: "button", class: "icon-link", onclick: () => fill(theme, icon("theme"), h("span", {}, nextTheme())) }, icon("theme"), h("span", {}, themeWords()));
-  theme.setAttribute("aria-label", "Light or dark");
-  const skip = h("button", { type: "button", class: "skip", onclick: () => main.focus() }, "Skip to content");
-  const items = PAGES.map(([path, words, drawing]) => {
-    const link = h("a", { href: address(path ? [path] : []), title: words }, icon(drawing), h("span", { class: "nav-words" }, words), path === "approvals" ? waitingBadge : null);
-    links.set(path, link);
-    return h("li", {}, link);
-  });
-  const aside = h("header", { class: "side" }, h("a", { class: "brand", href: "#/" }, h("img", { src: "/static/icon.svg", alt: "", width: "20", height: "20" }), h("span", {}, "Forge")), h("nav", { "aria-label": "Pages" }, h("ul", {}, items)), h("div", { class: "side-foot" }, theme));
-  document.body.append(skip, aside, h("div", { class: "content" }, connection, main), ...noticePlace());
+    const theme = h(
+        "button",
+        { type: "button", class: "icon-link", onclick: () => fill(theme, icon("theme"), h("span", {}, nextTheme())) },
+        icon("theme"),
+        h("span", {}, themeWords()),
+    );
+    theme.setAttribute("aria-label", "Light or dark");
+    const keys = h(
+        "button",
+        { type: "button", class: "icon-link keys-link", onclick: showKeys },
+        h("kbd", {}, "?"),
+        h("span", {}, "Keys"),
+    );
+    const skip = h("button", { type: "button", class: "skip", onclick: () => main.focus() }, "Skip to content");
+    const items = PAGES.map(([path, words, drawing]) => {
+        const link = h(
+            "a",
+            { href: address(path ? [path] : []), title: words },
+            icon(drawing),
+            h("span", { class: "nav-words" }, words),
+            path === "approvals" ? waitingBadge : null,
+        );
+        links.set(path, link);
+        return h("li", {}, link);
+    });
+    const aside = h(
+        "header",
+        { class: "side" },
+        h(
+            "a",
+            { class: "brand", href: "#/" },
+            h("img", { src: "/static/icon.svg", alt: "", width: "20", height: "20" }),
+            h("span", {}, "Forge"),
+        ),
+        h("nav", { "aria-label": "Pages" }, h("ul", {}, items)),
+        h("div", { class: "side-foot" }, keys, theme),
+    );
+    document.body.append(skip, aside, h("div", { class: "content" }, connection, main), ...noticePlace());
 }
 
 function opened(path, wasElsewhere) {
-  for (const [name, link] of links) {
-    if (name === path || (name === "runs" && path === "sessions")) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  if (!wasElsewhere) return;
-  scrollTo(0, 0);
-  (main.querySelector("h1") ?? main).focus({ preventScroll: true });
+    for (const [name, link] of links) {
+        if (name === path || (name === "runs" && path === "sessions")) link.setAttribute("aria-current", "page");
+        else link.removeAttribute("aria-current");
+    }
+    if (!wasElsewhere) return;
+    scrollTo(0, 0);
+    (main.querySelector("h1") ?? main).focus({ preventScroll: true });
 }
 
 /** In the page, in the tab's title and in its icon. */
 function showWaiting(now) {
-  if (now > waiting) say(`${now} ${now === 1 ? "thing waits" : "things wait"} for you`);
-  waiting = now;
-  waitingBadge.hidden = !now;
-  waitingBadge.textContent = now ? String(now) : "";
-  waitingBadge.setAttribute("aria-label", `${now} waiting`);
-  document.title = `${now ? `(${now}) ` : ""}${me.project ? `${me.project} · ` : ""}Forge`;
-  document.querySelector("link[rel=icon]").href = now ? "/static/icon-waiting.svg" : "/static/icon.svg";
+    if (now > waiting) say(`${now} ${now === 1 ? "thing waits" : "things wait"} for you`);
+    waiting = now;
+    waitingBadge.hidden = !now;
+    waitingBadge.textContent = now ? String(now) : "";
+    waitingBadge.setAttribute("aria-label", `${now} waiting`);
+    document.title = `${now ? `(${now}) ` : ""}${me.project ? `${me.project} · ` : ""}Forge`;
+    document.querySelector("link[rel=icon]").href = now ? "/static/icon-waiting.svg" : "/static/icon.svg";
 }
 
 let doubt = 0;
 function showConnection(isThere) {
-  clearTimeout(doubt);
-  if (isThere) {
-    connection.hidden = true;
-    return;
-  }
-  doubt = setTimeout(() => {
-    if (stream.isConnected) return;
-    connection.hidden = false;
-    connection.textContent = "The console cannot be reached. What is shown may be old; trying again…";
-  }, 1_000);
+    clearTimeout(doubt);
+    if (isThere) {
+        connection.hidden = true;
+        return;
+    }
+    doubt = setTimeout(() => {
+        if (stream.isConnected) return;
+        connection.hidden = false;
+        connection.textContent = "The console cannot be reached. What is shown may be old; trying again…";
+    }, 1_000);
 }
 
 function showExpired(refusal) {
-  connection.hidden = false;
-  fill(connection, refusal.message, ". ", refusal.next);
+    connection.hidden = false;
+    fill(connection, refusal.message, ". ", refusal.next);
 }
 
 start();

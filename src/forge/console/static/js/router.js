@@ -1,64 +1,64 @@
 // Which page is shown: the part of the address after #.
 
 /** What the address says: the parts of the path, and what was asked for behind a question mark. */
-export function whereabouts(hash = location.hash) {
-  const [path, search = ""] = hash.replace(/^#\/?/, "").split("?", 2);
-  return { parts: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(search) };
+function whereabouts(hash = location.hash) {
+    const [path, search = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+    return { parts: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(search) };
 }
 
 /** An address of this page. */
 export function address(parts, query = {}) {
-  const wanted = Object.entries(query).filter(([, value]) => value);
-  const search = new URLSearchParams(wanted).toString();
-  return `#/${parts.map(encodeURIComponent).join("/")}${search ? `?${search}` : ""}`;
+    const wanted = Object.entries(query).filter(([, value]) => value);
+    const search = new URLSearchParams(wanted).toString();
+    return `#/${parts.map(encodeURIComponent).join("/")}${search ? `?${search}` : ""}`;
 }
 
 export function go(parts, query) {
-  location.hash = address(parts, query);
+    location.hash = address(parts, query);
 }
 
 /** Say where we are without going there: nothing is opened anew. */
 export function note(parts, query) {
-  history.replaceState(null, "", address(parts, query));
+    history.replaceState(null, "", address(parts, query));
 }
 
 /** Open pages as the address says. `pages` maps the first part to what opens it. */
 export function route(pages, place, opened) {
-  let scope = null;
-  let shown = null;
-  const show = () => {
-    const { parts, query } = whereabouts();
-    const page = pages[parts[0] ?? ""] ?? pages[""];
-    scope?.close();
-    scope = makeScope();
-    place.textContent = "";
-    page(place, { parts: parts.slice(1), query }, scope);
-    opened(parts[0] ?? "", shown !== null);
-    shown = parts[0] ?? "";
-  };
-  addEventListener("hashchange", show);
-  show();
+    let scope = null;
+    let shown = null;
+    const show = () => {
+        const { parts, query } = whereabouts();
+        const page = pages[parts[0] ?? ""] ?? pages[""];
+        scope?.close();
+        scope = makeScope();
+        place.textContent = "";
+        page(place, { parts: parts.slice(1), query }, scope);
+        opened(parts[0] ?? "", shown !== null);
+        shown = parts[0] ?? "";
+    };
+    addEventListener("hashchange", show);
+    show();
 }
 
 /** What a page leaves behind is undone when it is left. */
 export function makeScope() {
-  const leaving = [];
-  const controller = new AbortController();
-  return {
-    signal: controller.signal,
-    isOpen: () => !controller.signal.aborted,
-    add: (undo) => leaving.push(undo),
-    close() {
-      controller.abort();
-      for (const undo of leaving.splice(0)) undo();
-    },
-  };
+    const leaving = [];
+    const controller = new AbortController();
+    return {
+        signal: controller.signal,
+        isOpen: () => !controller.signal.aborted,
+        add: (undo) => leaving.push(undo),
+        close() {
+            controller.abort();
+            for (const undo of leaving.splice(0)) undo();
+        },
+    };
 }
 
 function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
+    try {
+        return decodeURIComponent(text);
+    } catch {
+        return text;
+    }
 }

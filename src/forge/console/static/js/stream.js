@@ -9,51 +9,51 @@ export const stream = { last: null, isConnected: true, isHolder: false };
 
 /** Be told of `event` (an entry), `changed`, `gap` and `state` (whether there is a connection). Gives how to stop. */
 export function listen(kind, listener) {
-  listeners[kind].add(listener);
-  return () => listeners[kind].delete(listener);
+    listeners[kind].add(listener);
+    return () => listeners[kind].delete(listener);
 }
 
 /** Begin after that number. */
 export function openStream(after) {
-  stream.last = after;
-  if (channel) channel.onmessage = ({ data }) => tell(data.kind, data.told);
-  if (!navigator.locks || !channel) return hold();
-  return navigator.locks.request("forge-console-stream", () => {
-    hold();
-    return new Promise(() => {}); // until this tab is closed
-  });
+    stream.last = after;
+    if (channel) channel.onmessage = ({ data }) => tell(data.kind, data.told);
+    if (!navigator.locks || !channel) return hold();
+    return navigator.locks.request("forge-console-stream", () => {
+        hold();
+        return new Promise(() => {}); // until this tab is closed
+    });
 }
 
 function hold() {
-  stream.isHolder = true;
-  let pause = 250;
-  const connect = () => {
-    const source = new EventSource(stream.last === null ? "/api/stream" : `/api/stream?after=${stream.last}`);
-    for (const kind of ["event", "changed", "gap"]) {
-      source.addEventListener(kind, ({ data }) => spread(kind, JSON.parse(data)));
-    }
-    source.onopen = () => {
-      pause = 250;
-      spread("state", true);
+    stream.isHolder = true;
+    let pause = 250;
+    const connect = () => {
+        const source = new EventSource(stream.last === null ? "/api/stream" : `/api/stream?after=${stream.last}`);
+        for (const kind of ["event", "changed", "gap"]) {
+            source.addEventListener(kind, ({ data }) => spread(kind, JSON.parse(data)));
+        }
+        source.onopen = () => {
+            pause = 250;
+            spread("state", true);
+        };
+        source.onerror = () => {
+            source.close(); // a browser gives up by itself when the server answers with an error
+            spread("state", false);
+            setTimeout(connect, pause);
+            pause = Math.min(pause * 2, LONGEST_PAUSE);
+        };
     };
-    source.onerror = () => {
-      source.close(); // a browser gives up by itself when the server answers with an error
-      spread("state", false);
-      setTimeout(connect, pause);
-      pause = Math.min(pause * 2, LONGEST_PAUSE);
-    };
-  };
-  connect();
+    connect();
 }
 
 function spread(kind, told) {
-  channel?.postMessage({ kind, told });
-  tell(kind, told);
+    channel?.postMessage({ kind, told });
+    tell(kind, told);
 }
 
 function tell(kind, told) {
-  if (kind === "event") stream.last = Math.max(stream.last ?? 0, told.n);
-  if (kind === "gap") stream.last = Math.max(stream.last ?? 0, told.now);
-  if (kind === "state") stream.isConnected = told;
-  for (const listener of [...listeners[kind]]) listener(told);
+    if (kind === "event") stream.last = Math.max(stream.last ?? 0, told.n);
+    if (kind === "gap") stream.last = Math.max(stream.last ?? 0, told.now);
+    if (kind === "state") stream.isConnected = told;
+    for (const listener of [...listeners[kind]]) listener(told);
 }

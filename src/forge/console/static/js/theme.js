@@ -6,20 +6,20 @@ const NEXT = { system: "light", light: "dark", dark: "system" };
 export const themeWords = () => ({ system: "As the system", light: "Light", dark: "Dark" })[kept()];
 
 export function nextTheme() {
-  const next = NEXT[kept()];
-  localStorage.setItem(KEPT, next);
-  applyTheme();
-  return themeWords();
+    const next = NEXT[kept()];
+    localStorage.setItem(KEPT, next);
+    applyTheme();
+    return themeWords();
 }
 
-export function applyTheme() {
-  if (kept() === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = kept();
+function applyTheme() {
+    if (kept() === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = kept();
 }
 
 function kept() {
-  const found = localStorage.getItem(KEPT);
-  return found in NEXT ? found : "system";
+    const found = localStorage.getItem(KEPT);
+    return found in NEXT ? found : "system";
 }
 
 applyTheme();

@@ -11,60 +11,85 @@ import { listen } from "../stream.js";
 import { newChat, noModel, runRow } from "./runs.js";
 
 export function openOverview(place, at, scope) {
-  const numbers = h("div", { class: "tiles" });
-  const recent = h("div", { class: "run-rows" });
-  fill(
-    place,
-    h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, me.project || "Forge"), h("p", { class: "quiet" }, me.workspace, me.model ? ` · ${me.model}` : "")),
-    (me.notes ?? []).map((one) => h("p", { class: "hint-line" }, one)),
-    me.model ? newChat() : noModel(),
-    numbers,
-    h("h2", {}, "Latest runs"),
-    recent,
-  );
+    const numbers = h("div", { class: "tiles" });
+    const recent = h("div", { class: "run-rows" });
+    fill(
+        place,
+        h(
+            "header",
+            { class: "page-head" },
+            h("h1", { tabindex: "-1" }, me.project || "Forge"),
+            h("p", { class: "quiet" }, me.workspace, me.model ? ` · ${me.model}` : ""),
+        ),
+        (me.notes ?? []).map((one) => h("p", { class: "hint-line" }, one)),
+        me.model ? newChat() : noModel(),
+        numbers,
+        h("h2", {}, "Latest runs"),
+        recent,
+    );
 
-  async function look() {
-    try {
-      const [overview, runs] = await Promise.all([get("/api/overview", {}, scope.signal), get("/api/runs", { limit: 12 }, scope.signal)]);
-      fill(numbers, tiles(overview));
-      fill(recent, runs.runs.length ? runs.runs.map((run) => runRow({ run }).element) : begin());
-    } catch (error) {
-      report(error);
+    async function look() {
+        try {
+            const [overview, runs] = await Promise.all([
+                get("/api/overview", {}, scope.signal),
+                get("/api/runs", { limit: 12 }, scope.signal),
+            ]);
+            fill(numbers, tiles(overview));
+            fill(recent, runs.runs.length ? runs.runs.map((run) => runRow({ run }).element) : begin());
+        } catch (error) {
+            report(error);
+        }
     }
-  }
 
-  const again = settled(look, 250);
-  scope.add(listen("changed", () => again()));
-  look();
+    const again = settled(look, 250);
+    scope.add(listen("changed", () => again()));
+    look();
 }
 
 function tiles({ counts, waiting, tools, schedules, workers, sessions }) {
-  const tile = (number, words, where, query) => h("a", { class: `tile${words === "waiting for you" && number ? " waits" : ""}`, href: address([where], query) }, h("strong", {}, String(number)), h("span", {}, words));
-  return [
-    tile(waiting, "waiting for you", "approvals"),
-    tile(counts.running + counts.queued, "running", "runs", { status: "queued,running" }),
-    tile(counts.finished, "finished", "runs", { status: "finished" }),
-    tile(counts.failed + counts.cancelled, "failed or stopped", "runs", { status: "failed,cancelled" }),
-    tile(tools, "tools", "tools"),
-    tile(schedules, schedules === 1 ? "schedule" : "schedules", "schedules"),
-    tile(workers, workers === 1 ? "worker" : "workers", "workers"),
-    tile(sessions, sessions === 1 ? "session" : "sessions", "runs", { show: "sessions" }),
-  ];
+    const tile = (number, words, where, query) =>
+        h(
+            "a",
+            { class: `tile${words === "waiting for you" && number ? " waits" : ""}`, href: address([where], query) },
+            h("strong", {}, String(number)),
+            h("span", {}, words),
+        );
+    return [
+        tile(waiting, "waiting for you", "approvals"),
+        tile(counts.running + counts.queued, "running", "runs", { status: "queued,running" }),
+        tile(counts.finished, "finished", "runs", { status: "finished" }),
+        tile(counts.failed + counts.cancelled, "failed or stopped", "runs", { status: "failed,cancelled" }),
+        tile(tools, "tools", "tools"),
+        tile(schedules, schedules === 1 ? "schedule" : "schedules", "schedules"),
+        tile(workers, workers === 1 ? "worker" : "workers", "workers"),
+        tile(sessions, sessions === 1 ? "session" : "sessions", "runs", { show: "sessions" }),
+    ];
 }
 
 function begin() {
-  const to = (words, ...parts) => h("a", { href: address(parts) }, words);
-  return h(
-    "div",
-    {},
-    empty("Nothing has run here yet."),
-    h(
-      "ul",
-      { class: "steps" },
-      me.demo ? h("li", {}, to("The demo session", "sessions", me.demo), " shows how a run reads: texts, calls, questions and how long each took.") : null,
-      h("li", {}, to("Tools", "tools"), ": try any of them from a form. It goes through the same policy as an agent’s calls."),
-      h("li", {}, to("Policy", "policy"), ": which rules hold, and what would happen to a call."),
-    ),
-  );
+    const to = (words, ...parts) => h("a", { href: address(parts) }, words);
+    return h(
+        "div",
+        {},
+        empty("Nothing has run here yet."),
+        h(
+            "ul",
+            { class: "steps" },
+            me.demo
+                ? h(
+                      "li",
+                      {},
+                      to("The demo session", "sessions", me.demo),
+                      " shows how a run reads: texts, calls, questions and how long each took.",
+                  )
+                : null,
+            h(
+                "li",
+                {},
+                to("Tools", "tools"),
+                ": try any of them from a form. It goes through the same policy as an agent’s calls.",
+            ),
+            h("li", {}, to("Policy", "policy"), ": which rules hold, and what would happen to a call."),
+        ),
+    );
 }
-

@@ -8,177 +8,261 @@ import { chunkedList } from "../parts/chunks.js";
 import { button, composer, settled } from "../parts/controls.js";
 import { badge, empty, runState } from "../parts/marks.js";
 import { report } from "../parts/notices.js";
+import { textBox } from "../parts/text_view.js";
 import { address, go, note } from "../router.js";
 import { listen } from "../stream.js";
 import { brief } from "../text.js";
 import { openRun, openSession } from "./run.js";
 
-const STATUSES = [["", "all"], ["queued,running", "running"], ["waiting", "waiting"], ["finished", "finished"], ["failed,cancelled", "failed"]];
+const STATUSES = [
+    ["", "all"],
+    ["queued,running", "running"],
+    ["waiting", "waiting"],
+    ["finished", "finished"],
+    ["failed,cancelled", "failed"],
+];
 const PAGE = 100;
 
 export function openRuns(place, at, scope) {
-  if (at.parts[0]) return openRun(place, at.parts[0], scope);
-  return listRuns(place, at, scope);
+    if (at.parts[0]) return openRun(place, at.parts[0], scope);
+    return listRuns(place, at, scope);
 }
 
 export function openSessions(place, at, scope) {
-  if (at.parts[0]) return openSession(place, at.parts[0], scope);
-  return go(["runs"], { show: "sessions" });
+    if (at.parts[0]) return openSession(place, at.parts[0], scope);
+    return go(["runs"], { show: "sessions" });
 }
 
 function listRuns(place, { query }, scope) {
-  const wanted = Object.fromEntries(["status", "text", "agent", "kind", "show"].map((name) => [name, query.get(name) ?? ""]));
-  const search = h("input", { type: "search", placeholder: "Search prompts and answers", "aria-label": "Search runs", value: wanted.text });
-  const agents = h("select", { "aria-label": "Agent" }, h("option", { value: "" }, "any agent"));
-  const kinds = h("select", { "aria-label": "Kind" }, [["", "chats and calls"], ["chat", "chats"], ["call", "tool calls"]].map(([value, words]) => h("option", { value }, words)));
-  kinds.value = wanted.kind;
-  const statuses = h("div", { class: "segments", role: "group", "aria-label": "Status" });
-  const list = chunkedList({ build: (item) => runRow(item), estimate: 46, name: "run-rows" });
-  const more = button("Older", () => load(true));
-  const found = h("div", {}, list.element, more);
-  const talk = me.model ? newChat() : noModel();
-  fill(place, h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Runs")), talk, h("div", { class: "filters", role: "search" }, statuses, search, kinds, agents), found);
-  let items = [];
-  let next = "";
-
-  async function load(isMore = false) {
-    if (wanted.show === "sessions") return sessions();
-    const { show, ...asked } = wanted;
-    try {
-      const told = await get("/api/runs", { ...asked, limit: PAGE, before: isMore ? next : "" }, scope.signal);
-      next = told.next;
-      more.hidden = !next;
-      setAgents(told.agents);
-      if (isMore) list.append(add(told.runs));
-      else showFirst(told.runs);
-      return fillEmpty();
-    } catch (error) {
-      return report(error);
-    }
-  }
-
-  const add = (runs) => {
-    const fresh = runs.map((run) => ({ run }));
-    items.push(...fresh);
-    return fresh;
-  };
-
-  /** In place where the same runs are there, so that nothing jumps and nothing loses the focus. */
-  function showFirst(runs) {
-    const isSame = runs.length <= items.length && runs.every((run, index) => run.id === items[index].run.id);
-    if (isSame && items.length) {
-      runs.forEach((run, index) => {
-        items[index].run = run;
-        items[index].view?.update();
-      });
-      return;
-    }
-    const focused = document.activeElement?.closest?.("[data-run]")?.dataset.run;
-    items = [];
-    list.reset(add(runs));
-    if (focused) list.element.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
-  }
-
-  function fillEmpty() {
-    found.querySelector(".empty")?.remove();
-    if (items.length) return;
-    const isAny = wanted.text || wanted.status || wanted.agent || wanted.kind;
-    found.prepend(isAny ? empty("No run is like that.") : firstSteps());
-  }
-
-  async function sessions() {
-    more.hidden = true;
-    items = [];
-    try {
-      const told = await get("/api/sessions", { text: wanted.text }, scope.signal);
-      found.querySelector(".empty")?.remove();
-      list.reset(told.sessions.map((session) => ({ session })));
-    } catch (error) {
-      report(error);
-    }
-  }
-
-  function setAgents(names) {
-    if (agents.options.length === names.length + 1) return;
-    fill(agents, h("option", { value: "" }, "any agent"), names.map((name) => h("option", { value: name }, name)));
-    agents.value = wanted.agent;
-  }
-
-  function change(more_) {
-    Object.assign(wanted, more_);
-    note(["runs"], wanted);
-    drawStatuses();
-    items = [];
-    return load();
-  }
-
-  function drawStatuses() {
-    const choice = (isOn, words, work) => h("button", { type: "button", "aria-pressed": String(isOn), onclick: work }, words);
-    const isSessions = wanted.show === "sessions";
-    fill(
-      statuses,
-      STATUSES.map(([value, words]) => choice(!isSessions && wanted.status === value, words, () => change({ status: value, show: "" }))),
-      choice(isSessions, "terminal sessions", () => change({ show: "sessions" })),
+    const wanted = Object.fromEntries(
+        ["status", "text", "agent", "kind", "show"].map((name) => [name, query.get(name) ?? ""]),
     );
-  }
+    const search = h("input", {
+        type: "search",
+        placeholder: "Search prompts and answers",
+        "aria-label": "Search runs",
+        value: wanted.text,
+    });
+    const agents = h("select", { "aria-label": "Agent" }, h("option", { value: "" }, "any agent"));
+    const kinds = h(
+        "select",
+        { "aria-label": "Kind" },
+        [
+            ["", "chats and calls"],
+            ["chat", "chats"],
+            ["call", "tool calls"],
+        ].map(([value, words]) => h("option", { value }, words)),
+    );
+    kinds.value = wanted.kind;
+    const statuses = h("div", { class: "segments", role: "group", "aria-label": "Status" });
+    const list = chunkedList({ build: (item) => runRow(item), estimate: 46, name: "run-rows" });
+    const more = button("Older", () => load(true));
+    const found = h("div", {}, list.element, more);
+    const talk = me.model ? newChat() : noModel();
+    fill(
+        place,
+        h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Runs")),
+        talk,
+        h("div", { class: "filters", role: "search" }, statuses, search, kinds, agents),
+        found,
+    );
+    let items = [];
+    let next = "";
 
-  search.addEventListener("input", settled(() => change({ text: search.value.trim() }), 250));
-  kinds.addEventListener("change", () => change({ kind: kinds.value }));
-  agents.addEventListener("change", () => change({ agent: agents.value }));
-  const again = settled(() => load(), 250);
-  scope.add(listen("changed", ({ what }) => {
-    if (what.includes(wanted.show === "sessions" ? "sessions" : "runs")) again();
-  }));
-  const step = (by) => {
-    const links = [...list.element.querySelectorAll(".run-row")];
-    const at = links.indexOf(document.activeElement);
-    links[Math.max(0, Math.min(links.length - 1, at + by))]?.focus();
-  };
-  bindKeys(scope, [["j", "next", () => step(1)], ["k", "previous", () => step(-1)], ["/", "search", () => search.focus()], ["c", "new chat", () => place.querySelector(".composer textarea")?.focus()]]);
-  drawStatuses();
-  load();
+    async function load(isMore = false) {
+        if (wanted.show === "sessions") return sessions();
+        const { show, ...asked } = wanted;
+        try {
+            const told = await get("/api/runs", { ...asked, limit: PAGE, before: isMore ? next : "" }, scope.signal);
+            next = told.next;
+            more.hidden = !next;
+            setAgents(told.agents);
+            if (isMore) list.append(add(told.runs));
+            else showFirst(told.runs);
+            return fillEmpty();
+        } catch (error) {
+            return report(error);
+        }
+    }
+
+    const add = (runs) => {
+        const fresh = runs.map((run) => ({ run }));
+        items.push(...fresh);
+        return fresh;
+    };
+
+    /** In place where the same runs are there, so that nothing jumps and nothing loses the focus. */
+    function showFirst(runs) {
+        const isSame = runs.length <= items.length && runs.every((run, index) => run.id === items[index].run.id);
+        if (isSame && items.length) {
+            runs.forEach((run, index) => {
+                items[index].run = run;
+                items[index].view?.update();
+            });
+            return;
+        }
+        const focused = document.activeElement?.closest?.("[data-run]")?.dataset.run;
+        items = [];
+        list.reset(add(runs));
+        if (focused) list.element.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
+    }
+
+    function fillEmpty() {
+        found.querySelector(".empty")?.remove();
+        if (items.length) return;
+        const isAny = wanted.text || wanted.status || wanted.agent || wanted.kind;
+        found.prepend(isAny ? empty("No run is like that.") : firstSteps());
+    }
+
+    async function sessions() {
+        more.hidden = true;
+        items = [];
+        try {
+            const told = await get("/api/sessions", { text: wanted.text }, scope.signal);
+            found.querySelector(".empty")?.remove();
+            list.reset(told.sessions.map((session) => ({ session })));
+        } catch (error) {
+            report(error);
+        }
+    }
+
+    function setAgents(names) {
+        if (agents.options.length === names.length + 1) return;
+        fill(
+            agents,
+            h("option", { value: "" }, "any agent"),
+            names.map((name) => h("option", { value: name }, name)),
+        );
+        agents.value = wanted.agent;
+    }
+
+    function change(more_) {
+        Object.assign(wanted, more_);
+        note(["runs"], wanted);
+        drawStatuses();
+        items = [];
+        return load();
+    }
+
+    function drawStatuses() {
+        const choice = (isOn, words, work) =>
+            h("button", { type: "button", "aria-pressed": String(isOn), onclick: work }, words);
+        const isSessions = wanted.show === "sessions";
+        fill(
+            statuses,
+            STATUSES.map(([value, words]) =>
+                choice(!isSessions && wanted.status === value, words, () => change({ status: value, show: "" })),
+            ),
+            choice(isSessions, "terminal sessions", () => change({ show: "sessions" })),
+        );
+    }
+
+    search.addEventListener(
+        "input",
+        settled(() => change({ text: search.value.trim() }), 250),
+    );
+    kinds.addEventListener("change", () => change({ kind: kinds.value }));
+    agents.addEventListener("change", () => change({ agent: agents.value }));
+    const again = settled(() => load(), 250);
+    scope.add(
+        listen("changed", ({ what }) => {
+            if (what.includes(wanted.show === "sessions" ? "sessions" : "runs")) again();
+        }),
+    );
+    const step = (by) => {
+        const links = [...list.element.querySelectorAll(".run-row")];
+        const at = links.indexOf(document.activeElement);
+        links[Math.max(0, Math.min(links.length - 1, at + by))]?.focus();
+    };
+    bindKeys(scope, [
+        ["j", "next", () => step(1)],
+        ["k", "previous", () => step(-1)],
+        ["/", "search", () => search.focus()],
+        ["c", "new chat", () => place.querySelector(".composer textarea")?.focus()],
+    ]);
+    drawStatuses();
+    load();
 }
 
 export function newChat() {
-  const send = async (prompt) => go(["runs", (await post("/api/runs", { prompt })).run.id]);
-  return composer({ label: "What should the agent do?", placeholder: "What should the agent do?", words: "Run", send });
+    const send = async (prompt) => go(["runs", (await post("/api/runs", { prompt })).run.id]);
+    return composer({
+        label: "What should the agent do?",
+        placeholder: "What should the agent do?",
+        words: "Run",
+        send,
+    });
 }
 
 export function noModel() {
-  return h("p", { class: "hint-line" }, h("strong", {}, "No model, so no chat. "), me.model_problem || "Give one with --model, or in forge.yaml.", " Everything else works.");
+    const [first, ...more] = (me.model_problem || "Give one with --model, or in forge.yaml.").split("\n");
+    const ways = more.length
+        ? h(
+              "details",
+              {},
+              h("summary", {}, "Which there are"),
+              textBox(more.join("\n"), { isOutput: true, lines: 60, label: "Models" }),
+          )
+        : null;
+    return h(
+        "div",
+        { class: "hint-line" },
+        h("p", {}, h("strong", {}, "No model, so no chat. "), "Everything else works. ", first),
+        ways,
+    );
 }
 
 function firstSteps() {
-  const demo = me.demo ? h("a", { href: address(["sessions", me.demo]) }, "the demo session") : null;
-  return empty("No runs yet.", [demo ? ["Look at ", demo, " to see how one reads, "] : "", "call a tool from its form under ", h("a", { href: address(["tools"]) }, "Tools"), me.model ? ", or write above what the agent should do." : "."]);
+    const demo = me.demo ? h("a", { href: address(["sessions", me.demo]) }, "the demo session") : null;
+    return empty("No runs yet.", [
+        demo ? ["Look at ", demo, " to see how one reads, "] : "",
+        "call a tool from its form under ",
+        h("a", { href: address(["tools"]) }, "Tools"),
+        me.model ? ", or write above what the agent should do." : ".",
+    ]);
 }
 
 export function runRow(item) {
-  if (item.session) return { element: sessionRow(item.session) };
-  const element = h("a", { class: "run-row", href: address(["runs", item.run.id]), "data-run": item.run.id });
-  const update = () => {
-    const { run } = item;
-    const tokens = run.usage?.input ? `${short((run.usage.input ?? 0) + (run.usage.output ?? 0))} tokens` : "";
-    const facts = [run.agent === "main" ? "" : run.agent, run.kind === "call" ? "" : count(run.calls ?? 0, "call"), tokens, cost(run.cost), run.seconds ? duration(run.seconds) : ""];
-    fill(
-      element,
-      runState(run),
-      h("span", { class: "row-main" }, run.kind === "call" ? [badge("call"), " "] : null, brief(run.prompt || run.id, 200)),
-      h("span", { class: "row-more quiet" }, run.error ? h("span", { class: "bad" }, brief(run.error, 90)) : facts.filter(Boolean).join(" · ")),
-      ago(run.created),
-    );
-  };
-  update();
-  return { element, update };
+    if (item.session) return { element: sessionRow(item.session) };
+    const element = h("a", { class: "run-row", href: address(["runs", item.run.id]), "data-run": item.run.id });
+    const update = () => {
+        const { run } = item;
+        const tokens = run.usage?.input ? `${short((run.usage.input ?? 0) + (run.usage.output ?? 0))} tokens` : "";
+        const facts = [
+            run.agent === "main" ? "" : run.agent,
+            run.kind === "call" ? "" : count(run.calls ?? 0, "call"),
+            tokens,
+            cost(run.cost),
+            run.seconds ? duration(run.seconds) : "",
+        ];
+        fill(
+            element,
+            runState(run),
+            h(
+                "span",
+                { class: "row-main" },
+                run.kind === "call" ? [badge("call"), " "] : null,
+                brief(run.prompt || run.id, 200),
+            ),
+            h(
+                "span",
+                { class: "row-more quiet" },
+                run.error ? h("span", { class: "bad" }, brief(run.error, 90)) : facts.filter(Boolean).join(" · "),
+            ),
+            ago(run.created),
+        );
+    };
+    update();
+    return { element, update };
 }
 
 function sessionRow(session) {
-  return h(
-    "a",
-    { class: "run-row", href: address(["sessions", session.name]) },
-    h("span", { class: "state" }, badge(session.is_demo ? "demo" : "terminal")),
-    h("span", { class: "row-main" }, brief(session.title || session.name, 160)),
-    h("span", { class: "row-more quiet" }, `${session.name} · ${count(session.messages ?? 0, "message")}`),
-    ago(instant(session.updated)),
-  );
+    return h(
+        "a",
+        { class: "run-row", href: address(["sessions", session.name]) },
+        h("span", { class: "state" }, badge(session.is_demo ? "demo" : "terminal")),
+        h("span", { class: "row-main" }, brief(session.title || session.name, 160)),
+        h("span", { class: "row-more quiet" }, `${session.name} · ${count(session.messages ?? 0, "message")}`),
+        ago(instant(session.updated)),
+    );
 }

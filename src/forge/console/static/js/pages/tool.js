@@ -18,119 +18,233 @@ import { listen } from "../stream.js";
 import { permissionBadges, pinBadge } from "./tools.js";
 
 export function openTool(place, { parts, query }, scope) {
-  const base = `/api/tools/${part(parts[0])}`;
-  get(base, {}, scope.signal)
-    .then((tool) => scope.isOpen() && show(place, tool, base, query, scope))
-    .catch((error) => fill(place, h("h1", {}, "Tool"), h("p", { class: "bad" }, error.message), h("p", { class: "quiet" }, error.next ?? "")));
+    const base = `/api/tools/${part(parts[0])}`;
+    get(base, {}, scope.signal)
+        .then((tool) => scope.isOpen() && show(place, tool, base, query, scope))
+        .catch((error) =>
+            fill(
+                place,
+                h("h1", {}, "Tool"),
+                h("p", { class: "bad" }, error.message),
+                h("p", { class: "quiet" }, error.next ?? ""),
+            ),
+        );
 }
 
 function show(place, tool, base, query, scope) {
-  const editor = argumentsEditor(tool.parameters, given(query) ?? {});
-  const foreseen = h("div", { "aria-live": "polite" });
-  const results = h("div", { class: "results" });
-  const check = async () => {
-    const told = await post(`${base}/check`, { arguments: editor.value() });
-    fill(foreseen, told.problems.map((one) => h("p", { class: "bad" }, one)), told.decision ? wantsTable(told) : null);
-  };
-  const call = async () => {
-    const { run } = await post(`${base}/call`, { arguments: editor.value() });
-    fill(foreseen);
-    results.prepend(callView(run, scope));
-  };
-  const example = () => {
-    editor.set(tool.example ?? {});
-    showCommand();
-  };
-  const buttons = [button("Call", call, { kind: "primary" }), button("What would happen?", check), tool.example && Object.keys(tool.example).length ? button("Example", example) : null];
-  const copies = () => post(`${base}/copy`, { arguments: editor.value() });
-  const command = h("div", { class: "command" }, textBox(tool.copy?.cli ?? "", { lines: 4, label: "On the command line" }));
-  const showCommand = settled(async () => {
-    try {
-      const { cli } = await copies();
-      if (scope.isOpen()) fill(command, textBox(cli, { lines: 4, label: "On the command line" }));
-    } catch {
-      fill(command); // what is written so far is no call
-    }
-  }, 250);
-  editor.element.addEventListener("input", showCommand);
-  const copy = ["cli", "python", "mcp"].map((name) => copyButton(async () => (await copies())[name], { cli: "CLI", python: "Python", mcp: "MCP" }[name]));
-  fill(
-    place,
-    h("header", { class: "page-head" }, h("p", { class: "crumbs" }, h("a", { href: address(["tools"]) }, "Tools"), " /"), h("h1", { tabindex: "-1" }, h("code", {}, tool.name)), h("p", { class: "badges" }, facts(tool)), h("p", { class: "line" }, tool.description)),
-    tool.pin ? pinSection(tool.pin) : null,
-    h("div", { class: "split even" }, h("section", { class: "panel-box", "aria-label": "Call it" }, h("h2", {}, "Call it"), editor.element, h("div", { class: "actions" }, buttons), h("div", { class: "actions quiet" }, "Copy as", copy), command, foreseen, results), h("section", {}, tabs(aboutViews(tool), "About this tool"))),
-  );
+    const editor = argumentsEditor(tool.parameters, given(query) ?? {});
+    const foreseen = h("div", { "aria-live": "polite" });
+    const results = h("div", { class: "results" });
+    const check = async () => {
+        const told = await post(`${base}/check`, { arguments: editor.value() });
+        fill(
+            foreseen,
+            told.problems.map((one) => h("p", { class: "bad" }, one)),
+            told.decision ? wantsTable(told) : null,
+        );
+    };
+    const call = async () => {
+        const { run } = await post(`${base}/call`, { arguments: editor.value() });
+        fill(foreseen);
+        results.prepend(callView(run, scope));
+    };
+    const example = () => {
+        editor.set(tool.example ?? {});
+        showCommand();
+    };
+    const buttons = [
+        button("Call", call, { kind: "primary" }),
+        button("What would happen?", check),
+        tool.example && Object.keys(tool.example).length ? button("Example", example) : null,
+    ];
+    const copies = () => post(`${base}/copy`, { arguments: editor.value() });
+    const command = h(
+        "div",
+        { class: "command" },
+        textBox(tool.copy?.cli ?? "", { lines: 4, label: "On the command line" }),
+    );
+    const showCommand = settled(async () => {
+        try {
+            const { cli } = await copies();
+            if (scope.isOpen()) fill(command, textBox(cli, { lines: 4, label: "On the command line" }));
+        } catch {
+            fill(command); // what is written so far is no call
+        }
+    }, 250);
+    editor.element.addEventListener("input", showCommand);
+    const copy = ["cli", "python", "mcp"].map((name) =>
+        copyButton(async () => (await copies())[name], { cli: "CLI", python: "Python", mcp: "MCP" }[name]),
+    );
+    fill(
+        place,
+        h(
+            "header",
+            { class: "page-head" },
+            h("p", { class: "crumbs" }, h("a", { href: address(["tools"]) }, "Tools"), " /"),
+            h("h1", { tabindex: "-1" }, h("code", {}, tool.name)),
+            h("p", { class: "badges" }, facts(tool)),
+            h("p", { class: "line" }, tool.description),
+        ),
+        tool.pin ? pinSection(tool.pin) : null,
+        h(
+            "div",
+            { class: "split even" },
+            h(
+                "section",
+                { class: "panel-box", "aria-label": "Call it" },
+                h("h2", {}, "Call it"),
+                editor.element,
+                h("div", { class: "actions" }, buttons),
+                h("div", { class: "actions quiet" }, "Copy as", copy),
+                command,
+                foreseen,
+                results,
+            ),
+            h("section", {}, tabs(aboutViews(tool), "About this tool")),
+        ),
+    );
 }
 
 function given(query) {
-  try {
-    return query.get("arguments") ? JSON.parse(query.get("arguments")) : null;
-  } catch {
-    return null;
-  }
+    try {
+        return query.get("arguments") ? JSON.parse(query.get("arguments")) : null;
+    } catch {
+        return null;
+    }
 }
 
 function facts(tool) {
-  return [badge(tool.category), tool.source === tool.category ? null : badge(tool.source), permissionBadges(tool), badge(`${amount(tool.tokens)} tokens`), tool.groups.map((one) => badge(one, "quiet")), tool.hidden ? badge("not offered to the model") : null, tool.ends_turn ? badge("ends the turn") : null];
+    return [
+        badge(tool.category),
+        tool.source === tool.category ? null : badge(tool.source),
+        permissionBadges(tool),
+        badge(`${amount(tool.tokens)} tokens`),
+        tool.groups.map((one) => badge(one, "quiet")),
+        tool.hidden ? badge("not offered to the model") : null,
+        tool.ends_turn ? badge("ends the turn") : null,
+    ];
 }
 
 function pinSection(pin) {
-  if (pin.state === "pinned" && !pin.diff) return h("p", { class: "quiet" }, pinBadge(pin.state), ` approved ${moment(pin.approved) || pin.approved} ${pin.by ? `by ${pin.by}` : ""}`);
-  return h("section", { class: "panel-box" }, h("h2", {}, pinBadge(pin.state)), pin.diff ? differenceBox(pin.diff) : null);
+    if (pin.state === "pinned" && !pin.diff)
+        return h(
+            "p",
+            { class: "quiet" },
+            pinBadge(pin.state),
+            ` approved ${moment(pin.approved) || pin.approved} ${pin.by ? `by ${pin.by}` : ""}`,
+        );
+    return h(
+        "section",
+        { class: "panel-box" },
+        h("h2", {}, pinBadge(pin.state)),
+        pin.diff ? differenceBox(pin.diff) : null,
+    );
 }
 
 function aboutViews(tool) {
-  const rows = [["Origin", tool.origin], ["Aliases", tool.aliases.join(", ")], ["Target", tool.target], ["Time limit", tool.timeout ? `${tool.timeout} s` : ""], ["Rate", tool.rate ? JSON.stringify(tool.rate) : ""], ["Runs beside others", String(tool.parallel)], ["May be repeated", String(tool.repeatable)], ["Changes nothing more the second time", String(tool.idempotent)]];
-  const table = () => h("dl", { class: "values" }, rows.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
-  return [
-    ["Facts", table],
-    ["Parameters", () => jsonBox(tool.parameters, { lines: 60 })],
-    ["What the model is sent", () => h("div", {}, h("p", { class: "quiet" }, `${amount(tool.tokens)} tokens in every request that offers it.`), jsonBox(tool.definition, { lines: 60 }))],
-    ["As code", () => h("div", {}, Object.entries(tool.copy ?? {}).map(([name, text]) => h("section", {}, h("h4", {}, name, " ", copyButton(text)), textBox(text, { lines: 30, label: name }))))],
-  ];
+    const rows = [
+        ["Origin", tool.origin],
+        ["Aliases", tool.aliases.join(", ")],
+        ["Target", tool.target],
+        ["Time limit", tool.timeout ? `${tool.timeout} s` : ""],
+        ["Rate", tool.rate ? JSON.stringify(tool.rate) : ""],
+        ["Runs beside others", String(tool.parallel)],
+        ["May be repeated", String(tool.repeatable)],
+        ["Changes nothing more the second time", String(tool.idempotent)],
+    ];
+    const table = () =>
+        h(
+            "dl",
+            { class: "values" },
+            rows.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+        );
+    return [
+        ["Facts", table],
+        ["Parameters", () => jsonBox(tool.parameters, { lines: 60 })],
+        [
+            "What the model is sent",
+            () =>
+                h(
+                    "div",
+                    {},
+                    h("p", { class: "quiet" }, `${amount(tool.tokens)} tokens in every request that offers it.`),
+                    jsonBox(tool.definition, { lines: 60 }),
+                ),
+        ],
+        [
+            "As code",
+            () =>
+                h(
+                    "div",
+                    {},
+                    Object.entries(tool.copy ?? {}).map(([name, text]) =>
+                        h(
+                            "section",
+                            {},
+                            h("h4", {}, name, " ", copyButton(text)),
+                            textBox(text, { lines: 30, label: name }),
+                        ),
+                    ),
+                ),
+        ],
+    ];
 }
 
 /** The call as a run of its own, followed to its end. */
 function callView(run, outer) {
-  const base = `/api/runs/${part(run.id)}`;
-  const scope = makeScope();
-  outer.add(() => scope.close());
-  const head = h("p", {}, runState(run), " ", h("a", { href: address(["runs", run.id]) }, run.id));
-  let now = { ...run, questions: [], children: [] };
-  const source = { base, hasFiles: true, questionOf: (item) => now.questions.findLast((one) => one.call === item.id) ?? null, answered: () => look(), list: (branch) => itemList(branch, source) };
-  const fold = new Fold(run.id);
-  const list = source.list(fold.trunk);
-  const draw = () => {
-    list.update();
-    for (const item of fold.takeChanged()) {
-      if (item.kind === "call" && item.isOpen === undefined) item.isOpen = true;
-      item.view?.update?.();
+    const base = `/api/runs/${part(run.id)}`;
+    const scope = makeScope();
+    outer.add(() => scope.close());
+    const head = h("p", {}, runState(run), " ", h("a", { href: address(["runs", run.id]) }, run.id));
+    let now = { ...run, questions: [], children: [] };
+    const source = {
+        base,
+        hasFiles: true,
+        questionOf: (item) => now.questions.findLast((one) => one.call === item.id) ?? null,
+        answered: () => look(),
+        list: (branch) => itemList(branch, source),
+    };
+    const fold = new Fold(run.id);
+    const list = source.list(fold.trunk);
+    const draw = () => {
+        list.update();
+        for (const item of fold.takeChanged()) {
+            if (item.kind === "call" && item.isOpen === undefined) item.isOpen = true;
+            item.view?.update?.();
+        }
+    };
+    const feed = runFeed({
+        base,
+        scope,
+        isOurs: (one) => one === run.id || one.startsWith(`${run.id}-`),
+        arrived(fresh) {
+            for (const entry of fresh ?? []) fold.add(entry);
+            draw();
+        },
+    });
+    async function look() {
+        try {
+            now = await get(base, {}, scope.signal);
+            fold.know(now.children);
+            fill(
+                head,
+                runState(now),
+                " ",
+                h("a", { href: address(["runs", run.id]) }, run.id),
+                now.error ? h("span", { class: "bad" }, ` ${now.error}`) : null,
+            );
+            for (const item of fold.trunk.items) fold.touch(item);
+            draw();
+        } catch (error) {
+            report(error);
+        }
     }
-  };
-  const feed = runFeed({
-    base,
-    scope,
-    isOurs: (one) => one === run.id || one.startsWith(`${run.id}-`),
-    arrived(fresh) {
-      for (const entry of fresh ?? []) fold.add(entry);
-      draw();
-    },
-  });
-  async function look() {
-    try {
-      now = await get(base, {}, scope.signal);
-      fold.know(now.children);
-      fill(head, runState(now), " ", h("a", { href: address(["runs", run.id]) }, run.id), now.error ? h("span", { class: "bad" }, ` ${now.error}`) : null);
-      for (const item of fold.trunk.items) fold.touch(item);
-      draw();
-    } catch (error) {
-      report(error);
-    }
-  }
-  const again = settled(look, 80);
-  scope.add(listen("changed", ({ what, runs }) => {
-    if (what.includes("questions") || runs.includes(run.id) || runs.includes("*")) again();
-  }));
-  feed.load().then(look).catch(report);
-  return h("div", { class: "result-of-call" }, head, list.element);
+    const again = settled(look, 80);
+    scope.add(
+        listen("changed", ({ what, runs }) => {
+            if (what.includes("questions") || runs.includes(run.id) || runs.includes("*")) again();
+        }),
+    );
+    feed.load().then(look).catch(report);
+    return h("div", { class: "result-of-call" }, head, list.element);
 }

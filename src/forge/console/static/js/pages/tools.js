@@ -11,69 +11,129 @@ import { address, note } from "../router.js";
 import { openTool } from "./tool.js";
 
 export function openTools(place, at, scope) {
-  if (at.parts[0]) return openTool(place, at, scope);
-  const search = h("input", { type: "search", placeholder: "Name, description, permission", "aria-label": "Search tools", value: at.query.get("text") ?? "" });
-  const sources = h("select", { "aria-label": "Source" });
-  const total = h("p", { class: "quiet" });
-  const problems = h("div", {});
-  const found = h("div", { class: "tool-list" });
-  fill(place, h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Tools"), total), problems, h("div", { class: "filters", role: "search" }, search, sources), found);
-  let tools = [];
+    if (at.parts[0]) return openTool(place, at, scope);
+    const search = h("input", {
+        type: "search",
+        placeholder: "Name, description, permission",
+        "aria-label": "Search tools",
+        value: at.query.get("text") ?? "",
+    });
+    const sources = h("select", { "aria-label": "Source" });
+    const total = h("p", { class: "quiet" });
+    const problems = h("div", {});
+    const found = h("div", { class: "tool-list" });
+    fill(
+        place,
+        h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Tools"), total),
+        problems,
+        h("div", { class: "filters", role: "search" }, search, sources),
+        found,
+    );
+    let tools = [];
 
-  const draw = () => {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const shown = tools.filter((tool) => (!sources.value || tool.source === sources.value) && words.every((word) => textOf(tool).includes(word)));
-    const groups = Map.groupBy ? Map.groupBy(shown, (tool) => tool.source) : grouped(shown);
-    const of = ([source, some]) => h("section", {}, h("h2", {}, source, h("span", { class: "quiet" }, ` ${count(some.length, "tool")}, ${amount(sum(some))} tokens`)), h("ul", { class: "tools" }, some.map(toolRow)));
-    fill(found, shown.length ? [...groups].map(of) : empty("No tool is like that."));
-  };
+    const draw = () => {
+        const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+        const shown = tools.filter(
+            (tool) =>
+                (!sources.value || tool.source === sources.value) && words.every((word) => textOf(tool).includes(word)),
+        );
+        const groups = Map.groupBy ? Map.groupBy(shown, (tool) => tool.source) : grouped(shown);
+        const of = ([source, some]) =>
+            h(
+                "section",
+                {},
+                h(
+                    "h2",
+                    {},
+                    source,
+                    h("span", { class: "quiet" }, ` ${count(some.length, "tool")}, ${amount(sum(some))} tokens`),
+                ),
+                h("ul", { class: "tools" }, some.map(toolRow)),
+            );
+        fill(found, shown.length ? [...groups].map(of) : empty("No tool is like that."));
+    };
 
-  get("/api/tools", {}, scope.signal).then((told) => {
-    tools = told.tools;
-    const names = [...new Set(tools.map((tool) => tool.source))];
-    fill(sources, h("option", { value: "" }, "any source"), names.map((name) => h("option", { value: name }, name)));
-    fill(problems, told.problems.map((one) => h("p", { class: "hint-line bad" }, one)));
-    fill(total, `${count(tools.length, "tool")}; their definitions cost ${amount(sum(tools.filter((tool) => !tool.hidden)))} tokens a request.`);
-    draw();
-  }).catch(report);
-  search.addEventListener("input", settled(() => {
-    note(["tools"], { text: search.value });
-    draw();
-  }, 60));
-  sources.addEventListener("change", draw);
-  const step = (by) => {
-    const links = [...found.querySelectorAll(".tool-row")];
-    links[Math.max(0, Math.min(links.length - 1, links.indexOf(document.activeElement) + by))]?.focus();
-  };
-  bindKeys(scope, [["j", "next", () => step(1)], ["k", "previous", () => step(-1)], ["/", "search", () => search.focus()]]);
+    get("/api/tools", {}, scope.signal)
+        .then((told) => {
+            tools = told.tools;
+            const names = [...new Set(tools.map((tool) => tool.source))];
+            fill(
+                sources,
+                h("option", { value: "" }, "any source"),
+                names.map((name) => h("option", { value: name }, name)),
+            );
+            fill(
+                problems,
+                told.problems.map((one) => h("p", { class: "hint-line bad" }, one)),
+            );
+            fill(
+                total,
+                `${count(tools.length, "tool")}; their definitions cost ${amount(sum(tools.filter((tool) => !tool.hidden)))} tokens a request.`,
+            );
+            draw();
+        })
+        .catch(report);
+    search.addEventListener(
+        "input",
+        settled(() => {
+            note(["tools"], { text: search.value });
+            draw();
+        }, 60),
+    );
+    sources.addEventListener("change", draw);
+    const step = (by) => {
+        const links = [...found.querySelectorAll(".tool-row")];
+        links[Math.max(0, Math.min(links.length - 1, links.indexOf(document.activeElement) + by))]?.focus();
+    };
+    bindKeys(scope, [
+        ["j", "next", () => step(1)],
+        ["k", "previous", () => step(-1)],
+        ["/", "search", () => search.focus()],
+    ]);
 }
 
 const sum = (tools) => tools.reduce((total, tool) => total + tool.tokens, 0);
-const textOf = (tool) => [tool.name, tool.description, tool.category, tool.origin, ...tool.aliases, ...tool.permissions, ...tool.groups].join(" ").toLowerCase();
+const textOf = (tool) =>
+    [tool.name, tool.description, tool.category, tool.origin, ...tool.aliases, ...tool.permissions, ...tool.groups]
+        .join(" ")
+        .toLowerCase();
 
 function grouped(tools) {
-  const groups = new Map();
-  for (const tool of tools) groups.set(tool.source, [...(groups.get(tool.source) ?? []), tool]);
-  return groups;
+    const groups = new Map();
+    for (const tool of tools) groups.set(tool.source, [...(groups.get(tool.source) ?? []), tool]);
+    return groups;
 }
 
 function toolRow(tool) {
-  return h(
-    "li",
-    {},
-    h(
-      "a",
-      { class: "tool-row", href: address(["tools", tool.name]) },
-      h("code", { class: "tool" }, tool.name),
-      h("span", { class: "row-more quiet" }, tool.description),
-      h("span", { class: "badges" }, permissionBadges(tool), tool.pin ? pinBadge(tool.pin) : null, tool.hidden ? badge("not offered") : null),
-      h("span", { class: "quiet tokens" }, String(tool.tokens)),
-    ),
-  );
+    return h(
+        "li",
+        {},
+        h(
+            "a",
+            { class: "tool-row", href: address(["tools", tool.name]) },
+            h("code", { class: "tool" }, tool.name),
+            h("span", { class: "row-more quiet" }, tool.description),
+            h(
+                "span",
+                { class: "badges" },
+                permissionBadges(tool),
+                tool.pin ? pinBadge(tool.pin) : null,
+                tool.hidden ? badge("not offered") : null,
+            ),
+            h("span", { class: "quiet tokens" }, String(tool.tokens)),
+        ),
+    );
 }
 
 export function permissionBadges(tool) {
-  return [tool.permissions.map((one) => badge(one, `permission ${one}`)), tool.optional_permissions.map((one) => badge(`${one}?`, "permission maybe"))];
+    return [
+        tool.permissions.map((one) => badge(one, `permission ${one}`)),
+        tool.optional_permissions.map((one) => badge(`${one}?`, "permission maybe")),
+    ];
 }
 
-export const pinBadge = (pin) => badge(pin === "changed" ? "changed since approved" : pin === "new" ? "not approved yet" : pin, pin === "pinned" ? "" : "bad");
+export const pinBadge = (pin) =>
+    badge(
+        pin === "changed" ? "changed since approved" : pin === "new" ? "not approved yet" : pin,
+        pin === "pinned" ? "" : "bad",
+    );

@@ -11,33 +11,101 @@ import { listen } from "../stream.js";
 const STATES = { working: "running", draining: "waiting", silent: "failed", gone: "cancelled" };
 
 export function openWorkers(place, at, scope) {
-  const workers = h("div", {});
-  const queues = h("div", {});
-  fill(place, h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Workers"), h("p", { class: "quiet" }, `Runs are kept in ${me.database ?? ""}`)), workers, h("h2", {}, "Queues"), queues);
+    const workers = h("div", {});
+    const queues = h("div", {});
+    fill(
+        place,
+        h(
+            "header",
+            { class: "page-head" },
+            h("h1", { tabindex: "-1" }, "Workers"),
+            h("p", { class: "quiet" }, `Runs are kept in ${me.database ?? ""}`),
+        ),
+        workers,
+        h("h2", {}, "Queues"),
+        queues,
+    );
 
-  async function look() {
-    try {
-      const told = await get("/api/workers", {}, scope.signal);
-      fill(workers, told.workers.length ? table(["Worker", "State", "Runs", "Queues", "Version", "Since", "Last sign"], told.workers.map(workerRow)) : empty("No worker is there.", "forge worker starts one; so does forge console."));
-      fill(queues, told.queues.length ? table(["Queue", "Queued", "Running", "Waiting", "Oldest"], told.queues.map(queueRow)) : empty("The queues are empty."));
-    } catch (error) {
-      report(error);
+    async function look() {
+        try {
+            const told = await get("/api/workers", {}, scope.signal);
+            fill(
+                workers,
+                told.workers.length
+                    ? table(
+                          ["Worker", "State", "Runs", "Queues", "Version", "Since", "Last sign"],
+                          told.workers.map(workerRow),
+                      )
+                    : empty("No worker is there.", "forge worker starts one; so does forge console."),
+            );
+            fill(
+                queues,
+                told.queues.length
+                    ? table(["Queue", "Queued", "Running", "Waiting", "Oldest"], told.queues.map(queueRow))
+                    : empty("The queues are empty."),
+            );
+        } catch (error) {
+            report(error);
+        }
     }
-  }
 
-  const again = settled(look, 300);
-  scope.add(listen("changed", ({ what }) => (what.includes("workers") || what.includes("runs")) && again()));
-  look();
+    const again = settled(look, 300);
+    scope.add(listen("changed", ({ what }) => (what.includes("workers") || what.includes("runs")) && again()));
+    look();
 }
 
-const table = (names, rows) => h("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": names[0] }, h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)));
+const table = (names, rows) =>
+    h(
+        "div",
+        { class: "wide-table", tabindex: "0", role: "region", "aria-label": names[0] },
+        h(
+            "table",
+            {},
+            h(
+                "thead",
+                {},
+                h(
+                    "tr",
+                    {},
+                    names.map((name) => h("th", { scope: "col" }, name)),
+                ),
+            ),
+            h("tbody", {}, rows),
+        ),
+    );
 
 function workerRow(one) {
-  const cells = [[h("code", {}, one.id), " ", one.here ? badge("this console") : h("span", { class: "quiet" }, `${one.host} ${one.pid}`)], state(STATES[one.state] ?? one.state, one.state), `${one.running} of ${one.concurrency}`, one.queues.join(", "), h("code", {}, one.version), ago(one.started), `${duration(one.age)} ago`];
-  return h("tr", {}, cells.map((cell) => h("td", {}, cell)));
+    const cells = [
+        [
+            h("code", {}, one.id),
+            " ",
+            one.here ? badge("this console") : h("span", { class: "quiet" }, `${one.host} ${one.pid}`),
+        ],
+        state(STATES[one.state] ?? one.state, one.state),
+        `${one.running} of ${one.concurrency}`,
+        one.queues.join(", "),
+        h("code", {}, one.version),
+        ago(one.started),
+        `${duration(one.age)} ago`,
+    ];
+    return h(
+        "tr",
+        {},
+        cells.map((cell) => h("td", {}, cell)),
+    );
 }
 
 function queueRow(one) {
-  const cells = [h("code", {}, one.name), one.queued, one.running, one.waiting, one.oldest === null ? "–" : `waits ${duration(one.oldest)}`];
-  return h("tr", {}, cells.map((cell) => h("td", {}, typeof cell === "number" ? String(cell) : cell)));
+    const cells = [
+        h("code", {}, one.name),
+        one.queued,
+        one.running,
+        one.waiting,
+        one.oldest === null ? "–" : `waits ${duration(one.oldest)}`,
+    ];
+    return h(
+        "tr",
+        {},
+        cells.map((cell) => h("td", {}, typeof cell === "number" ? String(cell) : cell)),
+    );
 }

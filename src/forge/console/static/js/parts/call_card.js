@@ -1,6 +1,6 @@
 // A call of a tool as a card: what it is, what it was given, what it says while it works, what came of it.
 
-import { get, part } from "../api.js";
+import { get } from "../api.js";
 import { fill, h, setClass, setText } from "../dom.js";
 import { bytes, duration } from "../format.js";
 import { asText, brief, briefArguments } from "../text.js";
@@ -17,163 +17,243 @@ const WORDS = { running: "runs", waiting: "waits", done: "done", failed: "failed
 
 /** `source` has questionOf(item), base (the address of its events), and list(branch), which shows a sub-agent. */
 export function callCard(item, source) {
-  const summary = h("span", { class: "summary" });
-  const took = h("span", { class: "took" });
-  const word = h("span", { class: "word" });
-  const head = h(
-    "button",
-    { type: "button", class: "card-head", onclick: () => toggle() },
-    h("span", { class: "dot", "aria-hidden": "true" }),
-    h("code", { class: "tool" }, item.name),
-    summary,
-    word,
-    took,
-  );
-  const body = h("div", { class: "card-body" });
-  const element = h("div", { class: "card", "data-call": item.id }, head, body);
-  let parts = null;
+    const summary = h("span", { class: "summary" });
+    const took = h("span", { class: "took" });
+    const word = h("span", { class: "word" });
+    const head = h(
+        "button",
+        { type: "button", class: "card-head", onclick: () => toggle() },
+        h("span", { class: "dot", "aria-hidden": "true" }),
+        h("code", { class: "tool" }, item.name),
+        summary,
+        word,
+        took,
+    );
+    const body = h("div", { class: "card-body" });
+    const element = h("div", { class: "card", "data-call": item.id }, head, body);
+    let parts = null;
 
-  function toggle() {
-    item.isOpen = !isOpen(item, source);
+    function toggle() {
+        item.isOpen = !isOpen(item, source);
+        update();
+    }
+
+    function update() {
+        const open = isOpen(item, source);
+        setClass(element, `card ${item.state}${open ? " open" : ""}`);
+        head.setAttribute("aria-expanded", String(open));
+        setText(
+            summary,
+            item.progress && item.state === "running" ? brief(item.progress.title || "", 160) : summaryOf(item),
+        );
+        setText(word, WORDS[item.state]);
+        setText(took, item.seconds === null ? "" : duration(item.seconds));
+        body.hidden = !open;
+        if (!open) return;
+        parts ??= makeBody(item, source, body);
+        parts.update();
+    }
+
     update();
-  }
-
-  function update() {
-    const open = isOpen(item, source);
-    setClass(element, `card ${item.state}${open ? " open" : ""}`);
-    head.setAttribute("aria-expanded", String(open));
-    setText(summary, item.progress && item.state === "running" ? brief(item.progress.title || "", 160) : summaryOf(item));
-    setText(word, WORDS[item.state]);
-    setText(took, item.seconds === null ? "" : duration(item.seconds));
-    body.hidden = !open;
-    if (!open) return;
-    parts ??= makeBody(item, source, body);
-    parts.update();
-  }
-
-  update();
-  return { element, update, close: () => parts?.close() };
+    return { element, update, close: () => parts?.close() };
 }
 
 /** What a person opened or closed stays so; else what is worth a look is open: output that comes, questions, agents. */
 function isOpen(item, source) {
-  if (item.isOpen !== undefined) return item.isOpen;
-  if (item.state === "waiting" || (item.state === "running" && (item.output || item.branches.length))) item.wasLive = true;
-  return Boolean(item.wasLive) || Boolean(source.questionOf(item)?.status === "open") || item.branches.length > 0;
+    if (item.isOpen !== undefined) return item.isOpen;
+    if (item.state === "waiting" || (item.state === "running" && (item.output || item.branches.length)))
+        item.wasLive = true;
+    return Boolean(item.wasLive) || Boolean(source.questionOf(item)?.status === "open") || item.branches.length > 0;
 }
 
 function summaryOf(item) {
-  const given = briefArguments(item.arguments);
-  const { title } = item.result ?? {};
-  return title && !given.includes(title) && !title.includes(given.slice(0, 60)) ? `${given}  →  ${brief(title, 80)}` : given;
+    const given = briefArguments(item.arguments);
+    const { title } = item.result ?? {};
+    return title && !given.includes(title) && !title.includes(given.slice(0, 60))
+        ? `${given}  →  ${brief(title, 80)}`
+        : given;
 }
 
 function makeBody(item, source, body) {
-  const places = {};
-  for (const name of ["given", "asked", "progress", "output", "below", "result"]) body.append((places[name] = h("div", {})));
-  const whole = (pick) => async () => asText(pick((await get(`${source.base}/events/${item.argumentsCut}`)).event));
-  const isCut = item.argumentsCut !== null;
-  fill(places.given, valuesList(item.arguments, { whole: isCut ? whole((event) => event.call.arguments) : null }));
-  let output = null;
-  let shownResult = null;
-  let shownQuestion = "";
-  const lists = new Map();
+    const places = {};
+    for (const name of ["given", "asked", "progress", "output", "below", "result"])
+        body.append((places[name] = h("div", {})));
+    const whole = (pick) => async () => asText(pick((await get(`${source.base}/events/${item.argumentsCut}`)).event));
+    const isCut = item.argumentsCut !== null;
+    fill(places.given, valuesList(item.arguments, { whole: isCut ? whole((event) => event.call.arguments) : null }));
+    let output = null;
+    let shownResult = null;
+    let shownQuestion = "";
+    const lists = new Map();
 
-  function update() {
-    showQuestion();
-    fill(places.progress, item.progress && item.state === "running" ? progressLine(item.progress) : null);
-    if (item.output && !output) {
-      output = textView(item.output, { isOutput: true, fromEnd: true, lines: 40, label: `Output of ${item.name}` });
-      fill(places.output, h("h4", {}, "Output"), output.element);
-      output.size = item.outputSize;
-    } else if (output && output.size !== item.outputSize) {
-      output.size = item.outputSize;
-      output.update(item.output);
+    function update() {
+        showQuestion();
+        fill(places.progress, item.progress && item.state === "running" ? progressLine(item.progress) : null);
+        if (item.output && !output) {
+            output = textView(item.output, {
+                isOutput: true,
+                fromEnd: true,
+                lines: 40,
+                label: `Output of ${item.name}`,
+            });
+            fill(places.output, h("h4", {}, "Output"), output.element);
+            output.size = item.outputSize;
+        } else if (output && output.size !== item.outputSize) {
+            output.size = item.outputSize;
+            output.update(item.output);
+        }
+        for (const branch of item.branches) showBranch(branch);
+        if (item.result && item.result !== shownResult) {
+            shownResult = item.result;
+            fill(places.result, resultView(item, source));
+        }
     }
-    for (const branch of item.branches) showBranch(branch);
-    if (item.result && item.result !== shownResult) {
-      shownResult = item.result;
-      fill(places.result, resultView(item, source));
+
+    function showQuestion() {
+        const question = source.questionOf(item);
+        const key = question
+            ? `${question.id} ${question.status} ${question.answer?.kind ?? ""}`
+            : item.asked
+              ? "asked"
+              : "";
+        const more = `${key} ${item.answered?.answer ?? ""}`;
+        if (more === shownQuestion) return;
+        shownQuestion = more;
+        source.cards?.delete(item);
+        const isAsked = question?.status === "open" && item.state !== "done";
+        places.given.hidden = isAsked; // the question has them
+        if (!isAsked) return fill(places.asked, item.asked ? askedLine(item) : null);
+        const card = questionCard(question, { isInRun: true, level: "h4", answered: source.answered });
+        source.cards?.set(item, card);
+        return fill(places.asked, card.element);
     }
-  }
 
-  function showQuestion() {
-    const question = source.questionOf(item);
-    const key = question ? `${question.id} ${question.status} ${question.answer?.kind ?? ""}` : item.asked ? "asked" : "";
-    const more = `${key} ${item.answered?.answer ?? ""}`;
-    if (more === shownQuestion) return;
-    shownQuestion = more;
-    source.cards?.delete(item);
-    const isAsked = question?.status === "open" && item.state !== "done";
-    places.given.hidden = isAsked; // the question has them
-    if (!isAsked) return fill(places.asked, item.asked ? askedLine(item) : null);
-    const card = questionCard(question, { isInRun: true, level: "h4", answered: source.answered });
-    source.cards?.set(item, card);
-    return fill(places.asked, card.element);
-  }
-
-  function showBranch(branch) {
-    let list = lists.get(branch.key);
-    if (!list) {
-      list = source.list(branch);
-      lists.set(branch.key, list);
-      places.below.append(h("section", { class: "branch", "aria-label": `Sub-agent ${branch.agent}` }, h("h4", {}, "Sub-agent ", badge(branch.agent || "?", "agent")), list.element));
+    function showBranch(branch) {
+        let list = lists.get(branch.key);
+        if (!list) {
+            list = source.list(branch);
+            lists.set(branch.key, list);
+            places.below.append(
+                h(
+                    "section",
+                    { class: "branch", "aria-label": `Sub-agent ${branch.agent}` },
+                    h("h4", {}, "Sub-agent ", badge(branch.agent || "?", "agent")),
+                    list.element,
+                ),
+            );
+        }
+        list.update();
     }
-    list.update();
-  }
 
-  const close = () => {
-    source.cards?.delete(item);
-    for (const list of lists.values()) list.clear();
-  };
-  return { update, close };
+    const close = () => {
+        source.cards?.delete(item);
+        for (const list of lists.values()) list.clear();
+    };
+    return { update, close };
 }
 
 function askedLine(item) {
-  const { permission, target, rule } = item.asked;
-  const words = { once: "allowed once", always: "allowed always", no: "refused" };
-  const told = item.answered ? `${words[item.answered.answer] ?? item.answered.answer} by ${item.answered.by || "a person"} after ${duration(item.answered.at - item.asked.at)}` : "no answer yet";
-  return h("p", { class: "quiet asked" }, "Asked for ", badge(permission || "run", "permission"), " ", h("code", {}, brief(target ?? "", 200)), rule ? ` (${rule})` : "", ": ", told);
+    const { permission, target, rule } = item.asked;
+    const words = { once: "allowed once", always: "allowed always", no: "refused" };
+    const told = item.answered
+        ? `${words[item.answered.answer] ?? item.answered.answer} by ${item.answered.by || "a person"} after ${duration(item.answered.at - item.asked.at)}`
+        : "no answer yet";
+    return h(
+        "p",
+        { class: "quiet asked" },
+        "Asked for ",
+        badge(permission || "run", "permission"),
+        " ",
+        h("code", {}, brief(target ?? "", 200)),
+        rule ? ` (${rule})` : "",
+        ": ",
+        told,
+    );
 }
 
 function progressLine({ title, data }) {
-  const share = typeof data?.progress === "number" && data.total > 0 ? data.progress / data.total : null;
-  return h("p", { class: "quiet" }, share === null ? null : h("progress", { max: "1", value: share }), " ", title || "");
+    const share = typeof data?.progress === "number" && data.total > 0 ? data.progress / data.total : null;
+    return h(
+        "p",
+        { class: "quiet" },
+        share === null ? null : h("progress", { max: "1", value: share }),
+        " ",
+        title || "",
+    );
 }
 
 function resultView(item, source) {
-  const { result } = item;
-  const whole = (name) => (item.resultCut && String(result[name] ?? "").length > 32_000 ? async () => asText((await get(`${source.base}/events/${item.resultAt}`)).event.result[name]) : null);
-  const views = [];
-  const forPerson = result.for_user ?? "";
-  if (forPerson) views.push(["For the person", () => (isDifference(forPerson) ? differenceBox(forPerson, { whole: whole("for_user") }) : textBox(forPerson, { isOutput: true, whole: whole("for_user"), label: "For the person" }))]);
-  views.push(["For the model", () => textBox(result.for_llm ?? "", { whole: whole("for_llm"), label: "For the model" })]);
-  const data = Object.keys(result.data ?? {}).length;
-  if (data) views.push(["Data", () => jsonBox(result.data, { whole: item.resultCut ? whole("data") : null })]);
-  views.push(["JSON", () => h("div", {}, copyButton(() => JSON.stringify({ call: { id: item.id, name: item.name, arguments: item.arguments }, result }, null, 2)), jsonBox({ call: { id: item.id, name: item.name, arguments: item.arguments }, result }))]);
-  return [
-    h("h4", {}, result.is_error ? "Error" : "Result"),
-    result.is_error && result.suggestion ? h("p", { class: "quiet" }, result.suggestion) : null,
-    tabs(views, "Readings of the result"),
-    (result.attachments ?? []).map((one) => attachment(one, item, source)),
-  ];
+    const { result } = item;
+    const whole = (name) =>
+        item.resultCut && String(result[name] ?? "").length > 32_000
+            ? async () => asText((await get(`${source.base}/events/${item.resultAt}`)).event.result[name])
+            : null;
+    const views = [];
+    const forPerson = result.for_user ?? "";
+    if (forPerson)
+        views.push([
+            "For the person",
+            () =>
+                isDifference(forPerson)
+                    ? differenceBox(forPerson, { whole: whole("for_user") })
+                    : textBox(forPerson, { isOutput: true, whole: whole("for_user"), label: "For the person" }),
+        ]);
+    views.push([
+        "For the model",
+        () => textBox(result.for_llm ?? "", { whole: whole("for_llm"), label: "For the model" }),
+    ]);
+    const data = Object.keys(result.data ?? {}).length;
+    if (data) views.push(["Data", () => jsonBox(result.data, { whole: item.resultCut ? whole("data") : null })]);
+    views.push([
+        "JSON",
+        () =>
+            h(
+                "div",
+                {},
+                copyButton(() =>
+                    JSON.stringify(
+                        { call: { id: item.id, name: item.name, arguments: item.arguments }, result },
+                        null,
+                        2,
+                    ),
+                ),
+                jsonBox({ call: { id: item.id, name: item.name, arguments: item.arguments }, result }),
+            ),
+    ]);
+    return [
+        h("h4", {}, result.is_error ? "Error" : "Result"),
+        result.is_error && result.suggestion ? h("p", { class: "quiet" }, result.suggestion) : null,
+        tabs(views, "Readings of the result"),
+        (result.attachments ?? []).map((one) => attachment(one, item, source)),
+    ];
 }
 
 function attachment({ name, media_type: type, size, index }, item, source) {
-  const href = `${source.base}/events/${item.resultAt}/attachments/${index}`;
-  const place = h("div", { class: "attachment" });
-  const show = async () => {
-    try {
-      const bytesOf = new Uint8Array(await (await fetch(href)).arrayBuffer());
-      let text = "";
-      for (let at = 0; at < bytesOf.length; at += 8_192) text += String.fromCharCode(...bytesOf.subarray(at, at + 8_192));
-      fill(place, h("img", { src: `data:${type};base64,${btoa(text)}`, alt: name }));
-    } catch (error) {
-      report(error);
-    }
-  };
-  const canShow = source.hasFiles && PICTURES.has(type) && size <= LARGEST_PICTURE;
-  return h("div", {}, h("p", { class: "quiet" }, "Attachment ", source.hasFiles ? h("a", { href, download: "" }, name || "file") : name, ` · ${type} · ${bytes(size)} `, canShow ? button("Show", show, { kind: "small" }) : null), place);
+    const href = `${source.base}/events/${item.resultAt}/attachments/${index}`;
+    const place = h("div", { class: "attachment" });
+    const show = async () => {
+        try {
+            const bytesOf = new Uint8Array(await (await fetch(href)).arrayBuffer());
+            let text = "";
+            for (let at = 0; at < bytesOf.length; at += 8_192)
+                text += String.fromCharCode(...bytesOf.subarray(at, at + 8_192));
+            fill(place, h("img", { src: `data:${type};base64,${btoa(text)}`, alt: name }));
+        } catch (error) {
+            report(error);
+        }
+    };
+    const canShow = source.hasFiles && PICTURES.has(type) && size <= LARGEST_PICTURE;
+    return h(
+        "div",
+        {},
+        h(
+            "p",
+            { class: "quiet" },
+            "Attachment ",
+            source.hasFiles ? h("a", { href, download: "" }, name || "file") : name,
+            ` · ${type} · ${bytes(size)} `,
+            canShow ? button("Show", show, { kind: "small" }) : null,
+        ),
+        place,
+    );
 }
-
-export const eventsAddress = (kind, name) => `/api/${kind}/${part(name)}`;

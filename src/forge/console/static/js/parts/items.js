@@ -9,69 +9,101 @@ import { jsonBox } from "./diff.js";
 import { textBox } from "./text_view.js";
 
 const LONGEST_PROSE = 20_000;
-const REASONS = { answer: "finished", max_turns: "stopped at the limit of turns", cancelled: "stopped", error: "failed" };
+const REASONS = {
+    answer: "finished",
+    max_turns: "stopped at the limit of turns",
+    cancelled: "stopped",
+    error: "failed",
+};
 
 /** {element, update(), clear(), show(item)} of one run or sub-agent. */
 export function itemList(branch, source) {
-  let shown = 0;
-  const list = chunkedList({ build: (item) => itemView(item, source), estimate: 38, name: "items" });
-  return {
-    element: list.element,
-    show: list.show,
-    clear: list.clear,
-    /** Append what is new, and see to what changed. */
-    update() {
-      if (branch.items.length > shown) list.append(branch.items.slice(shown));
-      shown = branch.items.length;
-    },
-  };
+    let shown = 0;
+    const list = chunkedList({ build: (item) => itemView(item, source), estimate: 38, name: "items" });
+    return {
+        element: list.element,
+        show: list.show,
+        clear: list.clear,
+        /** Append what is new, and see to what changed. */
+        update() {
+            if (branch.items.length > shown) list.append(branch.items.slice(shown));
+            shown = branch.items.length;
+        },
+    };
 }
 
 function itemView(item, source) {
-  if (item.kind === "call") return callCard(item, source);
-  if (item.kind === "text") return textItem(item);
-  if (item.kind === "prompt") return { element: h("div", { class: "said person" }, h("span", { class: "who" }, "Prompt"), textBox(item.text, { lines: 30, isOutput: true, label: "Prompt" })) };
-  if (item.kind === "end") return { element: endLine(item) };
-  const { event, ts, seq, session, agent, ...rest } = item.event;
-  return { element: h("details", { class: "other" }, h("summary", {}, event), jsonBox(rest)) };
+    if (item.kind === "call") return callCard(item, source);
+    if (item.kind === "text") return textItem(item);
+    if (item.kind === "prompt")
+        return {
+            element: h(
+                "div",
+                { class: "said person" },
+                h("span", { class: "who" }, "Prompt"),
+                textBox(item.text, { lines: 30, isOutput: true, label: "Prompt" }),
+            ),
+        };
+    if (item.kind === "end") return { element: endLine(item) };
+    const { event, ts, seq, session, agent, ...rest } = item.event;
+    return { element: h("details", { class: "other" }, h("summary", {}, event), jsonBox(rest)) };
 }
 
 function textItem(item) {
-  const place = h("div", { class: "prose" });
-  let size = -1;
-  const update = () => {
-    if (item.text.length === size) return;
-    size = item.text.length;
-    fill(place, prose(item.text));
-  };
-  update();
-  return { element: h("div", { class: "said agent" }, place), update };
+    const place = h("div", { class: "prose" });
+    let size = -1;
+    const update = () => {
+        if (item.text.length === size) return;
+        size = item.text.length;
+        fill(place, prose(item.text));
+    };
+    update();
+    return { element: h("div", { class: "said agent" }, place), update };
 }
 
 /** Code in its own boxes, the rest as it was written; there is no markup in it. */
 function prose(text) {
-  if (text.length > LONGEST_PROSE) return textBox(text, { isOutput: true, lines: 200 });
-  return readable(text).trimEnd().split(/^```[^\n`]*\n([\s\S]*?)(?:^```[ \t]*$|(?![\s\S]))/m).map((piece, index) => {
-    if (index % 2) return raw(h("pre", { class: "text", tabindex: "0" }), piece.replace(/\n$/, ""));
-    const trimmed = piece.replace(/^\n+|\n+$/g, "");
-    return trimmed ? h("p", {}, trimmed.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/).map(inline)) : null;
-  });
+    if (text.length > LONGEST_PROSE) return textBox(text, { isOutput: true, lines: 200 });
+    return readable(text)
+        .trimEnd()
+        .split(/^```[^\n`]*\n([\s\S]*?)(?:^```[ \t]*$|(?![\s\S]))/m)
+        .map((piece, index) => {
+            if (index % 2) return raw(h("pre", { class: "text", tabindex: "0" }), piece.replace(/\n$/, ""));
+            const trimmed = piece.replace(/^\n+|\n+$/g, "");
+            return trimmed ? h("p", {}, trimmed.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/).map(inline)) : null;
+        });
 }
 
 function inline(piece, index) {
-  if (index % 2 === 0) return document.createTextNode(piece);
-  return piece.startsWith("`") ? raw(h("code", {}), piece.slice(1, -1)) : raw(h("strong", {}), piece.slice(2, -2));
+    if (index % 2 === 0) return document.createTextNode(piece);
+    return piece.startsWith("`") ? raw(h("code", {}), piece.slice(1, -1)) : raw(h("strong", {}), piece.slice(2, -2));
 }
 
 /** What `readable` has gone over already. */
 function raw(element, text) {
-  element.append(document.createTextNode(text));
-  return element;
+    element.append(document.createTextNode(text));
+    return element;
 }
 
 function endLine(item) {
-  const tokens = item.usage ? `${amount(item.usage.input)} tokens in, ${amount(item.usage.output)} out` : "";
-  const words = [REASONS[item.reason] ?? item.reason, count(item.turns ?? 0, "turn"), count(item.calls ?? 0, "call"), tokens, cost(item.cost), timeOfDay(item.at)];
-  return h("div", {}, item.text ? textItem({ text: item.text }).element : null, h("div", { class: `end ${item.error ? "bad" : ""}` }, words.filter(Boolean).join(" · "), item.error ? textBox(String(item.error), { lines: 10, label: "Error" }) : null));
+    const tokens = item.usage ? `${amount(item.usage.input)} tokens in, ${amount(item.usage.output)} out` : "";
+    const words = [
+        REASONS[item.reason] ?? item.reason,
+        count(item.turns ?? 0, "turn"),
+        count(item.calls ?? 0, "call"),
+        tokens,
+        cost(item.cost),
+        timeOfDay(item.at),
+    ];
+    return h(
+        "div",
+        {},
+        item.text ? textItem({ text: item.text }).element : null,
+        h(
+            "div",
+            { class: `end ${item.error ? "bad" : ""}` },
+            words.filter(Boolean).join(" · "),
+            item.error ? textBox(String(item.error), { lines: 10, label: "Error" }) : null,
+        ),
+    );
 }
-

@@ -7,37 +7,37 @@ let shown = null;
 let spoken = null;
 
 export function noticePlace() {
-  shown = h("div", { class: "notices" });
-  spoken = h("div", { class: "unseen", "aria-live": "polite", role: "status" });
-  return [shown, spoken];
+    shown = h("div", { class: "notices" });
+    spoken = h("div", { class: "unseen", "aria-live": "polite", role: "status" });
+    return [shown, spoken];
 }
 
 /** Only for those who listen. */
 export function say(text) {
-  if (spoken) spoken.textContent = text;
+    if (spoken) spoken.textContent = text;
 }
 
 export function notify(text, more = null) {
-  show(text, more, "notice");
+    show(text, more, "notice");
 }
 
 /** What went wrong, and what to do next. It stays until it is closed. */
 export function report(error) {
-  if (error?.name === "AbortError") return;
-  if (!error?.told) console.error(error);
-  if (error?.status !== 401) show(error.message, error.next, "notice bad");
+    if (error?.name === "AbortError") return;
+    if (!error?.told) console.error(error);
+    if (error?.status !== 401) show(error.message, error.next, "notice bad");
 }
 
 function show(text, more, kind) {
-  const close = () => box.remove();
-  const box = h(
-    "div",
-    { class: kind },
-    h("div", {}, text, more ? h("p", { class: "quiet" }, more) : null),
-    h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: close }, "×"),
-  );
-  shown?.append(box);
-  while (shown?.children.length > 4) shown.firstElementChild.remove();
-  say(more ? `${text}. ${more}` : text);
-  if (!kind.includes("bad")) setTimeout(close, STAYS);
+    const close = () => box.remove();
+    const box = h(
+        "div",
+        { class: kind },
+        h("div", {}, text, more ? h("p", { class: "quiet" }, more) : null),
+        h("button", { type: "button", class: "icon", "aria-label": "Close", onclick: close }, "×"),
+    );
+    shown?.append(box);
+    while (shown?.children.length > 4) shown.firstElementChild.remove();
+    say(more ? `${text}. ${more}` : text);
+    if (!kind.includes("bad")) setTimeout(close, STAYS);
 }
