@@ -173,11 +173,17 @@ class Console:
             time.sleep(0.02)
 
     def run_is(self, run: str, *statuses: str) -> dict[str, Any]:
-        def look() -> Any:
-            found = self.get(f"/api/runs/{run}")
-            return found if found["status"] in statuses else None
+        found: dict[str, Any] = {}
 
-        found: dict[str, Any] = self.until(look)
+        def look() -> bool:
+            found.update(self.get(f"/api/runs/{run}"))
+            return found["status"] in statuses
+
+        try:
+            self.until(look)
+        except AssertionError as error:
+            error.add_note(f"{run} is {found['status']}: {found['waits']} {found['error']} {found['text']}")
+            raise
         return found
 
     def question(self, run: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ PAGES = {
     "#/workers": "Workers",
     "#/sessions/demo": "parser",
 }
+NUMBERS = count(1)
 NAMED = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "slider", "tab", "radio", "spinbutton"}
 
 CONTRASTS = Path(__file__).with_name("contrasts.js").read_text(encoding="utf-8")
@@ -33,7 +35,7 @@ CONTRASTS = Path(__file__).with_name("contrasts.js").read_text(encoding="utf-8")
 @pytest.fixture
 def busy(console):
     """Something in every list, and something that waits."""
-    wide = "w" * 300
+    wide = f"{next(NUMBERS)}{'w' * 300}"  # another file each time: one that is there would have to be read first
     shown = console.begin(
         "a look", call("file_write", path=f"notes/{wide[:100]}.txt", content=f"{wide}\n"), f"See {wide}."
     )

@@ -445,8 +445,9 @@ async def test_a_slow_database_makes_nobody_hold_all_that_is_told(monkeypatch: p
     assert len({key for key, _ in store.kept if key is not None}) == 2
 
 
+@pytest.mark.parametrize("times", [1, 2])  # the answer, and that it could not be recorded
 async def test_a_step_that_cannot_be_recorded_is_no_fault_of_the_model(
-    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    times: int, sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -457,7 +458,7 @@ async def test_a_step_that_cannot_be_recorded_is_no_fault_of_the_model(
             record = database.record_operation_result
 
             def full(result: Any, **more: Any) -> None:
-                if len(failed) < 2:  # the answer, and that it could not be recorded
+                if len(failed) < times:
                     failed.append(result)
                     raise OperationalError("INSERT", {}, Exception("database or disk is full"))
                 record(result, **more)

@@ -41,20 +41,24 @@ class Attempt:
         """What `function` returns; on another try what it returned then. Only who owns the segment can record it."""
         from dbos import DBOS
 
-        self.steps += 1
+        from forge.durable.engine import RecordedError
 
         async def checked() -> Mapping[str, Any]:
             if self._stopped:
                 raise Stopped
             return await function()
 
-        try:
-            told = await DBOS.run_step_async({"name": name}, checked)
-        except Exception as error:
-            self.broken = error
-            raise
-        self._characters += _length(told)
-        return told
+        while True:
+            self.steps += 1
+            try:
+                told = await DBOS.run_step_async({"name": name}, checked)
+            except RecordedError:
+                continue  # an earlier try could not record what came of it, only that: the next step is in its place
+            except Exception as error:
+                self.broken = error
+                raise
+            self._characters += _length(told)
+            return told
 
     async def record(self, name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
         """Record a value that is known already, stopped or not; what an earlier try recorded comes first.

@@ -34,6 +34,7 @@ export function openMemory(place, { query }, scope) {
         note(["memory"], { q });
         try {
             const told = await get("/api/memory", { q, limit: 20 }, scope.signal);
+            if (q !== search.value.trim()) return null; // the next search was answered sooner
             if (!told.enabled) {
                 search.disabled = true;
                 return fill(

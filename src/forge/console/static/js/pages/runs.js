@@ -68,12 +68,15 @@ function listRuns(place, { query }, scope) {
     );
     let items = [];
     let next = "";
+    let latest = 0;
 
     async function load(isMore = false) {
         if (wanted.show === "sessions") return sessions();
         const { show, ...asked } = wanted;
+        const mine = (latest += 1);
         try {
             const told = await get("/api/runs", { ...asked, limit: PAGE, before: isMore ? next : "" }, scope.signal);
+            if (mine !== latest) return null; // something else was asked for since, and answered sooner
             next = told.next;
             more.hidden = !next;
             setAgents(told.agents);
@@ -117,8 +120,10 @@ function listRuns(place, { query }, scope) {
     async function sessions() {
         more.hidden = true;
         items = [];
+        const mine = (latest += 1);
         try {
             const told = await get("/api/sessions", { text: wanted.text }, scope.signal);
+            if (mine !== latest) return;
             found.querySelector(".empty")?.remove();
             list.reset(told.sessions.map((session) => ({ session })));
         } catch (error) {
