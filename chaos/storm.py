@@ -60,7 +60,8 @@ class Report:
         return f"""\
 {self.plan.runs} runs, {self.calls} calls, {self.plan.workers} workers, {self.seconds:.0f} s
 {self.kills} kills, {self.pauses} pauses, {self.lost} segments lost their worker, {len(self.takeovers)} were taken over
-seconds until they were back in their queues {_spread(self.queued)}, until another worker went on {_spread(self.takeovers)}
+seconds until they were back in their queues {_spread(self.queued)}, until another worker went on \
+{_spread(self.takeovers)}
 {self.happened} things happened once, {self.unknown} calls of unknown state, {self.signed} answers given, \
 {self.looks} looks"""
 

@@ -27,10 +27,26 @@ _skipped: list[str] = []
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a fresh database, of each kind in turn."""
+    return database_of(request, tmp_path)
+
+
+def database_of(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/durable.db"
     url: str = request.getfixturevalue("postgres")
     return url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def local_first(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The same for tests that start many processes: Postgres only among the slow ones."""
+    return database_of(request, tmp_path)
+
+
+@pytest.fixture(params=["postgres", pytest.param("sqlite", marks=pytest.mark.slow)])
+def shared_first(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The other way round."""
+    return database_of(request, tmp_path)
 
 
 @pytest.fixture

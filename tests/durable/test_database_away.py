@@ -91,8 +91,8 @@ def _workflows(url: str) -> set[str]:
         return runs.store.database.read(lambda connection: set(connection.execute(query).scalars()))
 
 
-def test_what_was_given_to_a_worker_that_never_heard_of_it_is_queued_again(database: str, tmp_path: Path) -> None:
-    with fleet_of(database, tmp_path) as fleet:
+def test_what_was_given_to_a_worker_that_never_heard_of_it_is_queued_again(local_first: str, tmp_path: Path) -> None:
+    with fleet_of(local_first, tmp_path) as fleet:
         fleet.submit("r", calls=2)
         worker = fleet.worker(queues=["other"], **QUICK)
         _change(fleet, "status = 'PENDING', owner_xid = 'lost', queue_name = 'other', executor_id = ", worker.id)
@@ -101,6 +101,7 @@ def test_what_was_given_to_a_worker_that_never_heard_of_it_is_queued_again(datab
         assert [number for number, _ in fleet.begun("r")] == [1, 2]
 
 
+@pytest.mark.slow
 def test_what_a_worker_took_after_it_had_gone_is_queued_again(database: str, tmp_path: Path) -> None:
     with fleet_of(database, tmp_path) as fleet:
         gone = fleet.worker(queues=["other"], **QUICK)
@@ -114,6 +115,7 @@ def test_what_a_worker_took_after_it_had_gone_is_queued_again(database: str, tmp
         assert [number for number, _ in fleet.begun("r")] == [1, 2]
 
 
+@pytest.mark.slow
 def test_what_a_worker_runs_is_not_taken_from_it(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         fleet.worker(**QUICK)

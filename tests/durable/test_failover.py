@@ -13,8 +13,8 @@ from tests.durable.fleet import fleet_of, until
 QUICK = {"every": 0.3, "silent": 3.0}  # seconds; ten times as fast as in earnest
 
 
-def test_a_run_goes_on_elsewhere_when_its_worker_is_killed(database: str, tmp_path: Path) -> None:
-    with fleet_of(database, tmp_path) as fleet:
+def test_a_run_goes_on_elsewhere_when_its_worker_is_killed(shared_first: str, tmp_path: Path) -> None:
+    with fleet_of(shared_first, tmp_path) as fleet:
         workers = {one.pid: one for one in (fleet.worker(**QUICK), fleet.worker(**QUICK))}
         fleet.submit("r", tool="look", calls=4, seconds=0.3)
         until(lambda: len(fleet.begun("r")) >= 2, "the second call")

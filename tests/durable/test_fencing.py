@@ -14,8 +14,8 @@ from tests.durable.fleet import fleet_of, until
 QUICK = {"every": 0.3, "silent": 2.0}
 
 
-def test_a_paused_worker_that_comes_back_runs_nothing_of_what_was_taken_over(database: str, tmp_path: Path) -> None:
-    with fleet_of(database, tmp_path) as fleet:
+def test_a_paused_worker_that_comes_back_runs_nothing_of_what_was_taken_over(shared_first: str, tmp_path: Path) -> None:
+    with fleet_of(shared_first, tmp_path) as fleet:
         paused = fleet.worker(**QUICK)
         names = [fleet.submit(f"r{number}", tool="note", calls=4, seconds=0.4) for number in range(4)]
         until(lambda: all(len(fleet.begun(name)) >= 2 for name in names), "all runs to be under way")

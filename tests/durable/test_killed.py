@@ -47,15 +47,15 @@ def test_a_run_that_nobody_kills_does_everything_once(database: str, tmp_path: P
 
 
 def test_killed_while_the_model_answers_it_is_asked_again_and_nothing_else_is_repeated(
-    database: str, tmp_path: Path
+    local_first: str, tmp_path: Path
 ) -> None:
-    run, log = run_of(database, tmp_path, "model-2")
+    run, log = run_of(local_first, tmp_path, "model-2")
     assert run.status == "finished"
     assert {what for what, times in counted(log).items() if times != 1} == {"model 2"}
 
 
-def test_killed_in_a_call_that_may_be_repeated_it_runs_again(database: str, tmp_path: Path) -> None:
-    run, log = run_of(database, tmp_path, "look-b")
+def test_killed_in_a_call_that_may_be_repeated_it_runs_again(local_first: str, tmp_path: Path) -> None:
+    run, log = run_of(local_first, tmp_path, "look-b")
     assert run.result is not None
     assert run.result["text"].startswith("saw a | saw b")
     assert counted(log)["look b"] == 2
@@ -71,21 +71,22 @@ def test_killed_in_a_call_that_must_not_be_repeated_its_state_is_unknown(databas
     assert counted(log)["pay b"] == 1  # what comes later is not harmed
 
 
-def test_an_intent_without_a_deed_is_unknown_too(database: str, tmp_path: Path) -> None:
-    run, log = run_of(database, tmp_path, "before-a")
+def test_an_intent_without_a_deed_is_unknown_too(local_first: str, tmp_path: Path) -> None:
+    run, log = run_of(local_first, tmp_path, "before-a")
     assert run.result is not None
     assert "its state is unknown" in run.result["text"]
     assert counted(log)["pay a"] == 0
 
 
-def test_killed_again_and_again_it_still_ends_once(database: str, tmp_path: Path) -> None:
-    run, log = run_of(database, tmp_path, "model-0", "look-a", "model-1", "model-3")
+@pytest.mark.slow
+def test_killed_again_and_again_it_still_ends_once(local_first: str, tmp_path: Path) -> None:
+    run, log = run_of(local_first, tmp_path, "model-0", "look-a", "model-1", "model-3")
     assert run.status == "finished"
     assert counted(log)["pay a"] == counted(log)["pay b"] == 1
 
 
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_the_key_of_a_call_names_the_run_the_turn_and_the_call(database: str, tmp_path: Path, name: str) -> None:
-    _, log = run_of(database, tmp_path, "model-1")
+@pytest.mark.parametrize("name", ["a", pytest.param("b", marks=pytest.mark.slow)])
+def test_the_key_of_a_call_names_the_run_the_turn_and_the_call(local_first: str, tmp_path: Path, name: str) -> None:
+    _, log = run_of(local_first, tmp_path, "model-1")
     turn = {"a": 2, "b": 3}[name]
     assert f"pay {name} r/r.{turn}/pay-{name}" in log

@@ -34,14 +34,14 @@ def another_worker(database: str, place: Path, *offers: str) -> Iterator[int]:
             process.wait(30)
 
 
-async def test_a_call_runs_where_its_tool_wants_to_and_its_result_comes_back(database: str, tmp_path: Path) -> None:
-    async with working(database, agent(), tmp_path) as worker:
+async def test_a_call_runs_where_its_tool_wants_to_and_its_result_comes_back(local_first: str, tmp_path: Path) -> None:
+    async with working(local_first, agent(), tmp_path) as worker:
         await begun(worker)
         run = await rested(worker)
         child = run.waits[0].detail["run"]
         assert told(worker) == [str(os.getpid())]  # the other call of the turn did not wait for it
         assert worker.store.get(child).status == "queued"  # nobody offers a gpu yet
-        with another_worker(database, tmp_path, "gpu") as pid:
+        with another_worker(local_first, tmp_path, "gpu") as pid:
             await rested(worker, child)
             await answered(worker, {"kind": "once"}, child)  # judged where it runs
             run = await ended(worker)

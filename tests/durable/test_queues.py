@@ -88,11 +88,15 @@ def test_a_limit_that_cannot_be_is_refused_in_words(entry: dict[str, object]) ->
     assert "concurrency: 50" in refused.value.suggestion
 
 
-async def test_limits_that_are_given_are_set_and_others_are_left(database: str) -> None:
-    with RunStore(database) as store:
-        async with Engine(database, queues=["default", "night"], limits={"night": Limits(concurrency=3)}, listen=False):
+async def test_limits_that_are_given_are_set_and_others_are_left(shared_first: str) -> None:
+    with RunStore(shared_first) as store:
+        async with Engine(
+            shared_first, queues=["default", "night"], limits={"night": Limits(concurrency=3)}, listen=False
+        ):
             pass
-        async with Engine(database, queues=["default", "night"], offers=["gpu"], listen=False):  # knows nothing of it
+        async with Engine(
+            shared_first, queues=["default", "night"], offers=["gpu"], listen=False
+        ):  # knows nothing of it
             pass
         starter = Starter(store)
         found = {one.name: one for one in starter.client.list_queues()}
@@ -107,8 +111,8 @@ def first_of(fleet: Fleet, name: str) -> int:
     return order.index(name)
 
 
-def test_a_tenant_with_a_backlog_does_not_delay_anothers_first_run(database: str, tmp_path: Path) -> None:
-    with fleet_of(database, tmp_path) as fleet:
+def test_a_tenant_with_a_backlog_does_not_delay_anothers_first_run(shared_first: str, tmp_path: Path) -> None:
+    with fleet_of(shared_first, tmp_path) as fleet:
         for number in range(30):
             fleet.submit(f"a{number}", calls=1, tenant="a")
         fleet.submit("urgent", calls=1, tenant="a", priority=5)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from dbos import _sys_db_sqlite
+from dbos._migration import sqlite_migrations
 
 from forge.core.messages import Message
 from forge.durable.client import Runs
@@ -122,7 +123,7 @@ def test_the_engines_tables_are_made_once_by_many_who_start_together(database: s
 
 def test_the_engines_tables_are_made_as_a_whole_or_not_at_all(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken, Runs(sqlite) as runs:
-        broken.setattr(_sys_db_sqlite, "sqlite_migrations", [*_sys_db_sqlite.sqlite_migrations[:3], "NONSENSE"])
+        broken.setattr(_sys_db_sqlite, "sqlite_migrations", [*sqlite_migrations[:3], "NONSENSE"])
         with pytest.raises(StoreError, match="syntax error"):
             runs.submit("p")
         assert not any("workflow" in name for name in sa.inspect(runs.store.engine).get_table_names())

@@ -21,8 +21,8 @@ from forge.durable.store import RunStore
 from tests.durable.fleet import fleet_of, until
 
 
-def test_told_to_leave_it_ends_the_turn_and_another_goes_on(database: str, tmp_path: Path) -> None:
-    with fleet_of(database, tmp_path) as fleet:
+def test_told_to_leave_it_ends_the_turn_and_another_goes_on(local_first: str, tmp_path: Path) -> None:
+    with fleet_of(local_first, tmp_path) as fleet:
         first = fleet.worker()
         fleet.submit("r", calls=4, seconds=0.3)
         until(lambda: len(fleet.begun("r")) >= 1, "the first call")

@@ -29,6 +29,7 @@ CLOCK = Path(__file__).with_name("_clock.py")
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_when_all_processes_die_at_once_the_next_one_goes_on_with_everything(database: str, tmp_path: Path) -> None:
     with fleet_of(database, tmp_path) as fleet:
         workers = [fleet.worker(**QUICK) for _ in range(2)]
@@ -45,6 +46,7 @@ def test_when_all_processes_die_at_once_the_next_one_goes_on_with_everything(dat
 
 
 @pytest.mark.parametrize("off", [HOUR, -HOUR], ids=["ahead", "behind"])
+@pytest.mark.slow
 def test_a_worker_whose_clock_is_an_hour_off_is_one_like_the_others(
     postgres: str, tmp_path: Path, off: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +63,7 @@ def test_a_worker_whose_clock_is_an_hour_off_is_one_like_the_others(
             assert Counter(number for number, _ in fleet.begun(run.id)) == {1: 1, 2: 1, 3: 1, 4: 1}
 
 
+@pytest.mark.slow
 async def test_a_fast_clock_ends_no_wait_early_and_does_not_spin(
     postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +109,7 @@ def small_disk(place: Path, size: str = "4m") -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@pytest.mark.slow
 def test_runs_go_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk, fleet_of(f"sqlite:///{disk}/durable.db", tmp_path) as fleet:
         worker = fleet.worker(**QUICK)
