@@ -12,6 +12,9 @@ CANDIDATES := $(if $(PYTHON),$(PYTHON),$(BIN)/python python3.14 python3.13 pytho
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 WORKERS := $(shell [ $(CORES) -lt 4 ] && echo $$((2 * $(CORES))) || echo $(CORES))
 
+# Compiled modules are kept, whatever the environment says: hundreds of tests start a program of ours.
+unexport PYTHONDONTWRITEBYTECODE
+
 step = @printf '\n== %s\n' '$(1)'
 
 .DEFAULT_GOAL := help
@@ -160,11 +163,11 @@ bubblewrap:
 
 tests: $(READY) bubblewrap ## step: all tests
 	$(call step,tests: pytest)
-	@$(BIN)/pytest -n $(WORKERS) --reruns 1 -rR -m 'not browser'
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --reruns 1 -rR -m 'not browser'
 
 quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 	$(call step,tests: pytest without the slow ones)
-	@$(BIN)/pytest -n $(WORKERS) --reruns 1 -rR -m 'not slow and not browser'
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --reruns 1 -rR -m 'not slow and not browser'
 
 setup: $(READY) ## make .venv and nothing else
 

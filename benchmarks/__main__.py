@@ -13,7 +13,7 @@ from benchmarks.timing import Measure
 PARTS = (
     *("calls", "definitions", "parallel", "loop", "startup"),
     *("reading", "search", "grep", "editing", "programs", "sandboxed", "web", "pages"),
-    *("adapters_serve", "adapters_scripts", "adapters_openapi", "memory", "schedules", "durable"),
+    *("adapters_serve", "adapters_scripts", "adapters_openapi", "memory", "schedules", "durable", "console"),
 )
 
 

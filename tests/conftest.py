@@ -22,6 +22,14 @@ for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
     os.environ[_name] = tempfile.mkdtemp(prefix="forge-tests-")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # private: pytest rewrites the asserts of every module of a distribution that brings a plugin; of ours that is all
+    # of Forge, and it took longer than importing it
+    hook = getattr(config.pluginmanager, "rewrite_hook", None)
+    for marked in ("_must_rewrite", "_marked_for_rewrite_cache"):
+        getattr(hook, marked, set()).clear()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):

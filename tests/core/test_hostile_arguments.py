@@ -117,6 +117,7 @@ def test_hostile_arguments_are_refused_quickly_and_briefly(made, arguments):
     json.dumps(result.to_dict(), allow_nan=False).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_arguments_harm_no_listener(arguments):
     heard = Heard()
@@ -236,6 +237,7 @@ def test_any_unknown_name_is_a_short_refusal(name):
 
 
 @BOTH
+@pytest.mark.slow
 @pytest.mark.parametrize("parsed", [False, True], ids=["text", "data"])
 def test_a_million_nested_lists_are_refused_before_anyone_waits(made, parsed):
     text = '{"numbers": [' + ",".join(["[" * 90 + "]" * 90] * 11_000) + "]}"

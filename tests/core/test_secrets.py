@@ -179,8 +179,8 @@ def test_a_long_text_is_masked_before_it_is_cut():
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: [[] for _ in range(1_000_000)],
-        lambda: {str(number): {} for number in range(300_000)},
+        pytest.param(lambda: [[] for _ in range(1_000_000)], marks=pytest.mark.slow),
+        pytest.param(lambda: {str(number): {} for number in range(300_000)}, marks=pytest.mark.slow),
         lambda: [json.loads("[" * 90 + "]" * 90) for _ in range(11_000)],
     ],
     ids=["lists", "objects", "nested"],

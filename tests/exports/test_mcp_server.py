@@ -252,6 +252,7 @@ async def test_calls_of_a_client_that_leaves_are_cancelled():
             await waiting
 
 
+@pytest.mark.slow
 async def test_a_thousand_calls_at_once_are_all_answered(era):
     async with offered(add) as offer, connected(offer, era) as client:
         answers = await asyncio.gather(*(client.call_tool("add", {"a": number}) for number in range(1_000)))

@@ -56,6 +56,7 @@ def test_a_hundred_calls_of_both_kinds():
         assert_nothing_found(campaign(ground, lines, 100), 100)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_every_tool_of_the_ground_is_called():
     with laid_out() as ground:

@@ -522,6 +522,7 @@ MADE = Message(
 )
 
 
+@pytest.mark.slow
 async def test_every_cut_of_a_stream_gives_the_same_message():
     async with serving(Reply()) as server:
         provider = at(server)

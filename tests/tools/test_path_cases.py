@@ -427,6 +427,7 @@ while True:
         **{f"{name} of it": way for name, way in FOLDER_WAYS.items()},
     }
 )
+@pytest.mark.slow
 def test_a_directory_swapped_for_a_link_never_leads_out(call, root, way, way_of_opening, request):
     """Another process swaps a directory for a link to the outside, all the time."""
     (root / "swap").mkdir()
