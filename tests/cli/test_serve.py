@@ -159,6 +159,7 @@ def test_sigterm_ends_it_within_seconds_whatever_runs(tmp_path):
         assert _is_gone("6002.7")
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_does_not_keep_it_from_ending(tmp_path):
     with talking("--workspace", str(tmp_path), "--no-audit") as process:
         hello(process)
@@ -185,6 +186,7 @@ def test_nothing_but_the_protocol_is_on_the_standard_output(tmp_path):
         assert b"raw noise" in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_an_input_that_is_no_pipe_works_too(tmp_path):
     ended = subprocess.run(
         serve("--workspace", str(tmp_path), "--no-audit"),

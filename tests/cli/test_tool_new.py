@@ -18,7 +18,10 @@ def new(here, monkeypatch):
     return lambda *arguments: here("tool", "new", *arguments)
 
 
-@pytest.mark.parametrize(("lang", "script"), [("py", "tools/weather-now.py"), ("ts", "tools/tool_weather-now.ts")])
+@pytest.mark.parametrize(
+    ("lang", "script"),
+    [("py", "tools/weather-now.py"), pytest.param("ts", "tools/tool_weather-now.ts", marks=pytest.mark.slow)],
+)
 def test_it_writes_a_tool_and_a_test_that_passes(new, workspace, lang, script):
     ended = new("weather-now", "--lang", lang)
     assert ended.code == 0, ended.err

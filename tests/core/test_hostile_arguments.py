@@ -103,7 +103,7 @@ HOSTILE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("arguments", HOSTILE.values(), ids=HOSTILE)
-@BOTH
+@pytest.mark.parametrize("made", [TYPED, pytest.param(RAW, marks=pytest.mark.slow)], ids=["typed", "raw"])
 def test_hostile_arguments_are_refused_quickly_and_briefly(made, arguments):
     sent = arguments()
     with at_most(12):
@@ -130,6 +130,7 @@ def test_hostile_arguments_harm_no_listener(arguments):
 
 
 @pytest.mark.parametrize("arguments", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.slow
 def test_hostile_arguments_of_a_tool_that_takes_anything_end_in_a_result(arguments):
     with at_most(12):
         result = call(OPEN, arguments())

@@ -102,9 +102,10 @@ def test_a_run_is_stored_and_queued_once(everywhere):
 
 def test_a_unique_beginning_of_the_id_is_enough(runs):
     runs.submit("go", run_id="run-abc")
-    assert runs.get("run-a").id == "run-abc"
-    assert runs.events("run-a") == []
-    assert runs.questions("run-a") == []
+    runs.submit("go", run_id="run-xyz")
+    assert runs.get("run-ab").id == "run-abc"
+    assert runs.events("run-ab") == []
+    assert runs.questions("run-ab") == []
     refused(lambda: runs.get("nobody"), "there is no run")
 
 

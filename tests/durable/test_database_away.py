@@ -49,6 +49,7 @@ def judged(fleet: Fleet, runs: list[RunInfo]) -> None:
         assert run.result["text"] == f"{calls} calls, 0 unknown"
 
 
+@pytest.mark.slow
 def test_runs_under_way_finish_when_the_database_was_away_for_a_moment(postgres: str, tmp_path: Path) -> None:
     fleet, runs, _ = away(postgres, tmp_path, 1.0)
     judged(fleet, runs)

@@ -71,6 +71,7 @@ def test_killed_in_a_call_that_must_not_be_repeated_its_state_is_unknown(databas
     assert counted(log)["pay b"] == 1  # what comes later is not harmed
 
 
+@pytest.mark.slow
 def test_an_intent_without_a_deed_is_unknown_too(local_first: str, tmp_path: Path) -> None:
     run, log = run_of(local_first, tmp_path, "before-a")
     assert run.result is not None
@@ -85,7 +86,8 @@ def test_killed_again_and_again_it_still_ends_once(local_first: str, tmp_path: P
     assert counted(log)["pay a"] == counted(log)["pay b"] == 1
 
 
-@pytest.mark.parametrize("name", ["a", pytest.param("b", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.slow
 def test_the_key_of_a_call_names_the_run_the_turn_and_the_call(local_first: str, tmp_path: Path, name: str) -> None:
     _, log = run_of(local_first, tmp_path, "model-1")
     turn = {"a": 2, "b": 3}[name]

@@ -107,6 +107,7 @@ def test_the_tables_are_made_once_by_many_who_start_together(database: str) -> N
         assert store.counts() == {"queued": many}
 
 
+@pytest.mark.slow
 def test_the_engines_tables_are_made_once_by_many_who_start_together(database: str) -> None:
     many = 6
     start = threading.Barrier(many)

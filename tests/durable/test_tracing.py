@@ -75,6 +75,7 @@ async def test_segments_turns_and_calls_are_one_trace(sqlite: str, tmp_path: Pat
     assert "forge.waits_for" not in paid.attributes
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_with_the_trace_of_a_third(sqlite: str, tmp_path: Path, spans: Spans) -> None:
     with telemetry.get_tracer("asker").start_as_current_span("the question") as asking:
         carried = carrier()

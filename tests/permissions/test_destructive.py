@@ -389,6 +389,7 @@ def test_a_line_is_judged_from_the_directory_it_runs_in(tmp_path):
         "echo a | sh; " * 3_000,
     ],
 )
+@pytest.mark.slow
 def test_hostile_lines_take_bounded_time(line):
     started = time.perf_counter()
     destructive(line, SCOPE)

@@ -157,8 +157,8 @@ def test_failures_are_bounded_and_stay_what_they_are():
     "made",
     [
         lambda: ["a small text"] * 500_000,
-        lambda: {f"key {n}": "a small text" for n in range(400_000)},
-        lambda: [[["x" * 1_000] * 1_000] * 10] * 10,
+        pytest.param(lambda: {f"key {n}": "a small text" for n in range(400_000)}, marks=pytest.mark.slow),
+        pytest.param(lambda: [[["x" * 1_000] * 1_000] * 10] * 10, marks=pytest.mark.slow),
         lambda: ["x" * 1_000_000] * 20,
     ],
     ids=["list", "dict", "nested", "large"],

@@ -553,6 +553,7 @@ class TestHostile:
         ],
     )
     @pytest.mark.parametrize("start", ["", "<tool>{", '<tool>{"', "<tool><a>", "```\n", "<tool><a><![CDATA["])
+    @pytest.mark.slow
     def test_garbage_takes_linear_time(self, unit, start):
         def seconds(size: int) -> float:
             text = (start + unit * size)[:size]
