@@ -163,11 +163,11 @@ bubblewrap:
 
 tests: $(READY) bubblewrap ## step: all tests
 	$(call step,tests: pytest)
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --reruns 1 -rR -m 'not browser'
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -rR -m 'not browser'
 
 quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 	$(call step,tests: pytest without the slow ones)
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --reruns 1 -rR -m 'not slow and not browser'
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -rR -m 'not slow and not browser'
 
 setup: $(READY) ## make .venv and nothing else
 

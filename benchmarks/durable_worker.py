@@ -77,7 +77,7 @@ def tell_when_a_segment_begins() -> None:
     """The first thing that a segment does is to see whether an earlier try ended it."""
     ask = workflow._recorded_end
 
-    async def told(workflow: str) -> Mapping[str, Any] | None:
+    async def told(workflow: str) -> tuple[Mapping[str, Any] | None, int]:
         print("begun", time.time(), flush=True)
         return await ask(workflow)
 

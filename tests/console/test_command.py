@@ -29,7 +29,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 def start(workspace: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-c", START, *arguments]
-    return subprocess.Popen(command, cwd=workspace, env=environment, text=True, **streams)  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen(command, cwd=workspace, env=environment, text=True, **streams)  # type: ignore[call-overload]
 
 
 def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):

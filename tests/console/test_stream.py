@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from forge.console import hub as module
 from forge.console.entrance import new_key
+from forge.console.entries import numbered_after
 from forge.console.hub import Hub
 from forge.durable.rows import NewRun
 from forge.durable.store import RunStore
@@ -101,10 +103,8 @@ async def test_what_happens_at_a_terminal_is_noticed(store, tmp_path, monkeypatc
 
 async def test_numbers_that_come_late_are_not_missed(store, monkeypatch):
     """Postgres counts before it commits: another run's event may be seen first."""
-    import forge.console.hub as module
-
     hidden: set[int] = {2}
-    real = module.numbered_after
+    real = numbered_after
 
     def without_hidden(*arguments):
         return [one for one in real(*arguments) if one.number not in hidden]
