@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -35,6 +34,8 @@ def is_own(directory: Path) -> bool:
 
 def own(directory: Path) -> None:
     """From now on it counts as made here. Raises `OSError`."""
+    import tempfile  # it loads a great deal, and most commands mark nothing
+
     file, temporary = tempfile.mkstemp(prefix=".forge-tmp-", dir=directory)  # 0600 whatever the umask
     try:
         with os.fdopen(file, "w", encoding="ascii") as stream:
