@@ -22,8 +22,8 @@ from benchmarks.durable_worker import VERSION, subject
 from benchmarks.timing import Measure
 from forge.core.messages import Message
 from forge.durable import workflow
-from forge.durable.engine import Starter
 from forge.durable.rows import NewRun, RunInfo
+from forge.durable.starter import Starter
 from forge.durable.store import RunStore
 from forge.durable.worker import Worker
 

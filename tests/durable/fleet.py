@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.messages import Message
-from forge.durable.engine import Starter
 from forge.durable.rows import NewRun, RunInfo
+from forge.durable.starter import Starter
 from forge.durable.store import RunStore
 
 PROCESS = Path(__file__).with_name("_worker_process.py")

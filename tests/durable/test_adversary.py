@@ -204,7 +204,7 @@ async def test_a_run_that_is_to_be_cancelled_is_cancelled_by_whoever_takes_it_ov
 
 async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str = "r") -> None:
     """Begin a run of which an earlier try recorded these steps."""
-    from forge.durable.engine import JsonSerializer
+    from forge.durable.serializer import JsonSerializer
 
     new = NewRun(id=run_id, version="0", prompt="go", messages=(Message("user", "go"),))
     run = await asyncio.to_thread(worker.store.create, new)
@@ -224,9 +224,9 @@ async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str
 
 
 def said(*calls: ToolCall, text: str = "") -> dict[str, Any]:
-    from forge.durable.wire import message_to_json
+    from forge.agent.wire import exported
 
-    return {"message": message_to_json(Message("assistant", text, tool_calls=calls))}
+    return {"message": exported(Message("assistant", text, tool_calls=calls))}
 
 
 async def test_steps_that_do_not_fit_any_more_end_the_run_in_words_and_lose_nothing(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from forge.durable import workflow
-from forge.durable.engine import Engine, JsonSerializer, RecordedError, new_worker_id, running_engine
+from forge.durable.engine import Engine, new_worker_id, running_engine
+from forge.durable.serializer import JsonSerializer, RecordedError
 from tests.durable._worker_process import subject
 from tests.durable.fleet import fleet_of
 

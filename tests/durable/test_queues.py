@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.durable.engine import Engine, Starter
+from forge.durable.engine import Engine
 from forge.durable.queues import CLASS, Limits, depths, offer_queue, place
 from forge.durable.rows import NewRun
+from forge.durable.starter import Starter
 from forge.durable.store import RunStore
 from tests.durable.fleet import Fleet, fleet_of, until
 

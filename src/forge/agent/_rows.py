@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from forge.agent._wire import packed, unpacked
+from forge.agent.wire import packed, unpacked
 from forge.core.arguments import near
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message

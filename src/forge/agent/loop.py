@@ -10,8 +10,9 @@ from typing import Any
 from uuid import uuid4
 
 from forge.agent.conversation import Conversation, Prepare
+from forge.agent.ending import ended, ended_by, failed
 from forge.agent.limits import Limits, Spent
-from forge.agent.result import ENDINGS, Reason, RunResult
+from forge.agent.result import Reason, RunResult
 from forge.agent.tokens import estimate_messages
 from forge.agent.window import shorten
 from forge.core.context import Scope
@@ -82,7 +83,7 @@ async def run_loop(
         result = await _in_time(run)
     except asyncio.CancelledError:
         _keep_what_was_said(run)
-        _tell(run, _ended(run, "cancelled"))
+        _tell(run, ended(run, "cancelled"))
         raise
     _tell(run, result)
     return result
@@ -100,7 +101,7 @@ async def _in_time(run: Run) -> RunResult:
         if not limit.expired():
             raise
         _keep_what_was_said(run)
-        result = _ended(run, "max_time")
+        result = ended(run, "max_time")
     if not unanswered_calls(run.conversation.messages):  # nothing comes between a call and its result
         _hear_background(run)  # what came too late for the model is at least in the history
     return result
@@ -108,13 +109,13 @@ async def _in_time(run: Run) -> RunResult:
 
 async def _until_the_end(run: Run) -> RunResult:
     open_calls = unanswered_calls(run.conversation.messages)
-    if open_calls and (ended := await _answer(run, open_calls, resumed=True)):
-        return ended
+    if open_calls and (result := await _answer(run, open_calls, resumed=True)):
+        return result
     while True:
         if reason := run.spent.reached(run.limits, run.conversation.paid):
-            return _ended(run, reason)  # type: ignore[arg-type]
+            return ended(run, reason)  # type: ignore[arg-type]
         if run.pause is not None and run.pause():
-            return _ended(run, "waiting")
+            return ended(run, "waiting")
         _hear_background(run)
         if run.prepare is not None:
             await run.prepare(run.conversation)
@@ -122,16 +123,16 @@ async def _until_the_end(run: Run) -> RunResult:
         try:
             reply = await _ask_again_if_it_may_help(run)
         except ProviderError as error:
-            return _failed(run, error)
+            return failed(run, error)
         reply = with_unique_ids(reply)
         run.conversation.say(reply)
         run.partial.clear()
         run.spent.usage = run.spent.usage.plus(reply.usage)
-        ended = await (_answer(run, reply.tool_calls) if reply.tool_calls else _final(run, reply))
+        result = await (_answer(run, reply.tool_calls) if reply.tool_calls else _final(run, reply))
         _emit(run, TurnFinished(run.spent.turns, reply.usage._asdict()))
         run.executor.registry.next_turn(run.scope.session_id)
-        if ended is not None:
-            return ended
+        if result is not None:
+            return result
 
 
 async def _ask_again_if_it_may_help(run: Run) -> Message:
@@ -209,7 +210,7 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
         waits = {call.id for call in calls if call.id in results and waiting(results[call.id]) is not None}
         run.spent.calls -= len(waits)  # they are made when they can be
         _say_results(run, [call for call in calls if call.id not in waits], results)
-    return _ended(run, "waiting") if waits else _ending(run, calls, results)
+    return ended(run, "waiting") if waits else ended_by(run, calls, results)
 
 
 def waiting(result: ToolResult) -> Waiting | None:
@@ -266,29 +267,6 @@ def with_unique_ids(reply: Message) -> Message:
     return replace(reply, tool_calls=tuple(ToolCall(c.name, c.arguments, server=c.server) for c in reply.tool_calls))
 
 
-def _ending(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> RunResult | None:
-    """Whether these results end the run: handed over to the person, going in circles, cut twice, or too many."""
-    for call in calls:
-        result = results[call.id]
-        spec = run.executor.registry.find(call.name).spec
-        if spec.ends_turn and result.success:
-            shown = "" if result.silent else result.for_user or result.for_llm
-            return _ended(run, ENDINGS.get(spec.name, "answer"), shown, output=result.data.get("output"))
-    for call in calls:
-        data = results[call.id].data
-        if data.get("stop") == "loop":
-            return _ended(run, "loop", error=Failure(data.get("stop_reason", "it went in circles"), ErrorKind.USER))
-    if run.conversation.messages[-len(calls) - 1].finish == "length":
-        run.cuts += 1
-        if run.cuts > 1:
-            return _ended(run, "error", error=Failure("the model's answer was cut inside a call twice in a row"))
-    else:
-        run.cuts = 0
-    if run.limits.calls and run.spent.calls >= run.limits.calls:
-        return _ended(run, "max_calls")
-    return None
-
-
 async def _final(run: Run, reply: Message) -> RunResult | None:
     """An answer without calls: the end, unless it is not what was asked for or something is still under way."""
     complaint = ""
@@ -301,15 +279,15 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
         run.recoveries += 1
         if run.recoveries > MOST_RECOVERIES:
             words = f"the model was told {MOST_RECOVERIES} times and did not mend its answer: {complaint}"
-            return _ended(run, "error", reply.text, error=Failure(words[:1_000]))
+            return ended(run, "error", reply.text, error=Failure(words[:1_000]))
         run.conversation.say(Message("user", complaint))
         return None
     if run.pause is not None and run.executor.background.is_open(run.scope.session_id):
-        return _ended(run, "waiting", reply.text)  # it is heard when the run goes on
+        return ended(run, "waiting", reply.text)  # it is heard when the run goes on
     if run.wait_for_background and await run.executor.background.next_completed(run.scope.session_id):
         return None  # what arrived is heard before the next turn
     reason: Reason = "max_tokens" if reply.finish == "length" else "answer"
-    return _ended(run, reason, reply.text)
+    return ended(run, reason, reply.text)
 
 
 def _hear_background(run: Run) -> None:
@@ -332,32 +310,6 @@ def _keep_what_was_said(run: Run) -> None:
     rest = unanswered_calls(run.conversation.messages)
     if rest:
         _say_results(run, rest, {})
-
-
-def _failed(run: Run, error: ProviderError) -> RunResult:
-    return _ended(run, "error", error=Failure(error.message, error.kind, error.suggestion, error.passing, error))
-
-
-def _ended(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
-    """Never without words: the last thing the model said, or why there is nothing."""
-    if not text:
-        said = run.conversation.messages[run.first :]
-        text = next((message.text for message in reversed(said) if message.role == "assistant" and message.text), "")
-    if not text:
-        nothing = "The model gave no answer." if reason == "answer" else f"The run ended without an answer: {reason}."
-        text = error.text() if error is not None else nothing
-    price, usage = run.limits.price, run.spent.usage.plus(run.conversation.paid)
-    return RunResult(
-        text=text,
-        reason=reason,
-        turns=run.spent.turns,
-        messages=run.conversation.messages,
-        usage=usage,
-        calls=run.spent.calls,
-        cost=price.of(usage) if price is not None else None,
-        output=output,
-        error=error,
-    )
 
 
 def _tell(run: Run, result: RunResult) -> None:

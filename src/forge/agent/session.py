@@ -21,7 +21,7 @@ from forge.agent._rows import (
     messages_of,
     removed,
 )
-from forge.agent._wire import exported, imported
+from forge.agent.wire import exported, imported
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain import brief

@@ -109,6 +109,7 @@ def _check_channels(configuration: Configuration, channels: ProjectChannels) -> 
 
 async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: ProjectChannels) -> Outcome:
     """One task in a session of its own. What would ask is refused; what it made is delivered with its answer."""
+    from forge.app.audit import NAME as AUDIT
     from forge.app.kept import new_name, open_kept, session_store
     from forge.core.events import ToolFinished
     from forge.listeners.audit import audit_log
@@ -120,7 +121,7 @@ async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: P
     activity, workspace = agent.made.executor.activity, agent.scope.workspace
     files: list[Attachment] = []
     activity.subscribe(lambda event: _collect(event, files), ToolFinished)
-    stop = audit_log(activity, state_directory(workspace) / "audit.ndjson")
+    stop = audit_log(activity, state_directory(workspace) / AUDIT)
     try:
         with closing(session_store(workspace)) as store:
             kept = open_kept(store, session, agent.provider)

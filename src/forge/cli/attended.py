@@ -22,14 +22,13 @@ from forge.app.durable import (
     subject_of,
 )
 from forge.app.kept import session_store
-from forge.cli.approve import ask_on_terminal
 from forge.cli.audited import audited
 from forge.cli.ending import Ending
 from forge.cli.loop_thread import LoopThread
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.screen import Screen
-from forge.cli.sitting import Asked, opened_sources, view_of
+from forge.cli.sitting import Asked, ask_in_place, opened_sources, view_of
 from forge.cli.waits import result_so_far, what_it_waits_for
 from forge.core.activity import ActivityStream
 from forge.core.errors import ToolError
@@ -41,8 +40,6 @@ from forge.durable.client import Runs
 from forge.durable.following import Following
 from forge.durable.rows import RunInfo
 from forge.durable.worker import Worker
-from forge.permissions.gate import Answer
-from forge.permissions.request import PermissionRequest
 
 LOOK = 0.1  # seconds between two looks at what the run did
 LOOK_FOR_QUESTIONS = 0.5  # … at what it asks while it is at work
@@ -214,7 +211,7 @@ class Attended:
         questions = await in_thread(lambda: self.runs.questions(run.id))
         for question in questions:
             request = request_of(question, self.project.agent.made.registry, self.project.agent.scope)
-            answer = await self._ask(request)
+            answer = await ask_in_place(self.screen, request)
             try:
                 await in_thread(lambda: self.runs.give(question, answer, "terminal"))  # noqa: B023
             except ToolError as error:  # somebody else was faster
@@ -222,14 +219,6 @@ class Attended:
         for asker in {question.run for question in questions}:
             await in_thread(lambda: self.runs.go_on(asker))  # noqa: B023
         return bool(questions)
-
-    async def _ask(self, request: PermissionRequest) -> Answer:
-        async with self.screen.held():
-            try:
-                return await ask_on_terminal(request)
-            except asyncio.CancelledError:
-                click.echo(err=True)  # the question stays; what follows begins on a line of its own
-                raise
 
     def _tell_that_it_waits(self, run: RunInfo) -> None:
         """Nothing is stored of it: it is no end."""

@@ -11,8 +11,6 @@ from dataclasses import replace
 import click
 
 from forge.app.agent import Assistant, assistant
-from forge.app.assemble import Wishes
-from forge.app.built import load_built
 from forge.app.config import load_configuration
 from forge.app.durable import (
     HEARD,
@@ -31,7 +29,7 @@ from forge.cli.attended import Project, attended
 from forge.cli.keyboard import Keyboard
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.sitting import Asked
+from forge.cli.sitting import Asked, wishes_of
 from forge.cli.waits import is_attended, worker_for
 from forge.core.messages import Message
 from forge.durable.client import Runs, new_run_id
@@ -148,15 +146,7 @@ def _project(
     options: Options, asked: Asked, database: str | None, run_id: str, *, version: str | None, detach: bool
 ) -> Project:
     check_installed()
-    built = load_built(asked.built, asked.expect, workspace=options.workspace) if asked.built is not None else None
-    wishes = Wishes(
-        built=built,
-        workspace=options.workspace,
-        config=options.config if built is None else None,
-        policy=options.policy,
-        session=asked.session or run_id,
-        dev=options.dev,
-    )
+    wishes = wishes_of(options, asked, run_id)
     # a worker has the model, and this machine may have no key for it; what is named here must be right all the same
     nobody_to_ask = Scripted() if detach and asked.model is None else None
     agent = assistant(
@@ -169,7 +159,7 @@ def _project(
     configuration = agent.made.configuration
     return Project(
         database=project_database(configuration, agent.scope.workspace, database),
-        version=version or project_version(configuration, built.sha256 if built is not None else ""),
+        version=version or project_version(configuration, wishes.built.sha256 if wishes.built is not None else ""),
         agent=agent,
     )
 

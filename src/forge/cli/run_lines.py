@@ -19,7 +19,7 @@ LONGEST_PROMPT = 60  # characters of it in a list
 
 
 def everything_of(runs: Runs, run: RunInfo) -> dict[str, Any]:
-    from forge.agent._wire import exported
+    from forge.agent.wire import exported
 
     children = runs.list(parent=run.id, limit=1_000)
     return {

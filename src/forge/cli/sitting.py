@@ -162,12 +162,7 @@ class Questions:
         assert self.screen is not None
         async with self._one:
             await self._running.wait()  # background work may ask while the person types something else
-            async with self.screen.held():
-                try:
-                    return await ask_on_terminal(request)
-                except asyncio.CancelledError:
-                    click.echo(err=True)  # the question stays; what follows begins on a line of its own
-                    raise
+            return await ask_in_place(self.screen, request)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -179,6 +174,30 @@ class Questions:
                 self._running.clear()
 
 
+async def ask_in_place(screen: Screen, request: PermissionRequest) -> Answer:
+    """At the terminal, while nothing else is written there."""
+    async with screen.held():
+        try:
+            return await ask_on_terminal(request)
+        except asyncio.CancelledError:
+            click.echo(err=True)  # the question stays; what follows begins on a line of its own
+            raise
+
+
+def wishes_of(options: Options, asked: Asked, session: str, *, watch: bool = False) -> Wishes:
+    """What an agent is assembled from. Raises `ToolError` where a build cannot be used."""
+    built = load_built(asked.built, asked.expect, workspace=options.workspace) if asked.built is not None else None
+    return Wishes(
+        built=built,
+        workspace=options.workspace,
+        config=options.config if built is None else None,
+        policy=options.policy,
+        session=asked.session or session,
+        dev=options.dev,
+        watch=watch,
+    )
+
+
 @contextmanager
 def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
     """Everything a run needs, and its end. Raises `Refusal` for what cannot be used."""
@@ -186,17 +205,7 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not asked.reads_stdin
     approve: Approver = approve_all if options.yes else questions if at_terminal else nobody
     with refusals():
-        built = load_built(asked.built, asked.expect, workspace=options.workspace) if asked.built is not None else None
-    wishes = Wishes(
-        built=built,
-        workspace=options.workspace,
-        config=options.config if built is None else None,
-        policy=options.policy,
-        session=asked.session or new_name(),
-        dev=options.dev,
-        watch=True,
-    )
-    with refusals():
+        wishes = wishes_of(options, asked, new_name(), watch=True)
         agent = assistant(wishes, asked.model, turns=asked.max_turns, approve=approve)
         store = _store(agent.scope, asked)
     with closing(store) if store is not None else nullcontext(), LoopThread() as loop, opened_sources(loop, agent):

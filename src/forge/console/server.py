@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from socket import IPPROTO_TCP, TCP_NODELAY, socket
+from socket import socket
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,6 +19,7 @@ from forge.console.entrance import Entrance
 from forge.console.guard import Guard
 from forge.console.home import Home
 from forge.console.streaming import Stream
+from forge.network.served import serve_app
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {
@@ -33,9 +30,6 @@ TYPES = {
     ".png": "image/png",
     ".ico": "image/x-icon",
 }
-MOST_CONNECTIONS = 1_000
-GRACE = 1  # seconds for open requests to end
-PATIENCE = 2.5  # seconds for everything to end
 
 GET: dict[str, Answering] = {
     "/api/me": project_pages.show_me,
@@ -99,48 +93,8 @@ def make_app(home: Home, entrance: Entrance, port: int) -> ASGIApp:
 
 async def serve(app: ASGIApp, home: Home, listening: socket, ready: Callable[[], None]) -> None:
     """Until this is cancelled; then everything ends within a few seconds."""
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            ws="none",
-            lifespan="off",
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_graceful_shutdown=GRACE,
-        )
-    )
-    server.ready = ready
-    # inherited by every connection: asyncio sets it only for sockets that were made with a protocol number
-    listening.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-    serving = asyncio.create_task(server.serve([listening]))
-    try:
-        await asyncio.shield(serving)
-    finally:
-        home.hub.close()
-        server.should_exit = True
-        await asyncio.wait({serving}, timeout=PATIENCE)
-        serving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs it."""
-
-    ready: Callable[[], None] = staticmethod(lambda: None)
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self.ready()
+    settings = {"date_header": False, "proxy_headers": False, "ws": "none", "lifespan": "off"}
+    await serve_app(app, listening, ready, home.hub.close, **settings)
 
 
 async def _index(request: Request) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forge.agent._wire import exported
+from forge.agent.wire import exported
 from forge.app.durable import request_of
 from forge.console.home import Home
 from forge.core.errors import ToolError

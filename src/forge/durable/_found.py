@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from forge.agent._wire import imported
+from forge.agent.wire import imported
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain import brief

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import sqlalchemy as sa
 
-from forge.agent._wire import exported
+from forge.agent.wire import exported
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, unanswered_calls
 from forge.core.plain import brief
@@ -75,9 +75,11 @@ def say(connection: sa.Connection, run_id: str, place: int, said: Sequence[Messa
         connection.execute(sa.insert(messages), rows)
 
 
-def begun(connection: sa.Connection, run_id: str, segment: int, worker: str) -> bool:
+def begun(connection: sa.Connection, run_id: str, segment: int, worker: str) -> RunInfo | None:
     change = sa.update(runs).where(runs.c.id == run_id, runs.c.segment == segment, runs.c.status.in_(OPEN))
-    return connection.execute(change.values(status="running", worker=worker, updated=now(connection))).rowcount > 0
+    begins = change.values(status="running", worker=worker, updated=now(connection)).returning(*COLUMNS)
+    row = connection.execute(begins).one_or_none()
+    return info(row) if row is not None else None
 
 
 def closed(connection: sa.Connection, run_id: str, segment: int, outcome: Outcome) -> RunInfo:

@@ -8,7 +8,11 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from dbos import DBOS
+from dbos import error as engine_error
+
 from forge.durable.rows import RunInfo
+from forge.durable.serializer import RecordedError
 
 if TYPE_CHECKING:
     from forge.durable.home import Home
@@ -39,9 +43,6 @@ class Attempt:
 
     async def step(self, name: str, function: Step) -> Mapping[str, Any]:
         """What `function` returns; on another try what it returned then. Only who owns the segment can record it."""
-        from dbos import DBOS
-
-        from forge.durable.engine import RecordedError
 
         async def checked() -> Mapping[str, Any]:
             if self._stopped:
@@ -66,7 +67,6 @@ class Attempt:
         A try that ended sooner than the one before it, because its time was over or its tools are others, finds steps
         in its way: it goes behind them.
         """
-        from dbos import DBOS, error
 
         async def known() -> Mapping[str, Any]:
             return value
@@ -74,7 +74,7 @@ class Attempt:
         while True:
             try:
                 return await DBOS.run_step_async({"name": name}, known)
-            except error.DBOSUnexpectedStepError:
+            except engine_error.DBOSUnexpectedStepError:
                 self.steps += 1
 
     async def work(self, loop: Coroutine[Any, Any, T]) -> T:

@@ -31,16 +31,6 @@ def hold(home: Home, run_id: str, work: BackgroundWork, session: str) -> None:
     task.add_done_callback(forget)
 
 
-def is_held(run_id: str) -> bool:
-    return run_id in _watching
-
-
-def let_go(run_id: str) -> None:
-    """The run was cancelled."""
-    for task in tuple(_watching.get(run_id, ())):
-        task.cancel()
-
-
 async def _watch(home: Home, run_id: str, work: BackgroundWork, session: str) -> None:
     try:
         while await work.next_completed(session):

@@ -18,12 +18,12 @@ from forge.core.plain import brief
 from forge.core.threads import in_thread
 from forge.durable.approval import answer_to_json
 from forge.durable.database import Database
-from forge.durable.engine import Starter, workflow_id
 from forge.durable.follow_up import is_ready
 from forge.durable.following import Following
 from forge.durable.queues import DEFAULT
 from forge.durable.results import run_result
 from forge.durable.rows import NewRun, Question, RunInfo, Wait
+from forge.durable.starter import Starter, workflow_id
 from forge.durable.store import RunStore
 from forge.durable.tracing import carrier
 from forge.permissions.answers import Answer

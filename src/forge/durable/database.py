@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from forge.core.errors import ErrorKind
 from forge.core.plain import text_of
 from forge.durable._errors import in_words, is_passing
-from forge.workspace.store import StoreError
+from forge.workspace.store import StoreError, make_private
 
 PATIENCE = 30.0  # seconds that a database may be away, or held by others
 HOLDS = 10.0  # seconds that a client of Postgres may do nothing inside a transaction: a paused machine holds no locks
@@ -224,19 +222,6 @@ def label_of(url: sa.URL) -> str:
 
 def _texts(query: Any) -> list[str]:
     return [str(value) for name, value in query.items() if "pass" in name]
-
-
-def make_private(path: Path) -> None:
-    """The file exists afterwards, readable by its owner alone; a link or anything else in its place is refused."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        return
-    status = path.lstat()  # not opened: closing it would drop the locks of this process's other connections
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is a link, or no regular file")
-    if status.st_mode & 0o077:
-        path.chmod(0o600)
 
 
 def _let_go_of_locks(connection: Any, _record: object) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import os
 import random
 import secrets
@@ -17,103 +15,28 @@ from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
-from dbos import DBOS, DBOSClient, DBOSConfig, Serializer, _serialization
+from dbos import DBOS, DBOSConfig
 
 from forge.core.threads import in_thread
 from forge.durable import queues as queueing
+from forge.durable.connections import system_engine
 from forge.durable.database import HOLDS
-from forge.durable.queues import NOBODY, Limits, offer_queue, place
+from forge.durable.queues import Limits, offer_queue
 from forge.durable.rows import RunInfo
+from forge.durable.serializer import JsonSerializer, allow_pickles, refuse_pickles
+from forge.durable.starter import NAME, Starter, on_start
 from forge.durable.store import RunStore
 from forge.durable.subject import Subject
 
-NAME = "forge"  # DBOS's name of the application: other applications may share the database
-SEGMENT = "forge_segment"
 LOOK = 0.02  # seconds that DBOS waits between two looks, besides our own pauses
 POLL = 0.1  # seconds between two looks into a queue while there is work
 IDLE_POLL = 1.0  # … and after a while without any: what idle workers cost is statements
-PATIENCE = 30.0  # seconds that a connection is tried for, when the server is away
 BUSY_FOR = 10.0  # seconds after the last work during which a worker looks often
 
 
 def new_worker_id(name: str = "") -> str:
     """Unique for every start of a worker, so that what an earlier one left can be told apart from its own."""
     return f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-
-
-class RecordedError(Exception):
-    """An exception that a step or a workflow raised in some process, as it was recorded."""
-
-
-class JsonSerializer(Serializer):
-    """What DBOS stores is JSON in plain ASCII (so that no NUL reaches Postgres), never a pickle."""
-
-    def serialize(self, data: Any) -> str:
-        if isinstance(data, BaseException):
-            data = {"__error__": f"{type(data).__name__}: {data}"}
-        return json.dumps(data, separators=(",", ":"))
-
-    def deserialize(self, serialized_data: str) -> Any:
-        data = json.loads(serialized_data)
-        if isinstance(data, dict) and data.keys() == {"__error__"}:
-            return RecordedError(data["__error__"])
-        return data
-
-    def name(self) -> str:
-        return "forge_json"
-
-
-def _refuse_pickle(serialized_data: str) -> Any:
-    raise TypeError("a pickle in the durable database was not loaded: Forge writes none, and one could run any code")
-
-
-class Starter:
-    """Puts segments of runs into their queues: all that a process needs that only submits."""
-
-    def __init__(self, store: RunStore) -> None:
-        self._store = store
-        self._client: DBOSClient | None = None
-        self._lock = threading.Lock()
-
-    def start(self, run: RunInfo) -> None:
-        """Idempotent: a segment that is queued, runs or ran is left as it is."""
-        client = self.client
-        priority = place(
-            self._store.database, queue=run.queue, tenant=run.tenant, priority=run.priority, begun=run.segment > 1
-        )
-        client.enqueue(
-            {
-                "workflow_name": SEGMENT,
-                "workflow_id": workflow_id(run.id, run.segment),
-                "queue_name": run.queue,
-                "queue_partition_key": run.tenant or NOBODY,
-                "priority": priority,
-                "app_version": run.version,
-            },
-            run.id,
-            run.segment,
-        )
-        if _running is not None:
-            _running.wake()
-
-    @property
-    def client(self) -> DBOSClient:
-        with self._lock:
-            if self._client is None:
-                quiet()
-                self._store.prepare()
-                client = DBOSClient(
-                    system_database_engine=self._store.engine, serializer=JsonSerializer(), application_name=NAME
-                )
-                self._store.database.migrate_engine(client._sys_db)  # private: DBOS.migrate takes no engine of ours
-                self._client = client
-            return self._client
-
-    def close(self) -> None:
-        with self._lock:
-            if self._client is not None:
-                self._client.destroy()
-            self._client = None
 
 
 class Engine:
@@ -156,6 +79,7 @@ class Engine:
         if _running is not None:
             raise RuntimeError("an Engine runs in this process already: DBOS is one for the whole process")
         _running = self
+        on_start.add(self.wake)
         try:
             await in_thread(self._prepare)
             self._launch()
@@ -219,7 +143,7 @@ class Engine:
 
     def _launch(self) -> None:
         size = min(20, self.concurrency + 5)
-        self._connections = _system_engine(self.store, size, self._ended)
+        self._connections = system_engine(self.store, size, self._ended)
         config: DBOSConfig = {
             "name": NAME,
             "system_database_url": self.store.engine.url.render_as_string(hide_password=False),
@@ -234,9 +158,7 @@ class Engine:
             "log_level": "WARNING",
             "enable_otlp": False,
         }
-        # private: whatever its serializer is, DBOS unpickles rows that say they are pickles, and who can write to the
-        # database could so run code on every worker. DBOS is one for the whole process, and in this one it is ours
-        _serialization.DBOSDefaultSerializer.deserialize = _refuse_pickle  # type: ignore[method-assign]
+        refuse_pickles()
         self._dbos = DBOS(config=config)
         DBOS.listen_queues(self.takes if self.listen else [])
         DBOS.launch()
@@ -291,7 +213,8 @@ class Engine:
                 asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(thread_name_prefix="forge"))
         finally:
             self._dbos = None
-            vars(_serialization.DBOSDefaultSerializer).pop("deserialize", None)
+            allow_pickles()
+            on_start.discard(self.wake)
             if self._connections is not None:
                 self._connections.dispose()
             self.starter.close()
@@ -315,72 +238,3 @@ def running_engine() -> Engine:
     if _running is None:
         raise RuntimeError("no Engine runs in this process")
     return _running
-
-
-def workflow_id(run: str, segment: int) -> str:
-    return f"{run}.{segment}"
-
-
-def start_segment(store: RunStore, run: RunInfo) -> None:
-    """For processes that only submit, once; those that submit often keep a Starter."""
-    starter = Starter(store)
-    try:
-        starter.start(run)
-    finally:
-        starter.close()
-
-
-def quiet() -> None:
-    """DBOS writes to the standard error unless its logger has a handler; whoever configures logging sees it."""
-    logger = logging.getLogger("dbos")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-        logger.setLevel(logging.WARNING)
-
-
-def _system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engine | None:
-    """Postgres: the connections of DBOS, made by us, because it takes only some of the words that psycopg has for an
-    unreachable server as a reason to wait for it, and would let the run fail otherwise; and because it waits twice as
-    long each time, so that it would come back long after the server."""
-    if store.database.is_sqlite:
-        return None
-    engine = sa.create_engine(
-        store.engine.url,
-        pool_size=size,
-        max_overflow=0,
-        pool_timeout=120,  # longer than a database is likely to be away: then all connections are waited for
-        pool_pre_ping=True,
-        hide_parameters=True,
-        connect_args=_CONNECTING,
-    )
-    sa.event.listen(engine, "handle_error", _is_lost)
-
-    def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return dialect.connect(*args, **kwargs)
-            except dialect.loaded_dbapi.OperationalError:
-                if time.monotonic() > until or ended.wait(0.3):
-                    raise
-
-    sa.event.listen(engine, "do_connect", connect)
-    return engine
-
-
-_CONNECTING = {
-    "application_name": "forge-engine",
-    "connect_timeout": 10,
-    # a network that swallows packets is noticed within seconds, and a frozen client holds no lock for long
-    "tcp_user_timeout": 15_000,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "options": "-c idle_in_transaction_session_timeout=60000",
-}
-
-
-def _is_lost(context: sa.ExceptionContext) -> None:
-    error = context.original_exception
-    if type(error).__name__ in ("OperationalError", "ConnectionTimeout") and getattr(error, "sqlstate", None) is None:
-        context.is_disconnect = True  # the server said nothing: it was not reached

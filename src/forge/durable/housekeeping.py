@@ -16,10 +16,11 @@ from forge.core.result import Failure
 from forge.core.threads import in_thread
 from forge.durable._found import COLUMNS, info
 from forge.durable.beats import Beats, workers
-from forge.durable.engine import Engine, workflow_id
+from forge.durable.engine import Engine
 from forge.durable.follow_up import follow_up, go_on, is_ready
 from forge.durable.results import result_of
 from forge.durable.rows import OVER, Outcome, RunInfo
+from forge.durable.starter import workflow_id
 from forge.durable.tables import runs
 
 LOST = 30.0  # seconds without a change before a run at work is looked at more closely

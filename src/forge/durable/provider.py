@@ -8,8 +8,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from forge.agent._wire import exported, imported
 from forge.agent.loop import with_unique_ids
+from forge.agent.wire import exported, imported
 from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall
@@ -30,6 +30,8 @@ class RecordedProvider:
         self._provider = provider
         self._attempt = attempt
         self._said = said
+        self._heard = 0  # messages of it whose calls are in `_used`
+        self._used: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._provider, name)  # its window, and whether it expects calls
@@ -76,7 +78,9 @@ class RecordedProvider:
     def _with_new_ids(self, reply: Message) -> Message:
         """Questions, tasks and events of a run go by their call: an id that was used in it before names another one."""
         reply = with_unique_ids(reply)
-        used = {call.id for message in self._said for call in message.tool_calls}
+        used = self._used
+        used.update(call.id for message in self._said[self._heard :] for call in message.tool_calls)
+        self._heard = len(self._said)
         if used.isdisjoint(call.id for call in reply.tool_calls):
             return reply
         calls = (

@@ -50,9 +50,10 @@ async def perform(
 ) -> str:
     """Work on a segment until it ends; the status of its run then. `recorded`: how it ended, if an earlier try did;
     `replays`: how many steps there are of earlier tries."""
-    if not await asyncio.to_thread(home.store.begin, run_id, number, home.worker):
+    run = await asyncio.to_thread(home.store.begin, run_id, number, home.worker)
+    if run is None:
         return "over"  # the run, or this segment of it
-    attempt = Attempt(await asyncio.to_thread(home.store.get, run_id), home, replays)
+    attempt = Attempt(run, home, replays)
     ATTEMPTS[run_id] = attempt
     current.set(attempt)
     elsewhere.set(delegate)

@@ -108,8 +108,8 @@ class RunStore:
         """What was said before that segment: what it starts from. Without a number, all there is."""
         return self.database.read(lambda connection: _found.said(connection, run_id, upto_segment))
 
-    def begin(self, run_id: str, segment: int, worker: str) -> bool:
-        """Mark the segment as running on this worker. False: the run is over, waits, or has another segment."""
+    def begin(self, run_id: str, segment: int, worker: str) -> RunInfo | None:
+        """Mark the segment as running on this worker. None: the run is over, waits, or has another segment."""
         return self.database.write(lambda connection: _runs.begun(connection, run_id, segment, worker))
 
     def close_segment(self, run_id: str, segment: int, outcome: Outcome) -> RunInfo:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from forge.agent._wire import imported
+from forge.agent.wire import imported
 from forge.durable.rows import Outcome, RunInfo
 
 AGENT = "invoke_agent"

@@ -6,14 +6,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from forge.agent._wire import exported, imported
+from forge.agent.wire import exported, imported, list_in, text_in
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message
 from forge.core.plain import brief, plain, sendable
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.durable.rows import Ending, Outcome, Wait
-
-message_to_json, message_from_json = exported, imported
 
 _ENDINGS = frozenset(get_args(Ending))
 
@@ -43,12 +40,12 @@ def result_from_json(wire: Any) -> ToolResult:
     wire = _object(wire, "result")
     failure = wire.get("failure")
     return ToolResult(
-        for_llm=_text(wire, "for_llm"),
-        for_user=_text(wire, "for_user", ""),
+        for_llm=text_in(wire, "for_llm"),
+        for_user=text_in(wire, "for_user", ""),
         silent=_flag(wire, "silent"),
-        title=_text(wire, "title", ""),
+        title=text_in(wire, "title", ""),
         data=_object(wire.get("data", {}), "data"),
-        attachments=tuple(_attachment_from_json(one) for one in _list(wire, "attachments")),
+        attachments=tuple(_attachment_from_json(one) for one in list_in(wire, "attachments")),
         failure=None if failure is None else failure_from_json(failure),
         pending=_flag(wire, "pending"),
     )
@@ -66,9 +63,9 @@ def failure_to_json(failure: Failure) -> dict[str, Any]:
 def failure_from_json(wire: Any) -> Failure:
     wire = _object(wire, "failure")
     return Failure(
-        _text(wire, "message"),
-        ErrorKind(_text(wire, "kind", ErrorKind.SYSTEM)),
-        _text(wire, "suggestion", ""),
+        text_in(wire, "message"),
+        ErrorKind(text_in(wire, "kind", ErrorKind.SYSTEM)),
+        text_in(wire, "suggestion", ""),
         _flag(wire, "passing"),
     )
 
@@ -90,14 +87,14 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
 def outcome_from_json(wire: Any) -> Outcome:
     """The outcome that `outcome_to_json` wrote. Raises ValueError in words."""
     wire = _object(wire, "outcome")
-    status, result = _text(wire, "status"), wire.get("result")
+    status, result = text_in(wire, "status"), wire.get("result")
     if status not in _ENDINGS:
         raise ValueError(f"status: expected one of {', '.join(sorted(_ENDINGS))}, got {brief(status)}")
     return Outcome(
         status=status,  # type: ignore[arg-type]
-        messages=tuple(imported(one) for one in _list(wire, "messages")),
+        messages=tuple(imported(one) for one in list_in(wire, "messages")),
         spent=_object(wire.get("spent", {}), "spent"),
-        waits=tuple(wait_from_json(one) for one in _list(wire, "waits")),
+        waits=tuple(wait_from_json(one) for one in list_in(wire, "waits")),
         result=None if result is None else _object(result, "result"),
     )
 
@@ -109,18 +106,8 @@ def wait_to_json(wait: Wait) -> dict[str, Any]:
 def wait_from_json(wire: Any) -> Wait:
     wire = _object(wire, "wait")
     return Wait(
-        kind=_text(wire, "kind"), call=_text(wire, "call", ""), detail=_object(wire.get("detail", {}), "detail")
+        kind=text_in(wire, "kind"), call=text_in(wire, "call", ""), detail=_object(wire.get("detail", {}), "detail")
     )
-
-
-def messages_to_json(messages: tuple[Message, ...] | list[Message]) -> list[dict[str, Any]]:
-    return [exported(message) for message in messages]
-
-
-def messages_from_json(wire: Any) -> list[Message]:
-    if not isinstance(wire, list):
-        raise ValueError(f"messages: expected a list, got {brief(wire)}")
-    return [imported(one) for one in wire]
 
 
 def object_of(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +131,9 @@ def _attachment_to_json(one: Attachment) -> dict[str, Any]:
 
 def _attachment_from_json(wire: Any) -> Attachment:
     wire = _object(wire, "attachment")
-    return Attachment(_text(wire, "media_type"), b64decode(_text(wire, "data"), validate=True), _text(wire, "name", ""))
+    return Attachment(
+        text_in(wire, "media_type"), b64decode(text_in(wire, "data"), validate=True), text_in(wire, "name", "")
+    )
 
 
 def _object(wire: Any, name: str) -> dict[str, Any]:
@@ -153,22 +142,8 @@ def _object(wire: Any, name: str) -> dict[str, Any]:
     return wire
 
 
-def _text(wire: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = wire.get(name, default)
-    if not isinstance(value, str):
-        raise ValueError(f"{name}: expected a text, got {brief(value)}" if name in wire else f"{name} is missing")
-    return value
-
-
 def _flag(wire: Mapping[str, Any], name: str) -> bool:
     value = wire.get(name, False)
     if not isinstance(value, bool):
         raise ValueError(f"{name}: expected true or false, got {brief(value)}")
-    return value
-
-
-def _list(wire: Mapping[str, Any], name: str) -> list[Any]:
-    value = wire.get(name, [])
-    if not isinstance(value, list):
-        raise ValueError(f"{name}: expected a list, got {brief(value)}")
     return value

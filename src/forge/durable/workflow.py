@@ -12,8 +12,9 @@ from dbos import DBOS
 
 from forge.core.plain import text_of
 from forge.durable._errors import is_away
-from forge.durable.engine import SEGMENT, running_engine
+from forge.durable.engine import running_engine
 from forge.durable.segment import END, perform
+from forge.durable.starter import SEGMENT
 
 MOST_TRIES = 20  # of a segment: one that kills every worker that takes it must end some day
 

@@ -111,7 +111,7 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         if not self._in_memory:
-            _make_private(self.path)
+            make_private(self.path)
         connection = sqlite3.connect(
             self.path,
             timeout=PATIENCE if self._patience is None else self._patience,
@@ -215,7 +215,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
     """The file exists afterwards, readable by its owner alone; a link or anything else in its place is refused."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):

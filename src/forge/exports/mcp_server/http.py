@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import hmac
 import ipaddress
-from collections.abc import AsyncIterator, Callable, Collection, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from socket import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
+
+from forge.network.served import serve_app
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Send
@@ -25,12 +26,9 @@ PATH = "/mcp"
 MAX_BODY = 8 * 1024 * 1024  # bytes of a request
 MOST_SESSIONS = 100  # connections of clients that shake hands
 IDLE = 30 * 60.0  # seconds after which one that nobody uses is closed
-MOST_CONNECTIONS = 1_000
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a person may have chosen to listen on
 MOST_DRAINED = 64 * 1024  # bytes of a body that is refused
 DRAINING = 1.0  # seconds for them
-GRACE = 1  # seconds for open requests to end
-PATIENCE = 2.5  # seconds for everything to end
 
 
 def app(offer: Offer, token: str, hosts: Collection[str] = ()) -> ASGIApp:
@@ -57,27 +55,7 @@ def app(offer: Offer, token: str, hosts: Collection[str] = ()) -> ASGIApp:
 
 async def serve(offer: Offer, listening: socket, token: str, hosts: Collection[str], ready: Callable[[], None]) -> None:
     """Until this is cancelled; then everything ends within a few seconds."""
-    server = _Server(
-        uvicorn.Config(
-            app(offer, token, hosts),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="on",
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_graceful_shutdown=GRACE,
-        )
-    )
-    server.ready = ready
-    serving = asyncio.create_task(server.serve([listening]))
-    try:
-        await asyncio.shield(serving)
-    finally:
-        server.should_exit = True
-        await asyncio.wait({serving}, timeout=PATIENCE)
-        serving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
+    await serve_app(app(offer, token, hosts), listening, ready, lifespan="on")
 
 
 class Guard:
@@ -131,21 +109,6 @@ async def _drain(receive: Receive) -> None:
                 left -= len(message.get("body", b"")) or 1
                 if message["type"] != "http.request" or not message.get("more_body", False):
                     return
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs it."""
-
-    ready: Callable[[], None] = staticmethod(lambda: None)
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self.ready()
 
 
 def _host_of(header: str) -> str:

@@ -41,7 +41,7 @@ def exported(message: Message) -> dict[str, Any]:
 
 def imported(wire: Mapping[str, Any]) -> Message:
     """The message that `exported` wrote. Raises ValueError in words."""
-    return _message(wire, lambda one: b64decode(_text(one, "data"), validate=True))
+    return _message(wire, lambda one: b64decode(text_in(one, "data"), validate=True))
 
 
 def _wire(
@@ -76,19 +76,19 @@ def _wire(
 
 
 def _message(wire: Any, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Message:
-    role, finish, extra = _text(wire, "role"), _text(wire, "finish", ""), wire.get("extra", {})
+    role, finish, extra = text_in(wire, "role"), text_in(wire, "finish", ""), wire.get("extra", {})
     if role not in _ROLES:
         raise ValueError(f"role: expected one of {', '.join(sorted(_ROLES))}, got {brief(role)}")
     if not isinstance(extra, Mapping):
         raise ValueError(f"extra: expected an object, got {brief(extra)}")
     return Message(
         role,  # type: ignore[arg-type]
-        _text(wire, "text", ""),
-        tuple(_call(one) for one in _list(wire, "tool_calls")),
-        _text(wire, "call_id", ""),
+        text_in(wire, "text", ""),
+        tuple(_call(one) for one in list_in(wire, "tool_calls")),
+        text_in(wire, "call_id", ""),
         tuple(
-            Attachment(_text(one, "media_type"), bytes_of(one), _text(one, "name", ""))
-            for one in _list(wire, "attachments")
+            Attachment(text_in(one, "media_type"), bytes_of(one), text_in(one, "name", ""))
+            for one in list_in(wire, "attachments")
         ),
         finish if finish in _FINISHES else "",  # type: ignore[arg-type]
         _usage(wire.get("usage", {})),
@@ -97,11 +97,11 @@ def _message(wire: Any, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Messa
 
 
 def _call(wire: Any) -> ToolCall:
-    name, identifier = _text(wire, "name"), _text(wire, "id")
+    name, identifier = text_in(wire, "name"), text_in(wire, "id")
     arguments = wire.get("arguments", {})
     if not isinstance(arguments, str | Mapping):
         raise ValueError(f"arguments: expected an object or its JSON text, got {brief(arguments)}")
-    return ToolCall(name, arguments, identifier, _text(wire, "server", "local"))
+    return ToolCall(name, arguments, identifier, text_in(wire, "server", "local"))
 
 
 def _usage(wire: Any) -> Usage:
@@ -110,7 +110,8 @@ def _usage(wire: Any) -> Usage:
     return Usage(**{name: wire.get(name, 0) for name in Usage._fields})
 
 
-def _text(wire: Any, name: str, default: str | None = None) -> str:
+def text_in(wire: Any, name: str, default: str | None = None) -> str:
+    """The text of that name. Raises ValueError in words, here and below."""
     if not isinstance(wire, Mapping):
         raise ValueError(f"expected an object, got {brief(wire)}")
     value = wire.get(name, default)
@@ -119,7 +120,8 @@ def _text(wire: Any, name: str, default: str | None = None) -> str:
     return value
 
 
-def _list(wire: Mapping[str, Any], name: str) -> list[Any]:
+def list_in(wire: Mapping[str, Any], name: str) -> list[Any]:
+    """The list of that name; empty if there is none."""
     value = wire.get(name, [])
     if not isinstance(value, list):
         raise ValueError(f"{name}: expected a list, got {brief(value)}")

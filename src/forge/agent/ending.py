@@ -1,0 +1,64 @@
+"""How a run ends: after these calls, with an error, for a reason; never without words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from forge.agent.result import ENDINGS, Reason, RunResult
+from forge.core.errors import ErrorKind
+from forge.core.messages import ToolCall
+from forge.core.provider import ProviderError
+from forge.core.result import Failure, ToolResult
+
+if TYPE_CHECKING:
+    from forge.agent.loop import Run
+
+
+def ended_by(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> RunResult | None:
+    """Whether these results end the run: handed over to the person, going in circles, cut twice, or too many."""
+    for call in calls:
+        result = results[call.id]
+        spec = run.executor.registry.find(call.name).spec
+        if spec.ends_turn and result.success:
+            shown = "" if result.silent else result.for_user or result.for_llm
+            return ended(run, ENDINGS.get(spec.name, "answer"), shown, output=result.data.get("output"))
+    for call in calls:
+        data = results[call.id].data
+        if data.get("stop") == "loop":
+            return ended(run, "loop", error=Failure(data.get("stop_reason", "it went in circles"), ErrorKind.USER))
+    if run.conversation.messages[-len(calls) - 1].finish == "length":
+        run.cuts += 1
+        if run.cuts > 1:
+            return ended(run, "error", error=Failure("the model's answer was cut inside a call twice in a row"))
+    else:
+        run.cuts = 0
+    if run.limits.calls and run.spent.calls >= run.limits.calls:
+        return ended(run, "max_calls")
+    return None
+
+
+def failed(run: Run, error: ProviderError) -> RunResult:
+    return ended(run, "error", error=Failure(error.message, error.kind, error.suggestion, error.passing, error))
+
+
+def ended(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
+    """Never without words: the last thing the model said, or why there is nothing."""
+    if not text:
+        said = run.conversation.messages[run.first :]
+        text = next((message.text for message in reversed(said) if message.role == "assistant" and message.text), "")
+    if not text:
+        nothing = "The model gave no answer." if reason == "answer" else f"The run ended without an answer: {reason}."
+        text = error.text() if error is not None else nothing
+    price, usage = run.limits.price, run.spent.usage.plus(run.conversation.paid)
+    return RunResult(
+        text=text,
+        reason=reason,
+        turns=run.spent.turns,
+        messages=run.conversation.messages,
+        usage=usage,
+        calls=run.spent.calls,
+        cost=price.of(usage) if price is not None else None,
+        output=output,
+        error=error,
+    )

@@ -1,0 +1,60 @@
+"""The engine's connections to Postgres, made by us: they wait for a server that is away, and hold no lock for long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.durable.store import RunStore
+
+PATIENCE = 30.0  # seconds that a connection is tried for, when the server is away
+
+_CONNECTING = {
+    "application_name": "forge-engine",
+    "connect_timeout": 10,
+    # a network that swallows packets is noticed within seconds, and a frozen client holds no lock for long
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "options": "-c idle_in_transaction_session_timeout=60000",
+}
+
+
+def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engine | None:
+    """None for SQLite. DBOS does not make them itself, because it takes only some of the words that psycopg has for an
+    unreachable server as a reason to wait for it, and would let the run fail otherwise; and because it waits twice as
+    long each time, so that it would come back long after the server."""
+    if store.database.is_sqlite:
+        return None
+    engine = sa.create_engine(
+        store.engine.url,
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=120,  # longer than a database is likely to be away: then all connections are waited for
+        pool_pre_ping=True,
+        hide_parameters=True,
+        connect_args=_CONNECTING,
+    )
+    sa.event.listen(engine, "handle_error", _is_lost)
+
+    def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return dialect.connect(*args, **kwargs)
+            except dialect.loaded_dbapi.OperationalError:
+                if time.monotonic() > until or ended.wait(0.3):
+                    raise
+
+    sa.event.listen(engine, "do_connect", connect)
+    return engine
+
+
+def _is_lost(context: sa.ExceptionContext) -> None:
+    error = context.original_exception
+    if type(error).__name__ in ("OperationalError", "ConnectionTimeout") and getattr(error, "sqlstate", None) is None:
+        context.is_disconnect = True  # the server said nothing: it was not reached

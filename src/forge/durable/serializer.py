@@ -1,0 +1,44 @@
+"""What the engine stores, as JSON: never a pickle, which whoever can write to the database could make run code."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dbos import Serializer, _serialization
+
+
+class RecordedError(Exception):
+    """An exception that a step or a workflow raised in some process, as it was recorded."""
+
+
+class JsonSerializer(Serializer):
+    """What DBOS stores is JSON in plain ASCII (so that no NUL reaches Postgres), never a pickle."""
+
+    def serialize(self, data: Any) -> str:
+        if isinstance(data, BaseException):
+            data = {"__error__": f"{type(data).__name__}: {data}"}
+        return json.dumps(data, separators=(",", ":"))
+
+    def deserialize(self, serialized_data: str) -> Any:
+        data = json.loads(serialized_data)
+        if isinstance(data, dict) and data.keys() == {"__error__"}:
+            return RecordedError(data["__error__"])
+        return data
+
+    def name(self) -> str:
+        return "forge_json"
+
+
+def refuse_pickles() -> None:
+    """In this process, until `allow_pickles`. Whatever its serializer is, DBOS unpickles rows that say they are one."""
+    # private: there is no setting for it. DBOS is one for the whole process, and in this one it is ours
+    _serialization.DBOSDefaultSerializer.deserialize = _refused  # type: ignore[method-assign]
+
+
+def allow_pickles() -> None:
+    vars(_serialization.DBOSDefaultSerializer).pop("deserialize", None)
+
+
+def _refused(serialized_data: str) -> Any:
+    raise TypeError("a pickle in the durable database was not loaded: Forge writes none, and one could run any code")
