@@ -169,6 +169,19 @@ def test_a_subject_is_run_with_what_forge_run_has(tmp_path):
     assert subject.window > 0
 
 
+async def test_a_worker_has_the_models_that_runs_ask_for_by_name(tmp_path, store):
+    agent = made(tmp_path, "hi")
+    subject = subject_of(agent)
+    (tmp_path / "other.json").write_text('["I am another"]')
+    other = subject.asking(f"scripted:{tmp_path / 'other.json'}")
+    run = store.create(NewRun(id="r", messages=(Message("user", "go"),)))
+    assert await said(other.provider, run, store, Message("user", "go")) == "I am another"
+    assert other.provider is subject.asking(f"scripted:{tmp_path / 'other.json'}").provider
+    assert subject.asking("").provider is subject.asking(agent.model).provider is agent.provider
+    with pytest.raises(ToolError, match="nobody:model"):
+        subject.asking("nobody:model")
+
+
 def test_a_run_begins_as_any_other_does(tmp_path):
     agent = made(tmp_path, "hi", config="agent: {prompt: Be brief.}\nguardrails: {deny_prompts: [forbidden]}\n")
     first = opening(agent, [], "go")

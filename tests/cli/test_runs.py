@@ -208,6 +208,17 @@ def test_runs_of_another_version_are_moved_by_hand(workspace, here):
     assert here("runs", "resume", run, "--quiet", "--config", "other.yaml").out == "Done.\n"
 
 
+def test_runs_that_have_been_over_for_long_are_pruned(workspace, here):
+    assert here("runs", "prune", "--days", "0", "--json").json == {"deleted": 0}
+    _, run = durably(here, workspace, "Done.")
+    assert here("runs", "prune", "--days", "1").err == "0 runs have been over for 1 days: deleted.\n"
+    assert [one["id"] for one in kept(here)] == [run]
+    assert here("runs", "prune", "--days", "0", "--dry-run", "--json").json == {"found": 1}
+    assert here("runs", "prune", "--days", "0").err == "1 run has been over for 0 days: deleted.\n"
+    assert kept(here) == []
+    assert here("runs", "prune").code == here("runs", "prune", "--days", "-1").code == 2
+
+
 @pytest.mark.slow
 def test_long_results_are_files_of_the_run(workspace, here):
     long = call("bash", command="seq 100000")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import sys
-import types
 from typing import Any
 
 import pytest
 
+from forge.app import schedules
 from forge.cli import forge as whole_command
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome
@@ -31,10 +30,9 @@ def cli(here, workspace, ran, monkeypatch):
             return Outcome(success=False, error="it \x1b[31mfailed")
         return Outcome(text=f"did {schedule.task}", session="s")
 
-    module: Any = types.ModuleType("forge.app.schedules")
-    module.project_schedules = module.schedules_to_look_at = lambda options: ScheduleStore.of(workspace)
-    module.runner = lambda options, model=None: Runner(ScheduleStore.of(workspace), run)
-    monkeypatch.setitem(sys.modules, "forge.app.schedules", module)
+    for name in ("project_schedules", "schedules_to_look_at"):
+        monkeypatch.setattr(schedules, name, lambda options: ScheduleStore.of(workspace))
+    monkeypatch.setattr(schedules, "runner", lambda options, model=None: Runner(ScheduleStore.of(workspace), run))
     monkeypatch.setitem(whole_command.modules, "schedule", "forge.cli.schedule")
     return here
 
@@ -156,7 +154,7 @@ def test_a_service_is_stopped_by_a_signal_and_ends_well(cli, workspace, ran, mon
     cli("schedule", "add", "@yearly", "Count", "--id", "stars")
     with ScheduleStore.of(workspace) as store, store._store.writing() as connection:
         connection.execute("UPDATE schedules SET next_fire = 1")
-    make = sys.modules["forge.app.schedules"].runner
+    make = schedules.runner
 
     def stopping(options, model=None):
         made = make(options, model)
@@ -170,7 +168,7 @@ def test_a_service_is_stopped_by_a_signal_and_ends_well(cli, workspace, ran, mon
         made._run = run
         return made
 
-    monkeypatch.setattr(sys.modules["forge.app.schedules"], "runner", stopping)
+    monkeypatch.setattr(schedules, "runner", stopping)
     ended = cli("schedule", "run")
     assert (ended.code, ran) == (0, ["Count"])
     assert "1 schedule is enabled" in ended.err
@@ -187,3 +185,59 @@ def test_what_the_configuration_declares_comes_back_and_says_so(cli, workspace):
     assert cli("schedule", "list").out.splitlines()[1].endswith("  forge.yaml  Count")
     assert cli("schedule", "add", "@daily", "Mine", "--id", "nightly").code == 2
     assert "comes back" in cli("schedule", "remove", "nightly").err
+
+
+@pytest.fixture
+def runs(workspace):
+    """The database of the workspace's workers."""
+    pytest.importorskip("dbos")
+    from forge.app.config import Configuration
+    from forge.app.durable import make_own_file, project_database
+    from forge.durable.store import RunStore
+
+    make_own_file(workspace)
+    with RunStore(project_database(Configuration(), workspace)) as store:
+        store.prepare()
+        yield store
+
+
+def fired(runs: Any, schedule: str, time: str, status: Any = "finished", **result: Any) -> str:
+    from forge.durable.rows import NewRun, Outcome
+
+    run = f"sched-{schedule}-{time}"
+    runs.create(NewRun(id=run, scope={"schedule": schedule}))
+    if status != "queued":
+        runs.begin(run, 1, "w")
+        runs.close_segment(run, 1, Outcome(status=status, messages=(), spent={}, result=result or None))
+    return run
+
+
+def test_what_workers_ran_is_in_the_history(here, workspace, runs):
+    first = fired(runs, "nightly", "20261115T030000Z", text="all is well", reason="answer")
+    fired(runs, "nightly-b", "20261115T040000Z", "failed", text="", reason="max_turns", error={"message": "it \x1b[1m"})
+    last = fired(runs, "nightly", "20261116T030000Z", "queued")
+    shown = here("schedule", "history", "nightly", "--json").json["history"]
+    assert [(one["run"], one["status"], one["result"]) for one in shown] == [
+        (last, "running", None),
+        (first, "completed", "all is well"),
+    ]
+    assert shown[1]["due"] == "2026-11-15T03:00:00Z"
+    table = here("schedule", "history").out
+    assert [line.split()[2] for line in table.splitlines()[1:]] == ["nightly", "nightly-b", "nightly"]
+    assert "\x1b" not in table
+    assert len(here("schedule", "history", "--limit", "2", "--json").json["history"]) == 2
+    unknown = here("schedule", "history", "night")
+    assert (unknown.code, "there is no schedule" in unknown.err) == (2, True)
+
+
+def test_where_workers_are_up_nobody_else_runs_what_is_due(here, workspace, runs):
+    from forge.durable.beats import Beats
+
+    (workspace / "script.json").write_text('["done"]')
+    beats = Beats(runs.database.url, "w1")
+    beats.start()
+    refused = here("schedule", "run", "--once", "--model", f"scripted:{workspace / 'script.json'}")
+    assert refused.code == 2
+    assert "workers are up that run what is due: w1" in refused.err
+    beats.leave(handed=True)
+    assert here("schedule", "run", "--once", "--model", f"scripted:{workspace / 'script.json'}").code == 0

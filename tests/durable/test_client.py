@@ -14,6 +14,7 @@ from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
+from forge.durable import pruning
 from forge.durable.client import Runs
 from forge.durable.rows import NewRun, Outcome, Question, RunInfo, Wait
 from forge.durable.subject import Subject
@@ -21,6 +22,7 @@ from forge.durable.worker import Worker
 from forge.permissions.answers import Answer
 from forge.permissions.policy import rules
 from forge.providers.scripted import Scripted
+from forge.workspace.store import StoreError
 
 PATIENCE = 60.0
 REQUEST = {"tool": "write", "arguments": {"path": "a"}, "parts": [["write", "a"]], "editable": True, "remember": "r"}
@@ -225,6 +227,34 @@ def test_a_run_whose_answer_was_stored_by_somebody_who_died_goes_on(runs):
     runs.give(question, Answer.ONCE)
     assert runs.get(run.id).status == "waiting"
     assert runs.resume(run.id).status == "queued"
+
+
+def test_what_has_been_over_for_long_is_pruned_with_all_that_belongs_to_it(everywhere, monkeypatch):
+    runs = everywhere
+    monkeypatch.setattr(pruning, "BATCH", 2)
+    old = [ended(runs, runs.submit(f"old {number}")) for number in range(5)]
+    going_on, revived = runs.submit("goes on"), ended(runs, runs.submit("is taken up again"))
+    runs.store.create(NewRun(id=f"{old[0].id}-child", parent=old[0].id))
+    assert runs.store.begin(f"{old[0].id}-child", 1, "w")
+    runs.store.put_file(old[1].id, "a.txt", b"data")
+    moment = runs.store.now()
+    fresh = ended(runs, runs.submit("fresh"))
+
+    def left() -> set[str]:
+        return {run.id for run in runs.list()}
+
+    assert list(runs.prune(1_000)) == []
+    runs.resume(revived.id, "more")
+    monkeypatch.setattr(runs.store, "now", lambda: moment)
+    assert runs.prunable(0) == 4, "one of them has a sub-agent that is not over"
+    assert sum(runs.prune(0)) == 4
+    assert left() == {old[0].id, f"{old[0].id}-child", going_on.id, revived.id, fresh.id}
+    runs.store.close_segment(f"{old[0].id}-child", 1, Outcome(status="cancelled", messages=(), spent={}))
+    assert list(runs.prune(0)) == [2]
+    assert left() == {going_on.id, revived.id, fresh.id}
+    with pytest.raises(StoreError, match="there is no run"):
+        runs.store.files(old[1].id)
+    assert {name.rpartition(".")[0] for name in workflows(runs)} == left()
 
 
 def test_runs_are_given_to_another_version(everywhere):

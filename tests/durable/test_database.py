@@ -20,7 +20,7 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.durable.rows import NewRun, Outcome
 from forge.durable.store import RunStore, StoreError
-from forge.durable.tables import VERSION, runs, versions
+from forge.durable.tables import VERSION, background, runs, versions
 
 SECRET = "hunter2secret"
 
@@ -164,6 +164,21 @@ def test_a_newer_database_is_left_alone(database: str) -> None:
         assert caught.value.kind is ErrorKind.CONFIG
         with store.engine.begin() as connection:
             assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION + 1
+
+
+def test_a_database_of_an_older_version_is_brought_up_to_date(database: str) -> None:
+    with RunStore(database) as store:
+        store.prepare()
+        store.create(NewRun(id="kept"))
+        with store.engine.begin() as connection:
+            background.drop(connection)
+            connection.execute(sa.update(versions).values(version=1))
+        store.prepare()
+        store.begin("kept", 1, "w")
+        store.close_segment("kept", 1, Outcome(status="waiting", messages=(), spent={}, held="w"))
+        with store.engine.begin() as connection:
+            assert connection.execute(sa.select(background.c.run)).scalars().all() == ["kept"]
+            assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION
 
 
 def test_a_file_that_cannot_be_written_is_read_and_says_so(sqlite: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,16 @@ from forge.agent.agent import Agent
 from forge.agent.limits import Limits
 from forge.agent.subagent import AgentType
 from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import ToolResult
 from forge.core.tool import tool
 from forge.durable import attempt
 from forge.durable.follow_up import go_on
+from forge.durable.subject import found
 from forge.permissions.answers import approve_all
+from forge.providers.scripted import Scripted
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 
 
@@ -135,6 +139,45 @@ async def test_limits_hold_over_all_segments(sqlite: str, tmp_path: Path, monkey
         run = await rested(worker)
         assert run.result is not None
         assert (run.result["reason"], run.result["turns"]) == ("max_turns", 7)
+
+
+async def test_who_takes_a_run_up_again_allows_it_as_much_anew(sqlite: str, tmp_path: Path) -> None:
+    turns = [ToolCall("add", {"a": number, "b": 0}, f"c{number}") for number in range(20)]
+    agent = Agent(script(*turns), tools=[add], limits=Limits(turns=3))
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        for revive, turned in ((False, 3), (True, 6), (True, 9)):  # not revived: as when background work has ended
+            queued = worker.store.advance("r", revive=revive)
+            assert queued is not None
+            await worker.engine.start_segment(queued)
+            run = await rested(worker, segment=queued.segment)
+            assert run.result is not None
+            assert (run.result["reason"], run.result["turns"]) == ("max_turns", turned)
+
+
+async def test_a_run_asks_the_model_that_it_was_begun_with_and_so_do_those_it_starts(
+    sqlite: str, tmp_path: Path
+) -> None:
+    def named(name: str) -> Scripted:
+        if name == "unknown":
+            raise ToolError("there is no such model here", ErrorKind.CONFIG, "Give this worker its key.")
+        task = ToolCall("task", {"description": "look", "prompt": "look", "agent_type": "general"}, "t")
+        return script(lambda request: name if request.messages[-1].text == "look" else task, f"{name} has it done")
+
+    own = AgentType(provider=Scripted("I have my own"))
+    agent = Agent(script("the agent's"), agents={"general": AgentType(), "own": own}, approve=approve_all)
+    async with working(sqlite, agent, tmp_path) as worker:
+        worker.subjects["main"] = replace(worker.subjects["main"], models=named)
+        for name in ("", "other", "unknown"):
+            await begun(worker, run_id=f"r-{name}", scope={"model": name} if name else {})
+        texts = {name: ((await ended(worker, f"r-{name}")).result or {})["text"] for name in ("", "other", "unknown")}
+        assert texts[""] == "the agent's"
+        assert texts["other"] == "other has it done"
+        assert "other" in told(worker, "r-other")[0]
+        assert "there is no such model here" in texts["unknown"]
+        assert "Give this worker its key" in texts["unknown"]
+        assert found(worker.subjects, "main/own", "other").provider is own.provider
 
 
 async def test_a_sub_agent_is_a_run_of_its_own(database: str, tmp_path: Path) -> None:

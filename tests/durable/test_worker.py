@@ -90,24 +90,6 @@ async def test_a_run_whose_time_has_come_is_queued_and_one_whose_time_has_not_is
         assert running_engine()
 
 
-async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str) -> None:
-    async with Engine(sqlite, version="1", listen=False) as engine:
-        store = engine.store
-        dead, living = Beats(sqlite, "dead"), Beats(sqlite, engine.worker)
-        dead.start()
-        living.start()
-        for name, worker in (("orphan", "dead"), ("child", engine.worker)):
-            store.create(NewRun(id=name, version="1"))
-            store.begin(name, 1, worker)
-            waits = (Wait(kind="background", detail={"worker": worker}),)
-            store.close_segment(name, 1, Outcome(status="waiting", messages=(), spent={}, waits=waits))
-        dead.leave(handed=False)
-        await Housekeeping(engine, living).take_over()
-        assert (store.get("orphan").status, store.get("child").status) == ("queued", "waiting")
-        assert "unknown" in store.messages("orphan")[-1].text
-        living.leave(handed=True)
-
-
 def test_exactly_one_declares_a_worker_dead_and_it_learns_so(database: str) -> None:
     with RunStore(database) as store:
         store.prepare()

@@ -111,7 +111,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
     def worker(self, agent_type: str) -> Worker:
         """What a sub-agent of this type works with. Raises `ToolError` where there is no such type."""
         chosen = self._chosen("" if agent_type == "general" and "general" not in self._types else agent_type)
-        return Worker(chosen.prompt, chosen.provider or self._provider, self._tools_of(chosen), chosen.limits)
+        return Worker(chosen.prompt, chosen.provider, self._tools_of(chosen), chosen.limits)
 
     def _chosen(self, name: str) -> AgentType:
         if not name:

@@ -37,7 +37,7 @@ class Assistant:
     """An agent whose runs share an executor: background work of one is heard of in the next."""
 
     model: str
-    provider: Provider
+    provider: Guarded
     made: Assembly
     scope: Scope
     limits: Limits

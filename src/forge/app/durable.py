@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,20 +18,20 @@ from forge.agent.session import SessionStore
 from forge.agent.window import WINDOW
 from forge.app.agent import Assistant
 from forge.app.config import Configuration
-from forge.app.guarded import Guarded
 from forge.app.kept import session_store
 from forge.app.version import version as forge_version
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall
-from forge.core.provider import ModelRequest
+from forge.core.provider import ModelRequest, Provider
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.core.threads import in_thread
 from forge.permissions.gate import Answer, Approver, approve_all
 from forge.permissions.request import Decision, PermissionRequest, Ruling
+from forge.providers.names import provider_for
 from forge.providers.scripted import Scripted
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import state_directory, why_not
@@ -44,7 +45,6 @@ if TYPE_CHECKING:  # an extra, and slow to import: only where something durable 
 
 FILE = "durable.db"
 HEARD = "heard"  # in a run's scope: how many messages of its session it began with
-MODEL = "model"  # … and the model that was asked for
 
 
 def check_installed() -> None:
@@ -113,10 +113,13 @@ def subject_of(assistant: Assistant) -> Subject:
     """What a worker runs a project's agent with. Its gate asks whoever `assistant` was made to ask."""
     from forge.durable.subject import Subject
 
-    provider = assistant.provider
-    if isinstance(provider, Guarded) and isinstance(provider.provider, Scripted):
-        provider.provider = Rehearsed(provider.provider)
-    made = assistant.made
+    provider, made = assistant.provider, assistant.made
+    provider.provider = _resumable(provider.provider)
+
+    @cache
+    def named(model: str) -> Provider:
+        return provider if model == assistant.model else provider.of(_resumable(provider_for(model)))
+
     return Subject(
         name=assistant.scope.agent,
         provider=provider,
@@ -127,7 +130,12 @@ def subject_of(assistant: Assistant) -> Subject:
         instructions=assistant.prompt,
         window=int(getattr(provider, "window", 0)) or WINDOW,
         scope=assistant.scope,
+        models=named,
     )
+
+
+def _resumable(provider: Provider) -> Provider:
+    return Rehearsed(provider) if isinstance(provider, Scripted) else provider
 
 
 def approver(own: str = "", *, yes: bool = False) -> Approver:

@@ -26,6 +26,10 @@ class Guarded:
         self.provider = provider
         self._check = check
 
+    def of(self, provider: Provider) -> Guarded:
+        """Another model, looked at in the same way."""
+        return Guarded(provider, self._check)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.provider, name)
 

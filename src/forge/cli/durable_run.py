@@ -14,7 +14,6 @@ from forge.app.agent import Assistant, assistant
 from forge.app.config import load_configuration
 from forge.app.durable import (
     HEARD,
-    MODEL,
     approver,
     check_installed,
     make_own_file,
@@ -35,6 +34,7 @@ from forge.core.messages import Message
 from forge.durable.client import Runs, new_run_id
 from forge.durable.queues import DEFAULT
 from forge.durable.rows import RunInfo
+from forge.durable.subject import MODEL
 from forge.providers.scripted import Scripted
 
 
@@ -117,7 +117,7 @@ def resume(
             raise Refusal(f"{words}\nGive it to this one: forge runs migrate {run.id}")
 
     def begin(runs: Runs) -> RunInfo:
-        return runs.resume(run.id, say)
+        return runs.resume(run.id, say, asked.model or "")
 
     if detach:
         return _leave_it(options, project, begin)

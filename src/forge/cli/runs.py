@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.options import Options, with_options
+from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.run_lines import brief_prompt, everything_of, plain_run, state_of, told, when
+from forge.cli.runs_kept import kept_runs, print_json, with_database
+from forge.cli.runs_removed import delete, prune
 from forge.cli.show import harmless
 
 if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
@@ -29,11 +27,6 @@ def command() -> None:
 
     A run is named by its id or by the beginning of it.
     """
-
-
-def with_database(function: Callable[..., Any]) -> Callable[..., Any]:
-    text = "Where runs are kept; by default FORGE_DATABASE, else what the configuration says, else a file in .forge."
-    return click.option("--database", metavar="URL", help=text)(with_options(function))
 
 
 @command.command("list")
@@ -54,11 +47,11 @@ def list_(
     With --json: {"runs": [{id, status, prompt, agent, session, tenant, queue, priority, version, segment, waits,
     spent, worker, parent, created, updated, cancelling, result}]}.
     """
-    with _runs(options, database) as runs:
+    with kept_runs(options, database) as runs:
         parent = None if everything else ""
         found = runs.list(status=status or None, tenant=tenant, parent=parent, limit=limit) if runs is not None else []
     if options.json:
-        _print({"runs": [plain_run(run) for run in found]})
+        print_json({"runs": [plain_run(run) for run in found]})
         return
     if not found:
         click.echo("No such run is kept here." if status or tenant else "No run is kept here.", err=True)
@@ -80,14 +73,14 @@ def show(options: Options, run: str, database: str | None, follow: bool) -> int:
     With --json: all that is known of it, with messages, questions, files and the runs it started. With --follow --json
     every event is a line of JSON, as with `forge run`; the exit codes are those of `forge run`, too.
     """
-    with _runs(options, database, run) as runs:
+    with kept_runs(options, database, run) as runs:
         if follow:
             from forge.cli.watching import watch
 
             return watch(runs, runs.get(run).id, as_json=options.json)
         found = runs.get(run)
         if options.json:
-            _print(everything_of(runs, found))
+            print_json(everything_of(runs, found))
             return 0
         for line in told(runs, found):
             click.echo(line)
@@ -125,7 +118,7 @@ def answer(
     from forge.cli.waits import answered  # the permissions
 
     said = answered(text, yes=options.yes, no=no, always=always, edit=edit)
-    with _runs(options, database, run) as runs:
+    with kept_runs(options, database, run) as runs:
         after = runs.answer(run, said, question, by="forge runs")
         _report(options, runs, after)
 
@@ -141,7 +134,7 @@ def cancel(options: Options, run: str, database: str | None) -> None:
 
     One that is at work is stopped by its worker, within seconds.
     """
-    with _runs(options, database, run) as runs:
+    with kept_runs(options, database, run) as runs:
         before = runs.get(run)
         if before.is_over:
             say = ' --say "…"' if before.status == "finished" else ""
@@ -149,29 +142,9 @@ def cancel(options: Options, run: str, database: str | None) -> None:
             raise Refusal(f"cannot cancel run {before.id}: it is {before.status}\n{way}")
         after = runs.cancel(before.id)
     if options.json:
-        _print(plain_run(after))
+        print_json(plain_run(after))
         return
     click.echo(f"{after.id} is {'cancelled' if after.is_over else 'being cancelled'}.", err=True)
-
-
-@command.command()
-@click.argument("run")
-@with_database
-def delete(options: Options, run: str, database: str | None) -> None:
-    """Remove a run that is over, and those it started, with all that was said in it.
-
-    \b
-    forge runs delete run-3f2a
-
-    What it did stays done, and its session stays: forge session delete removes that.
-    """
-    with _runs(options, database, run) as runs:
-        gone = runs.get(run).id
-        runs.delete(gone)
-    if options.json:
-        _print({"deleted": gone})
-        return
-    click.echo(f"{gone} is deleted.", err=True)
 
 
 @command.command()
@@ -231,12 +204,12 @@ def migrate(options: Options, run: str | None, database: str | None, everything:
     """
     if (run is None) is not everything:
         raise click.UsageError("Name a run, or --all of them.")
-    with _runs(options, database, run or "") as runs:
+    with kept_runs(options, database, run or "") as runs:
         to = version or _version(options)
         found = runs.list(status=STATUSES[:3], parent="", limit=100_000) if run is None else [runs.get(run)]
         moved = [runs.migrate(one.id, to).id for one in found if one.version != to]
     if options.json:
-        _print({"migrated": moved, "version": to})
+        print_json({"migrated": moved, "version": to})
         return
     click.echo(f"{len(moved)} {'run belongs' if len(moved) == 1 else 'runs belong'} to version {to} now.", err=True)
 
@@ -254,46 +227,19 @@ def files(options: Options, run: str, database: str | None, name: str | None) ->
 
     With --json: {"files": [{name, size}]}.
     """
-    with _runs(options, database, run) as runs:
+    with kept_runs(options, database, run) as runs:
         if name is not None:
             sys.stdout.flush()
             sys.stdout.buffer.write(runs.store.file(run, name))
             return
         found = runs.store.files(run)
     if options.json:
-        _print({"files": [{"name": one, "size": size} for one, size in found]})
+        print_json({"files": [{"name": one, "size": size} for one, size in found]})
         return
     if not found:
         click.echo("It has no files.", err=True)
     for one, size in found:
         click.echo(f"{size:>12,}  {harmless(one)}")
-
-
-@contextmanager
-def _runs(options: Options, database: str | None, needed: str | None = None) -> Iterator[Any]:
-    """The runs that are kept; None where there is no database yet, unless a run of it is needed."""
-    with refusals():
-        from forge.app.config import load_configuration
-        from forge.app.durable import check_installed, is_own, keep_finished, project_database
-        from forge.app.workspace import workspace_root
-
-        check_installed()
-        configuration = load_configuration(options.config)
-        workspace = workspace_root(options.workspace, configuration.root)
-        url = project_database(configuration, workspace, database)
-        own = is_own(url, workspace)
-        if own and not Path(url.removeprefix("sqlite:///")).exists():
-            if needed is not None:
-                way = "forge run --durable begins one; --workspace or --database say where else to look."
-                raise Refusal(f"there is no run {needed!r}: none is kept in {workspace}\n{way}")
-            yield None
-            return
-        from forge.durable.client import Runs
-
-        with Runs(url) as runs:
-            yield runs
-            if own:
-                keep_finished(runs.store, workspace, limit=20)
 
 
 def _version(options: Options) -> str:
@@ -307,7 +253,7 @@ def _report(options: Options, runs: Runs, run: RunInfo) -> None:
     from forge.cli.waits import is_attended
 
     if options.json:
-        _print(plain_run(run))
+        print_json(plain_run(run))
     elif run.is_over or is_attended(runs, run):
         click.echo(f"{run.id} goes on.", err=True)
     else:
@@ -315,5 +261,5 @@ def _report(options: Options, runs: Runs, run: RunInfo) -> None:
         click.echo(f"{run.id} goes on as soon as a worker is up: {way}", err=True)
 
 
-def _print(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
+command.add_command(delete)
+command.add_command(prune)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -135,9 +135,12 @@ def history(options: Options, id: str | None, limit: int) -> None:
 
     With --json: {"history": [{schedule_id, status, due, started, duration, error, result, session, run}]}; the status
     is running, completed, failed, skipped (the one before was active), cancelled, or lost (its process was killed).
+    What workers ran (forge worker) is shown with it; `run` is its name there, for `forge runs show`.
     """
+    elsewhere = _ran_on_workers(options, id, limit)
     with _store(options, looking=True) as store:
-        found = store.history(id, limit)
+        here = _history(store, id, limit, needed=not elsewhere)
+    found = sorted([*here, *elsewhere], key=lambda one: one.started, reverse=True)[:limit]
     if options.json:
         _print({"history": [one.to_dict() for one in found]})
         return
@@ -160,6 +163,7 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
     forge schedule run --once    what is due now
     forge schedule run ID        this one now, due or not
 
+    Where workers are up (forge worker), they run what is due, and this is refused unless it is for one ID.
     A run is unattended: what would ask is refused. A time that was missed fires once; one that comes while the run
     before it is active is skipped. With --json every beginning and end is a line, as in `history`.
 
@@ -174,8 +178,11 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
     if options.yes:
         raise click.UsageError("Runs are unattended, so --yes says too much: write rules for what they may do.")
     with refusals():
+        from forge.app.scheduled_runs import check_no_workers
         from forge.app.schedules import runner
 
+        if id is None:
+            check_no_workers(options)
         made: Runner = runner(options, model)
         made.report = _tell_json if options.json else _tell
         if id is not None:
@@ -195,6 +202,32 @@ def _store(options: Options, *, looking: bool = False) -> Iterator[ScheduleStore
 
         with schedules_to_look_at(options) if looking else project_schedules(options) as store:
             yield store
+
+
+def _ran_on_workers(options: Options, id: str | None, limit: int) -> list[Run]:
+    """A database that is away does not hide what was run here."""
+    from forge.core.errors import ToolError
+
+    with refusals():
+        from forge.app.scheduled_runs import ran_on_workers
+
+        try:
+            return ran_on_workers(options, id, limit)
+        except ToolError as error:
+            click.echo(f"What workers ran is not shown: {error.message}", err=True)
+            return []
+
+
+def _history(store: ScheduleStore, id: str | None, limit: int, *, needed: bool) -> Sequence[Run]:
+    """What was run here. Workers may know a schedule that this machine does not: then it is not `needed`."""
+    from forge.core.errors import ErrorKind, ToolError
+
+    try:
+        return store.history(id, limit)
+    except ToolError as error:
+        if needed or error.kind is not ErrorKind.NOT_FOUND:
+            raise
+        return []
 
 
 def _driven(work: Coroutine[Any, Any, Any]) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
 import sqlalchemy as sa
 
-from forge.app.durable import HEARD, MODEL, keep, opening
+from forge.app.durable import HEARD, keep, opening
 from forge.app.kept import session_store
 from forge.console.asking import Asked, Download, Events, Made
 from forge.console.entries import attachment, family, of_runs, one_entry, span, tail_of_runs
@@ -23,8 +24,11 @@ from forge.durable.attempt import ATTEMPTS
 from forge.durable.children import ONLY
 from forge.durable.client import new_run_id
 from forge.durable.rows import OVER, RunInfo
+from forge.durable.subject import MODEL
 from forge.durable.tables import runs
 from forge.workspace.tracking import SessionState
+
+log = logging.getLogger("forge.console")
 
 SEARCHED = 5_000  # runs, the newest
 MOST = 200  # runs of a page
@@ -67,7 +71,8 @@ def _conditions(asked: Asked) -> list[sa.ColumnElement[bool]]:
         try:
             moment = float(created)
         except ValueError:
-            raise ToolError("before is no cursor of this list", ErrorKind.VALIDATION) from None
+            way = "Give what was `next` in the page before."
+            raise ToolError("before is no cursor of this list", ErrorKind.VALIDATION, way) from None
         made.append(sa.or_(c.created < moment, sa.and_(c.created == moment, c.id < name)))
     return made
 
@@ -83,7 +88,7 @@ def show_run(home: Home, asked: Asked) -> dict[str, Any]:
         "children": [run_shape(one) for one in below],
         "questions": [question_shape(home, one, known) for one in questions],
         "files": [{"run": run_id, "name": name, "size": size} for run_id in ids for name, size in store.files(run_id)],
-        "undoable": sum(not one["undone"] for one in _changes(home, run)),
+        "undoable": _undoable(home, run),
         **span(store, ids),
     }
 
@@ -116,7 +121,8 @@ def export_run(home: Home, asked: Asked) -> Download:
     run = home.runs.get(asked.path["id"])
     form = asked.text("as", "ndjson")
     if form not in ("ndjson", "markdown"):
-        raise ToolError(f"a run is exported as ndjson or markdown, not as {brief(form)}", ErrorKind.VALIDATION)
+        words = f"a run is exported as ndjson or markdown, not as {brief(form)}"
+        raise ToolError(words, ErrorKind.VALIDATION, "Add ?as=ndjson or ?as=markdown.")
     ids = [one.id for one in family(home.runs.store, run)]
     if form == "ndjson":
         return Download(f"{run.id}.ndjson", as_ndjson(home.runs.store, ids))
@@ -179,8 +185,8 @@ def call_tool(home: Home, name: str, arguments: Mapping[str, Any], *, session: s
 
 def cancel_run(home: Home, asked: Asked) -> dict[str, Any]:
     run = home.runs.cancel(home.runs.get(asked.path["id"]).id)
-    for run_id, attempt in tuple(ATTEMPTS.items()):
-        if run_id == run.id or run_id.startswith(f"{run.id}-"):
+    for one in family(home.runs.store, run):
+        if (attempt := ATTEMPTS.get(one.id)) is not None:
             home.hub.on_loop(attempt.stop)  # here at once; elsewhere at the next tick
     return _told(home, run)
 
@@ -224,6 +230,14 @@ def _changes(home: Home, run: RunInfo) -> list[dict[str, Any]]:
         }
         for one in undo.entries(run.session or run.id, most=MOST_CHANGES)
     ]
+
+
+def _undoable(home: Home, run: RunInfo) -> int:
+    try:
+        return sum(not one["undone"] for one in _changes(home, run))
+    except ToolError as error:  # the disk is full, say: the run can be looked at all the same
+        log.warning("%s", error.message)
+        return 0
 
 
 def _ids(home: Home, asked: Asked) -> list[str]:

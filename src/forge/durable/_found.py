@@ -14,7 +14,7 @@ from forge.agent.wire import imported
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain import brief
-from forge.durable.rows import RunInfo
+from forge.durable.rows import SCHEDULED, RunInfo
 from forge.durable.tables import messages, runs
 from forge.durable.wire import wait_from_json
 from forge.workspace.store import StoreError
@@ -81,6 +81,17 @@ def listed(connection: sa.Connection, wanted: Mapping[str, str | Sequence[str] |
         elif value is not None:
             query = query.where(runs.c[name].in_(value))
     return [info(row) for row in connection.execute(query)]
+
+
+def scheduled(connection: sa.Connection, schedule: str | None, limit: int) -> list[RunInfo]:
+    """They are known by their names, which end with a time; another schedule's may begin alike."""
+    prefix = SCHEDULED if schedule is None else f"{SCHEDULED}{schedule}-"
+    named = [runs.c.id >= prefix, runs.c.id < prefix + _LAST, runs.c.parent == ""]
+    if schedule is not None:
+        named.append(sa.func.length(runs.c.id) == len(prefix) + len("20261115T000000Z"))
+    query = sa.select(*COLUMNS).where(*named).order_by(runs.c.created.desc(), runs.c.id.desc()).limit(within(limit))
+    found = [info(row) for row in connection.execute(query)]
+    return [run for run in found if schedule in (None, run.scope.get("schedule")) and "schedule" in run.scope]
 
 
 def said(connection: sa.Connection, run_id: str, upto_segment: int | None) -> list[Message]:

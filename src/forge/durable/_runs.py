@@ -14,8 +14,8 @@ from forge.core.messages import Message, unanswered_calls
 from forge.core.plain import brief
 from forge.durable._found import COLUMNS, check_id, found, info, inserted, now, within
 from forge.durable._found import said as said_in
-from forge.durable.rows import OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
-from forge.durable.tables import HAS_PARENT, events, files, messages, questions, runs
+from forge.durable.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
+from forge.durable.tables import HAS_PARENT, background, messages, questions, runs
 from forge.durable.wire import object_of, wait_to_json
 from forge.workspace.store import StoreError
 
@@ -87,6 +87,9 @@ def closed(connection: sa.Connection, run_id: str, segment: int, outcome: Outcom
     if run.segment != segment or run.status not in OPEN:  # closed before
         return run
     say(connection, run.id, 2 * segment, outcome.messages)
+    if outcome.held:
+        held = inserted(connection, background).values(run=run.id, segment=segment, worker=outcome.held)
+        connection.execute(held.on_conflict_do_nothing())
     ending = outcome.status
     if run.cancelling or ending not in ("waiting", "go_on"):
         _stop_children(connection, run.id)  # nobody hears of them any more; some began after it was to be cancelled
@@ -112,7 +115,13 @@ def advanced(
     if said:
         said = [*_given_up(connection, run.id), *said]
     say(connection, run.id, 2 * run.segment + 1, said)
-    return changed(connection, run, status="queued", segment=run.segment + 1, spent=run.spent)
+    # only for whoever takes it up again: background work that ends must not allow it more
+    spent = {**run.spent, BEFORE: _used(run.spent)} if run.is_over and revive else run.spent
+    return changed(connection, run, status="queued", segment=run.segment + 1, spent=spent)
+
+
+def _used(spent: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: spent[name] for name in ("turns", "calls", "usage", "seconds") if name in spent}
 
 
 def _given_up(connection: sa.Connection, run_id: str) -> list[Message]:
@@ -143,9 +152,9 @@ def _stop_children(connection: sa.Connection, run_id: str) -> None:
         cancelled(connection, child)
 
 
-def given_to(connection: sa.Connection, run_id: str, version: str) -> RunInfo:
+def given(connection: sa.Connection, run_id: str, **values: Any) -> RunInfo:
     run = found(connection, run_id, lock=True)
-    change = sa.update(runs).where(runs.c.id == run.id).values(version=version)
+    change = sa.update(runs).where(runs.c.id == run.id).values(values)
     return info(connection.execute(change.returning(*COLUMNS)).one())
 
 
@@ -194,19 +203,6 @@ def alone(connection: sa.Connection, run_id: str) -> None:
     if connection.dialect.name != "sqlite":
         key = crc32(run_id.encode()) - 2**31
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_EVENTS, key)))
-
-
-def removed(connection: sa.Connection, run_id: str) -> None:
-    run = found(connection, run_id, lock=True)
-    if not run.is_over:
-        words = f"run {run.id} is {run.status}, and only what is over can be deleted"
-        raise StoreError(words, ErrorKind.USER, f"Cancel it first: forge runs cancel {run.id}")
-    alone(connection, run.id)
-    for table in (messages, questions, events, files):
-        connection.execute(sa.delete(table).where(table.c.run == run.id))
-    connection.execute(sa.delete(runs).where(runs.c.id == run.id))
-    for child in connection.execute(sa.select(runs.c.id).where(runs.c.parent == run.id, HAS_PARENT)).scalars().all():
-        removed(connection, child)
 
 
 def looked_at(connection: sa.Connection, older: float, limit: int) -> list[RunInfo]:

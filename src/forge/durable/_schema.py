@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forge.core.errors import ErrorKind
 from forge.durable.database import Database
-from forge.durable.tables import VERSION, metadata, versions
+from forge.durable.tables import VERSION, background, metadata, versions
 from forge.workspace.store import StoreError
 
 PART = "runs"
@@ -48,7 +48,11 @@ def _first(connection: sa.Connection) -> None:
     metadata.create_all(connection)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_first,)
+def _with_background(connection: sa.Connection) -> None:
+    background.create(connection, checkfirst=True)
+
+
+MIGRATIONS: tuple[Migration, ...] = (_first, _with_background)
 assert len(MIGRATIONS) == VERSION
 
 

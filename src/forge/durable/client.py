@@ -20,11 +20,13 @@ from forge.durable.approval import answer_to_json
 from forge.durable.database import Database
 from forge.durable.follow_up import is_ready
 from forge.durable.following import Following
+from forge.durable.pruning import forget_segments, prunable, prune
 from forge.durable.queues import DEFAULT
 from forge.durable.results import run_result
 from forge.durable.rows import NewRun, Question, RunInfo, Wait
 from forge.durable.starter import Starter, workflow_id
 from forge.durable.store import RunStore
+from forge.durable.subject import MODEL
 from forge.durable.tracing import carrier
 from forge.permissions.answers import Answer
 from forge.workspace.store import StoreError
@@ -211,14 +213,22 @@ class Runs:
         """Remove a run that is over, and those it started, with all that was said in it."""
         family = list(self._family(self.get(run_id)))
         self.store.delete(run_id)
-        segments = [workflow_id(run.id, number) for run in family for number in range(1, run.segment + 1)]
-        for start in range(0, len(segments), 500):  # what the engine recorded is the conversation once more
-            self._starter.client.delete_workflows(segments[start : start + 500])
+        forget_segments(self._starter.client, [(run.id, run.segment) for run in family])
 
-    def resume(self, run_id: str, say: str | None = None) -> RunInfo:
+    def prune(self, seconds: float) -> Iterator[int]:
+        """Remove every run that has been over for so long, with those it started; how many, in batches as they go."""
+        return prune(self.store, self._starter.client, seconds)
+
+    def prunable(self, seconds: float) -> int:
+        """How many runs `prune` would remove, those that they started not counted."""
+        return prunable(self.store, seconds)
+
+    def resume(self, run_id: str, say: str | None = None, model: str = "") -> RunInfo:
         """Go on with a run that ended, with something new to say or where it broke off; or see to it that one goes on
-        which nobody works on."""
+        which nobody works on. `model`: another one than it has been asking."""
         run = self.get(run_id)
+        if model and model != run.scope.get(MODEL):
+            run = self.store.set_scope(run.id, {**run.scope, MODEL: model})
         if run.status == "waiting":
             return self._told(run, say) if say is not None else self.go_on(run.id)
         if not run.is_over:

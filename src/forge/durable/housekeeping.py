@@ -15,6 +15,7 @@ from forge.core.messages import Message, unanswered_calls
 from forge.core.result import Failure
 from forge.core.threads import in_thread
 from forge.durable._found import COLUMNS, info
+from forge.durable.background import give_up_lost
 from forge.durable.beats import Beats, workers
 from forge.durable.engine import Engine
 from forge.durable.follow_up import follow_up, go_on, is_ready
@@ -50,6 +51,7 @@ class Housekeeping:
             await self._engine.start_segment(run)
         for run in [*ended, *await in_thread(lambda: self._broken(now))]:
             await self._close(run)
+        await give_up_lost(self._engine)
         if random.random() < RARELY:  # noqa: S311
             await self.hand_back_late_ones()
         sharing: int = await in_thread(self._beats.sharing)
@@ -61,7 +63,6 @@ class Housekeeping:
             await in_thread(_of(self._beats.claim, worker))
         for worker in await in_thread(self._beats.unhanded):
             workflows = await in_thread(_of(self._engine.hand_back, worker))
-            await self._give_up_background(worker)
             await in_thread(_of(self._beats.handed, worker))
             log.warning("worker %s has gone: %d of its runs are queued again", worker, len(workflows))
 
@@ -79,18 +80,6 @@ class Housekeeping:
         query = sa.select(begun.c.executor_id).distinct()
         query = query.where(begun.c.status == "PENDING", begun.c.executor_id.in_(gone))
         return database.read(lambda connection: list(connection.execute(query).scalars()))
-
-    async def _give_up_background(self, worker: str) -> None:
-        """What it did in the background went with it. Whether that was done nobody can say."""
-        words = "[This is not from the person: the machine that did this run's background work has gone.]\n\
-The state of that work is unknown. Check what is there before you repeat it."
-        where = (runs.c.status == "waiting", runs.c.worker == worker)
-        for run in await in_thread(lambda: self._found(*where, limit=None)):
-            if any(wait.kind == "background" and wait.detail.get("worker") == worker for wait in run.waits):
-                say, at = [Message("user", words)], run.segment
-                queued = await in_thread(lambda: self._store.advance(run.id, say=say, from_segment=at))  # noqa: B023
-                if queued is not None:
-                    await self._engine.start_segment(queued)
 
     def _forgotten(self) -> list[RunInfo]:
         """Runs whose sub-agent's run is over since they began to wait: who ended it died before it told them."""

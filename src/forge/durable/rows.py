@@ -14,6 +14,9 @@ Ending = Literal["finished", "failed", "cancelled", "waiting", "go_on"]
 OPEN: tuple[Status, ...] = ("queued", "running")  # its segment has not ended
 OVER: tuple[Status, ...] = ("finished", "failed", "cancelled")
 
+SCHEDULED = "sched-"  # how the names of runs begin that the clock began
+BEFORE = "before"  # in what a run has spent: what it had when it was taken up again
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
@@ -86,6 +89,7 @@ class Outcome:
     spent: Mapping[str, Any]
     waits: tuple[Wait, ...] = ()
     result: Mapping[str, Any] | None = None
+    held: str = ""  # the worker that has work of it under way in the background
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from forge.durable._found import inserted
 from forge.durable.database import Database
 from forge.durable.home import Home
 from forge.durable.queues import DEFAULT
-from forge.durable.rows import OPEN, NewRun, RunInfo
+from forge.durable.rows import OPEN, SCHEDULED, NewRun, RunInfo
 from forge.durable.subject import found
 from forge.durable.tables import Text, runs
 from forge.schedules.cron import Cron
@@ -52,7 +52,7 @@ class Due(NamedTuple):
     @property
     def run_id(self) -> str:
         """The same for everybody who sees that it is due."""
-        return f"sched-{self.schedule.id}-{datetime.fromtimestamp(self.at, UTC):%Y%m%dT%H%M%SZ}"
+        return f"{SCHEDULED}{self.schedule.id}-{datetime.fromtimestamp(self.at, UTC):%Y%m%dT%H%M%SZ}"
 
 
 class _Row(NamedTuple):

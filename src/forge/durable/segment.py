@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forge.agent.conversation import Conversation
-from forge.agent.limits import Spent
+from forge.agent.limits import Limits, Spent
 from forge.agent.loop import run_loop, waiting
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
 from forge.agent.subagent import elsewhere
 from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
+from forge.core.errors import ToolError
 from forge.core.events import Event, RunFinished, RunStarted
 from forge.core.messages import Message, Usage, unanswered_calls
 from forge.core.plain import text_of
@@ -30,9 +31,9 @@ from forge.durable.follow_up import follow_up
 from forge.durable.provider import RecordedProvider
 from forge.durable.recorder import Recorder
 from forge.durable.results import result_of
-from forge.durable.rows import Ending, Outcome, RunInfo, Wait
+from forge.durable.rows import BEFORE, Ending, Outcome, RunInfo, Wait
 from forge.durable.spilled import restore_spilled
-from forge.durable.subject import Subject, found
+from forge.durable.subject import MODEL, Subject, found
 from forge.durable.tracing import segment_span
 from forge.durable.wait_tool import WAITED, waited
 from forge.durable.wire import outcome_from_json, outcome_to_json, result_to_json
@@ -79,7 +80,7 @@ async def _worked(attempt: Attempt) -> Outcome:
     """The segment's outcome, whatever happens; only losing the segment to another worker, or the database, raises."""
     driven = None
     try:
-        subject = found(attempt.home.subjects, attempt.run.agent)
+        subject = found(attempt.home.subjects, attempt.run.agent, str(attempt.run.scope.get(MODEL, "")))
         history = await asyncio.to_thread(attempt.store.messages, attempt.run.id, attempt.run.segment)
         await asyncio.to_thread(restore_spilled, attempt, subject.scope.workspace)
         await subject.registry.ready()
@@ -88,8 +89,7 @@ async def _worked(attempt: Attempt) -> Outcome:
     except Exception as error:  # a run must end, also where something of ours or of the engine's does not work
         if is_away(error):
             raise
-        log.exception("run %s, segment %d", attempt.run.id, attempt.run.segment)
-        failure = Failure(f"the run could not go on: {text_of(error)}", suggestion="forge runs resume tries again.")
+        failure = _failure(attempt.run, error)
         result = RunResult(text=failure.text(), reason="error", turns=0, messages=[], error=failure)
         if driven is not None:
             return driven.ended("failed", result=result_of(result))
@@ -97,6 +97,15 @@ async def _worked(attempt: Attempt) -> Outcome:
     finally:
         if driven is not None:
             await driven.close()
+
+
+def _failure(run: RunInfo, error: Exception) -> Failure:
+    again = f"forge runs resume {run.id} tries again."
+    if isinstance(error, ToolError):  # said in words already: it has no such agent, or no such model
+        log.warning("run %s, segment %d: %s", run.id, run.segment, error.message)
+        return Failure(f"the run could not go on: {error.message}", error.kind, f"{error.suggestion} {again}".strip())
+    log.error("run %s, segment %d", run.id, run.segment, exc_info=error)
+    return Failure(f"the run could not go on: {text_of(error)}", suggestion=again)
 
 
 class Driven:
@@ -109,10 +118,12 @@ class Driven:
         self.recorder = Recorder(attempt)
         self.activity = ActivityStream(subject.secrets)
         self.activity.subscribe(self.recorder.take)
+        self.held = ""  # this worker, once work of the segment goes on in the background
         self._stop_listening = subject.listen(self.activity) if subject.listen is not None else None
         self.structured = Structured(subject.output) if subject.output is not None else None
         spent = self.run.spent
         self.meta = dict(spent.get("meta", {}))
+        self.before = dict(spent.get(BEFORE, {}))
         self.spent = Spent(
             turns=spent.get("turns", 0),
             calls=spent.get("calls", 0),
@@ -166,7 +177,7 @@ class Driven:
             executor,
             self.conversation,
             self.scope,
-            self.subject.limits,
+            self._limits(),
             id=self.run.id,
             options=self.subject.options,
             prepare=shortening,
@@ -175,6 +186,20 @@ class Driven:
             pause=self.attempt.pause,
             announce=False,
             spent=self.spent,
+        )
+
+    def _limits(self) -> Limits:
+        """They count from when the run was last taken up again: who says something new allows it as much anew."""
+        limits, before = self.subject.limits, self.before
+        usage = Usage(**before.get("usage", {}))
+        price = limits.price.of(usage) if limits.price is not None else 0.0
+        return replace(
+            limits,
+            turns=limits.turns + before.get("turns", 0),
+            calls=limits.calls and limits.calls + before.get("calls", 0),
+            tokens=limits.tokens and limits.tokens + usage.total,
+            cost=limits.cost and limits.cost + price,
+            seconds=limits.seconds and limits.seconds + before.get("seconds", 0.0),
         )
 
     async def _one_call(self, executor: RecordedExecutor) -> Outcome:
@@ -196,7 +221,8 @@ class Driven:
     def _left(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
         goes_on = executor.background.is_open(self.scope.session_id)
         if goes_on:
-            hold(self.attempt.home, self.run.id, executor.background, self.scope.session_id)
+            hold(self.attempt.home, self.run, executor.background, self.scope.session_id)
+            self.held = self.attempt.home.worker
         if result.reason == "waiting":
             under_way = [Wait(kind="background", detail={"worker": self.attempt.home.worker})] if goes_on else []
             waits = executor.waits or ([] if self.attempt.pause() else under_way)
@@ -229,10 +255,11 @@ class Driven:
             "usage": self.spent.usage.plus(self.conversation.paid)._asdict(),
             "seconds": round(self.spent.seconds, 3),
             "meta": self.meta,
+            BEFORE: self.before,
             WAITED: waited([dict(wait.detail) for wait in waits if wait.kind == "time"]),
         }
         said = tuple(self.conversation.messages[self.first :])
-        return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result)
+        return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result, held=self.held)
 
     def _tell(self, event: Event) -> None:
         event.session, event.agent = self.scope.session_id, self.scope.agent

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from forge.core.messages import Message
 from forge.durable import _asked, _found, _runs
+from forge.durable._removed import removed
 from forge.durable._schema import prepare
 from forge.durable.database import PATIENCE, Database
 from forge.durable.rows import NewRun, Outcome, Question, RunInfo, Status, Wait
@@ -93,6 +94,10 @@ class RunStore:
         wanted = {"status": status, "agent": agent, "tenant": tenant, "session": session, "parent": parent}
         return self.database.read(lambda connection: _found.listed(connection, wanted, limit))
 
+    def scheduled(self, schedule: str | None = None, limit: int = 100) -> Infos:
+        """Runs that the clock began, of one schedule or of all, the newest first."""
+        return self.database.read(lambda connection: _found.scheduled(connection, schedule, limit))
+
     def counts(self) -> dict[str, int]:
         """How many runs have which status; those that none has are left out."""
         query = sa.select(runs.c.status, sa.func.count()).group_by(runs.c.status)
@@ -141,16 +146,21 @@ class RunStore:
         """
         return self.database.write(lambda connection: _runs.cancelled(connection, run_id))
 
-    def cancelling(self, run_ids: Collection[str]) -> set[str]:
-        """Those of them that somebody wants stopped."""
+    def cancelled(self, run_ids: Collection[str]) -> set[str]:
+        """Those of them that somebody wants stopped, or that are."""
         if not run_ids:
             return set()
-        query = sa.select(runs.c.id).where(runs.c.id.in_(list(run_ids)), runs.c.cancelling)
+        stopped = sa.or_(runs.c.cancelling, runs.c.status == "cancelled")
+        query = sa.select(runs.c.id).where(runs.c.id.in_(list(run_ids)), stopped)
         return self.database.read(lambda connection: set(connection.execute(query).scalars()))
 
     def set_version(self, run_id: str, version: str) -> RunInfo:
         """Give a run to workers of another application version."""
-        return self.database.write(lambda connection: _runs.given_to(connection, run_id, version))
+        return self.database.write(lambda connection: _runs.given(connection, run_id, version=version))
+
+    def set_scope(self, run_id: str, scope: Mapping[str, Any]) -> RunInfo:
+        """What its next segment is run with."""
+        return self.database.write(lambda connection: _runs.given(connection, run_id, scope=dict(scope)))
 
     def due(self, now: float, limit: int = 100) -> Infos:
         """Those that wait for a time that has come, and those that were given an answer and not continued since."""
@@ -166,7 +176,7 @@ class RunStore:
 
     def delete(self, run_id: str) -> None:
         """Remove a run that is over, with all that belongs to it, the runs that it started too."""
-        self.database.write(lambda connection: _runs.removed(connection, run_id))
+        self.database.write(lambda connection: removed(connection, run_id))
         self.database.tidy()
 
     def ask(self, question: Question) -> Question:

@@ -20,6 +20,8 @@ from forge.durable.approval import stored_approval
 from forge.durable.wait_tool import wait
 from forge.permissions.gate import nobody
 
+MODEL = "model"  # in a run's scope: the model that was asked for
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
@@ -37,6 +39,7 @@ class Subject:
     output: Any = None  # the shape of the final answer, if it must have one
     scope: Scope = field(default_factory=Scope)  # the worker's own workspace
     listen: Callable[[ActivityStream], Callable[[], None]] | None = None  # to what happens on this worker; how it ends
+    models: Callable[[str], Provider] | None = None  # other models by their names, for runs that ask for one
     _kept: dict[int, ToolRegistry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -70,6 +73,13 @@ class Subject:
             self._kept[version] = offered
         return self._kept[version]
 
+    def asking(self, model: str) -> Subject:
+        """The same with the model of this name. Raises `ToolError` where it cannot be had here."""
+        if not model or self.models is None:
+            return self
+        provider = self.models(model)
+        return replace(self, provider=provider, window=int(getattr(provider, "window", 0)) or self.window)
+
     def sub(self, agent_type: str) -> Subject:
         """What a sub-agent of this one is run with. Raises `ToolError` where there is no such type."""
         task = self.registry.find("task")
@@ -87,13 +97,16 @@ class Subject:
         )
 
 
-def found(subjects: Mapping[str, Subject], name: str) -> Subject:
-    """The subject of that name, or of a sub-agent's `main/researcher`. Raises `ToolError`."""
+def found(subjects: Mapping[str, Subject], name: str, model: str = "") -> Subject:
+    """The subject of that name, or of a sub-agent's `main/researcher`, with the model that its run asks for.
+
+    Raises `ToolError`.
+    """
     if name in subjects:
-        return subjects[name]
+        return subjects[name].asking(model)
     base, agent_type = next(((one, name[len(one) + 1 :]) for one in subjects if name.startswith(f"{one}/")), (name, ""))
     if base not in subjects:
         known = ", ".join(sorted(subjects)) or "none"
         words = f"this worker has no agent {base!r}"
         raise ToolError(words, ErrorKind.NOT_FOUND, f"It has: {known}. Start a worker of the project that has it.")
-    return subjects[base].sub(agent_type)
+    return subjects[base].asking(model).sub(agent_type)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from forge.core.plain import plain
 
-VERSION = 1  # of these tables; a database with a higher one is left alone
+VERSION = 2  # of these tables; a database with a higher one is left alone
 
 _ESCAPED = "\x01"  # how a stored text begins that could not be stored as it is
 
@@ -149,6 +149,14 @@ events = sa.Table(
 sa.Index("forge_events_run", events.c.run, events.c.number)
 _has_key = events.c.key.is_not(None)
 sa.Index("forge_events_key", events.c.run, events.c.key, unique=True, sqlite_where=_has_key, postgresql_where=_has_key)
+
+background = sa.Table(
+    "forge_background",
+    metadata,
+    sa.Column("run", Text, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("worker", sa.Text, nullable=False),  # who has work under way that this segment began
+)
 
 files = sa.Table(
     "forge_files",

@@ -81,6 +81,8 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
         wire["waits"] = [wait_to_json(wait) for wait in outcome.waits]
     if outcome.result is not None:
         wire["result"] = object_of(outcome.result)
+    if outcome.held:
+        wire["held"] = outcome.held
     return wire
 
 
@@ -96,6 +98,7 @@ def outcome_from_json(wire: Any) -> Outcome:
         spent=_object(wire.get("spent", {}), "spent"),
         waits=tuple(wait_from_json(one) for one in list_in(wire, "waits")),
         result=None if result is None else _object(result, "result"),
+        held=text_in(wire, "held", ""),
     )
 
 

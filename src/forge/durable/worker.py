@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self
 
 from forge.core.threads import in_thread
-from forge.durable import workflow
+from forge.durable import background, workflow
 from forge.durable.attempt import ATTEMPTS
 from forge.durable.beats import EVERY, SILENT, Beats
 from forge.durable.engine import Engine, new_worker_id
@@ -87,12 +87,13 @@ class Worker:
         self.store.close()
 
     async def drain(self, grace: float = GRACE) -> bool:
-        """Take nothing more, and wait until what is under way came to the end of its turn; False: not all of it did."""
+        """Take nothing more, and wait until what is under way came to the end of its turn, and background work to its
+        end; False: not all of it did."""
         self.engine.taking = False
         self.beats.draining = True
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
-        while self.engine.running():
+        while self.engine.running() or background.held():
             if loop.time() > until:
                 return False
             for attempt in tuple(ATTEMPTS.values()):  # again and again: one may have begun just now
@@ -113,6 +114,8 @@ class Worker:
         self.engine.taking = False
         for attempt in tuple(ATTEMPTS.values()):
             attempt.abandon()
+        for run in background.held():
+            background.let_go(run)
         await self.engine.stop_workflows()
         handed = await self._handed_back()
         await in_thread(lambda: self.beats.leave(handed=handed))
@@ -177,8 +180,9 @@ class Worker:
             log.warning("worker %s had taken %s and did not run it: it is queued again", self.id, one)
 
     async def _stop_cancelled(self) -> None:
-        under_way = list(ATTEMPTS)
-        for run in await in_thread(lambda: self.store.cancelling(under_way)) if under_way else ():
+        under_way = {*ATTEMPTS, *background.held()}
+        for run in await in_thread(lambda: self.store.cancelled(under_way)) if under_way else ():
+            background.let_go(run)
             if attempt := ATTEMPTS.get(run):
                 attempt.stop()
 

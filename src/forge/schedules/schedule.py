@@ -99,6 +99,7 @@ class Run:
     error: str = ""
     result: str = ""
     session: str = ""
+    run_id: str = ""  # where a worker runs it: the name of the run
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -110,7 +111,7 @@ class Run:
             "error": self.error or None,
             "result": self.result or None,
             "session": self.session or None,
-            "run": self.id,
+            "run": self.run_id or self.id,
         }
 
 

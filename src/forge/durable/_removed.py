@@ -1,0 +1,76 @@
+"""Runs as rows, removed: one, or those that have been over for long. Works inside the caller's transaction."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from forge.core.errors import ErrorKind
+from forge.durable._found import found
+from forge.durable._runs import alone
+from forge.durable.rows import OVER
+from forge.durable.tables import HAS_PARENT, background, events, files, messages, questions, runs
+from forge.workspace.store import StoreError
+
+AT_ONCE = 500  # rows in one statement
+_PARTS = (messages, questions, events, files, background)
+
+Family = list[tuple[str, int]]  # runs with the numbers of their last segments
+
+
+def removed(connection: sa.Connection, run_id: str) -> None:
+    run = found(connection, run_id, lock=True)
+    if not run.is_over:
+        words = f"run {run.id} is {run.status}, and only what is over can be deleted"
+        raise StoreError(words, ErrorKind.USER, f"Cancel it first: forge runs cancel {run.id}")
+    alone(connection, run.id)
+    for table in _PARTS:
+        connection.execute(sa.delete(table).where(table.c.run == run.id))
+    connection.execute(sa.delete(runs).where(runs.c.id == run.id))
+    for child in connection.execute(sa.select(runs.c.id).where(runs.c.parent == run.id, HAS_PARENT)).scalars().all():
+        removed(connection, child)
+
+
+def old(connection: sa.Connection, before: float, limit: int) -> Family:
+    query = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before)).limit(limit)
+    return [(row.id, row.segment) for row in connection.execute(query)]
+
+
+def count_old(connection: sa.Connection, before: float) -> int:
+    count = sa.select(sa.func.count()).select_from(runs).where(*_is_old(before))
+    return int(connection.execute(count).scalar_one())
+
+
+def family_of(connection: sa.Connection, roots: Family) -> Family:
+    """They and all that they started, and those started."""
+    everybody, latest = dict(roots), [run for run, _ in roots]
+    while latest:
+        query = sa.select(runs.c.id, runs.c.segment).where(runs.c.parent.in_(latest), HAS_PARENT)
+        latest = []
+        for row in connection.execute(query):
+            if row.id not in everybody:
+                everybody[row.id] = row.segment
+                latest.append(row.id)
+    return list(everybody.items())
+
+
+def remove_old(connection: sa.Connection, roots: Family, before: float) -> int:
+    """How many: those that nobody took up again meanwhile."""
+    still = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id.in_([run for run, _ in roots]))
+    locked = [(row.id, row.segment) for row in connection.execute(still.with_for_update())]
+    ids = [run for run, _ in family_of(connection, locked)]
+    for start in range(0, len(ids), AT_ONCE):
+        some = ids[start : start + AT_ONCE]
+        for table in _PARTS:
+            connection.execute(sa.delete(table).where(table.c.run.in_(some)))
+        connection.execute(sa.delete(runs).where(runs.c.id.in_(some)))
+    return len(ids)
+
+
+def _is_old(before: float) -> tuple[sa.ColumnElement[bool], ...]:
+    """Nobody's sub-run, over since then; and nothing that it started goes on. (`created` is what an index has.)"""
+    child = runs.alias()
+    going_on = sa.select(child.c.id).where(
+        child.c.parent == runs.c.id, child.c.parent != "", child.c.status.not_in(OVER)
+    )
+    old = (runs.c.created < before, runs.c.updated < before)
+    return (runs.c.status.in_(OVER), *old, runs.c.parent == "", sa.not_(going_on.exists()))

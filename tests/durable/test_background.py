@@ -1,0 +1,113 @@
+"""Work that goes on while its run is a row: waited for, stopped with its run, and not forgotten when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from forge import Agent, ToolCall, ToolContext, ToolResult, tool
+from forge.durable.background import LOST, give_up_lost
+from forge.durable.beats import Beats
+from forge.durable.engine import Engine
+from forge.durable.rows import NewRun, Outcome, Wait
+from tests.durable.working import begun, ended, rested, script, working
+
+
+@pytest.mark.parametrize("handed", [True, False])
+async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str, handed: bool) -> None:
+    async with Engine(sqlite, version="1", listen=False) as engine:
+        store = engine.store
+        dead, living = Beats(sqlite, "dead"), Beats(sqlite, engine.worker)
+        dead.start()
+        living.start()
+        background, approval = Wait(kind="background", detail={"worker": "dead"}), Wait(kind="approval", call="c")
+        cases = (("orphan", "dead", background), ("child", engine.worker, background), ("asks", "dead", approval))
+        for name, worker, wait in cases:
+            store.create(NewRun(id=name, version="1"))
+            store.begin(name, 1, worker)
+            left = Outcome(status="waiting", messages=(), spent={}, waits=(wait,), held=worker)
+            store.close_segment(name, 1, left)
+        dead.leave(handed=handed)
+        await give_up_lost(engine)
+        assert [store.get(name).status for name in ("orphan", "child", "asks")] == ["queued", "waiting", "waiting"]
+        assert "unknown" in store.messages("orphan")[-1].text
+        store.advance("asks")  # as if it was answered
+        store.begin("asks", 2, engine.worker)
+        await give_up_lost(engine)
+        assert store.get("asks").status == "running"
+        left = Outcome(status="waiting", messages=(), spent={}, waits=(Wait(kind="question"),))
+        store.close_segment("asks", 2, left)
+        await give_up_lost(engine)
+        await give_up_lost(engine)
+        assert [message.text for message in store.messages("asks")] == [LOST], "it is told when it can be, and once"
+        assert [store.get(name).segment for name in ("orphan", "child", "asks")] == [2, 1, 3]
+        living.leave(handed=True)
+
+
+async def test_a_worker_that_leaves_waits_for_background_work_and_stops_what_takes_too_long(
+    sqlite: str, tmp_path: Path
+) -> None:
+    ready, stopped = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def long(ctx: ToolContext) -> ToolResult:
+        """Begin something that takes its time."""
+
+        async def work() -> str:
+            try:
+                await ready.wait()
+            except asyncio.CancelledError:
+                stopped.set()
+                raise
+            return "the long work is done"
+
+        return ctx.background(work(), "it goes on")
+
+    def agent() -> Agent:
+        return Agent(script(ToolCall("long", {}, "l"), "I wait for it", "so it is"), tools=[long])
+
+    async with working(sqlite, agent(), tmp_path) as worker:
+        await begun(worker, run_id="kept")
+        await rested(worker, "kept")
+        assert not await worker.drain(0.2)
+        ready.set()
+        assert await worker.drain(20)
+        assert "the long work is done" in worker.store.messages("kept")[-1].text
+        assert worker.store.get("kept").status == "queued"
+    ready.clear()
+    async with working(sqlite, agent(), tmp_path) as worker:
+        await begun(worker, run_id="lost")
+        await rested(worker, "lost")
+    assert stopped.is_set()
+    async with working(sqlite, agent(), tmp_path) as worker:
+        run = await ended(worker, "lost")
+        assert run.status == "finished"
+        assert LOST in [message.text for message in worker.store.messages("lost")]
+
+
+async def test_background_work_of_a_run_that_is_cancelled_is_stopped(sqlite: str, tmp_path: Path) -> None:
+    stopped = asyncio.Event()
+
+    @tool
+    async def long(ctx: ToolContext) -> ToolResult:
+        """Begin something that takes its time."""
+
+        async def work() -> str:
+            try:
+                await asyncio.sleep(3_600)
+            finally:
+                stopped.set()
+            return ""
+
+        return ctx.background(work(), "it goes on")
+
+    agent = Agent(script(ToolCall("long", {}, "l"), "I wait"), tools=[long])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        assert not stopped.is_set()
+        worker.store.request_cancel("r")
+        await asyncio.wait_for(stopped.wait(), 20)
+        assert worker.store.get("r").status == "cancelled"
