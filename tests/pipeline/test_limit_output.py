@@ -60,14 +60,28 @@ def test_the_whole_text_is_kept_in_a_private_file_named_in_the_note(tmp_path):
 
 
 def test_a_planted_link_is_not_followed(tmp_path):
-    spill = tmp_path / ".forge" / "spill"
-    spill.mkdir(parents=True)
+    executor, call = executor_of([say], limit_output()), ToolCall("say", {"text": "y\n" * 3_000}, "c1")
+    asyncio.run(executor.execute(call, Scope(workspace=tmp_path)))
+    [kept] = (tmp_path / ".forge" / "spill").iterdir()
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    for name in ("say-c1.txt",):
-        os.symlink(victim, spill / name)
-    call_once(say, limit_output(), workspace=tmp_path, text="y\n" * 3_000)
+    kept.unlink()
+    kept.symlink_to(victim)
+    result = asyncio.run(executor.execute(call, Scope(workspace=tmp_path)))
     assert victim.read_text() == "mine"
+    assert kept.is_symlink()
+    assert kept.stem in result.for_llm, "the same call has the same name, and another one beside what is there"
+
+
+def test_calls_of_two_sessions_that_are_numbered_alike_have_files_of_their_own(tmp_path):
+    names = set()
+    for session in ("one", "two", "\ud800"):
+        executor = executor_of([say], limit_output())
+        scope = Scope(workspace=tmp_path, session_id=session)
+        result = asyncio.run(executor.execute(ToolCall("say", {"text": "y\n" * 3_000}, "c1"), scope))
+        names.add(Path(result.data["spilled"]).name)
+    assert len(names) == 3
+    assert {len(name) for name in names} == {len("say-c1-12345678.txt")}
 
 
 def test_a_workspace_that_cannot_be_written_still_gives_a_result(tmp_path):

@@ -8,6 +8,7 @@ from base64 import b64decode
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
+from zlib import crc32
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
@@ -191,7 +192,9 @@ def _on_lines(value: Any, indent: str) -> str:
 
 def _keep_whole(ctx: ToolContext, text: str) -> tuple[str, str]:
     """Write the whole text to a file of the session; the part of the note that says where, and the file."""
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{ctx.spec.name}-{ctx.call.id}")[:100]
+    # the last part tells runs apart whose models number their calls alike, also on other machines
+    mark = crc32(ctx.key.encode("utf-8", "replace"))
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{ctx.spec.name}-{ctx.call.id}")[:90] + f"-{mark:08x}"
     whole = text if len(text) <= MAX_SPILL else text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
     try:
         folder = state_directory(ctx.scope.workspace, "spill")
