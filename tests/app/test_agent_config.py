@@ -58,6 +58,7 @@ agents:
         ("agents: {a: {tool: []}}", "Did you mean 'tools'"),
         ("agents: {a: {limits: {turns: x}}}", "agents.a.limits.turns"),
         ("agents: [a]", "agents: expected a mapping"),
+        ("agents: {a: {tools: [{name: bash, config: {timeout: 3}}]}}", "write them under the file's `tools`"),
     ],
 )
 def test_a_mistake_is_explained_with_its_place(project, text, words):

@@ -50,6 +50,10 @@ def agent_entry(reader: Reader, value: Any, limits: Any) -> AgentEntry:
 def sub_agent_entry(reader: Reader, value: Any, place: str) -> AgentEntry:
     said = reader.mapping(value, place, ("limits", "model", "prompt", "tools"))
     entries = tool_entries(reader, said.get("tools", []), f"{place}.tools")
+    for entry in entries:
+        if entry.config:
+            words = "a sub-agent's tools have the settings of the agent's own; write them under the file's `tools`"
+            raise reader.error(f"{entry.place}.config", words)
     return AgentEntry(
         prompt=reader.words(said.get("prompt", ""), f"{place}.prompt"),
         model=reader.text(said["model"], f"{place}.model") if "model" in said else "",

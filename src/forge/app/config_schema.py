@@ -57,7 +57,7 @@ def _sections() -> dict[str, Schema]:
                 {
                     "prompt": words("What it is told.", "Look things up; change nothing."),
                     "model": text("Its model; the agent's own by default.", "anthropic:MODEL"),
-                    "tools": _tools("Its tools; the agent's own by default."),
+                    "tools": _names_of_tools("Its tools; the agent's own by default."),
                     "limits": _limits("How far it may go."),
                 },
                 "A kind of sub-agent.",
@@ -170,18 +170,24 @@ def _tools(description: str) -> Schema:
         "description": "Settings of the tool; those that are listed here can be set for any tool.",
         "examples": [{"timeout": 30}],
     }
+    example = {"name": "cli_execute", "config": {"allowed_binaries": ["git", "jq"], "timeout": 120}}
+    entry = _tool({"config": config}, "A tool by name or pattern, or a group, with settings.", example)
+    some = [{"group": "read"}, {"name": "bash", "config": {"timeout": 30}}, "math_calculate"]
+    return listed(entry, description, some)
+
+
+def _names_of_tools(description: str) -> Schema:
+    """Their settings are those of the agent's own tools."""
+    nothing: Schema = {"type": "object", "maxProperties": 0, "description": "Nothing.", "examples": [{}]}
+    entry = _tool({"config": nothing}, "A tool by name or pattern, or a group.", {"group": "read"})
+    return listed(entry, description, [{"group": "read"}, "math_calculate"])
+
+
+def _tool(more: dict[str, Schema], description: str, example: Any) -> Schema:
     name = text("A tool, or a pattern such as git__*.", "cli_execute")
     group = text("A group of tools.", "read")
-    entry = {
-        **mapping(
-            {"name": name, "group": group, "config": config},
-            "A tool by name or pattern, or a group, with settings.",
-            {"name": "cli_execute", "config": {"allowed_binaries": ["git", "jq"], "timeout": 120}},
-        ),
-        "oneOf": [{"required": ["name"]}, {"required": ["group"]}],
-    }
-    example = [{"group": "read"}, {"name": "bash", "config": {"timeout": 30}}, "math_calculate"]
-    return listed(either(name, entry), description, example)
+    entry = mapping({"name": name, "group": group, **more}, description, example)
+    return either(name, {**entry, "oneOf": [{"required": ["name"]}, {"required": ["group"]}]})
 
 
 def _permissions() -> Schema:
