@@ -8,7 +8,7 @@ import json
 import pytest
 
 from forge.console.entries import LONGEST, attachment, of_runs, one_entry, shown, tail_of_runs
-from forge.console.exporting import as_markdown
+from forge.console.exporting import LEFT_OUT, as_markdown, as_ndjson
 from forge.core.errors import ToolError, Waiting
 from forge.core.result import ToolResult
 from forge.durable.rows import NewRun
@@ -105,3 +105,31 @@ def test_markdown_does_not_let_a_result_become_markup(store):
     assert "`````" in text
     assert "    # heading" in text
     assert json.dumps(text)
+
+
+def test_what_is_taken_away_is_whole(store):
+    text = "x" * (2 * LONGEST)
+    store.add_events("run-1", [(None, result_event(for_llm=text))])
+    (line,) = as_ndjson(store, ["run-1"]).decode().splitlines()
+    assert json.loads(line)["result"]["for_llm"] == text
+    assert text in as_markdown(store, store.get("run-1"), ["run-1"]).decode()
+
+
+def test_what_is_too_much_for_a_file_says_so(store, monkeypatch):
+    monkeypatch.setattr("forge.console.exporting.MOST", 3)
+    store.add_events("run-1", [(None, result_event(for_llm=str(number))) for number in range(3)])
+    assert as_ndjson(store, ["run-1"]).decode().count("tool_call_end") == 3
+    store.add_events("run-1", [(None, result_event(for_llm="more"))])
+    told = [json.loads(line) for line in as_ndjson(store, ["run-1"]).decode().splitlines()]
+    assert [one["event"] for one in told] == ["tool_call_end"] * 3 + [LEFT_OUT]
+    assert told[-1]["after"] == told[-2]["n"]
+    assert "The rest is left out" in as_markdown(store, store.get("run-1"), ["run-1"]).decode()
+
+
+def test_a_text_of_many_pieces_is_put_together_in_bounded_entries(store):
+    pieces = [(None, {"event": "text_delta", "agent": "main", "text": "0123456789"}) for _ in range(5_000)]
+    store.add_events("run-1", pieces)
+    found, _ = of_runs(store, ["run-1"], 0, 5_000)
+    assert "".join(one.event["text"] for one in found) == "0123456789" * 5_000
+    assert len(found) == 2
+    assert max(len(one.event["text"]) for one in found) <= LONGEST

@@ -112,6 +112,41 @@ async def test_a_link_leads_to_a_run_and_nowhere_else(door):
     assert (await door.client.get("/enter", params=where)).headers["location"] == "/"
 
 
+async def test_a_link_opened_from_another_page_leads_to_its_run(door):
+    where = {"token": door.entrance.new_link(), "run": "run-12"}
+    found = await door.client.get("/enter", params=where, headers={"sec-fetch-site": "cross-site"})
+    assert 'content="0;url=/#/runs/run-12"' in found.text
+    where = {"token": door.entrance.new_link(), "run": '"><script>'}
+    found = await door.client.get("/enter", params=where, headers={"sec-fetch-site": "cross-site"})
+    assert "script" not in found.text
+
+
+@pytest.mark.parametrize(
+    "others",
+    ['theme={"a":"b"}; ', "a=[]; bad name=x; ", 'x="never closed; ', "alone; ", f"forge_console_{PORT}=x; ", "é; "],
+)
+async def test_whatever_other_programs_keep_in_the_jar_our_cookie_counts(door, others):
+    await door.enter()
+    door.client.cookies.clear()
+    ours = f"forge_console_{PORT}={door.cookie}"
+    for jar in (others + ours, ours + "; " + others.rstrip("; ")):
+        headers = {"cookie": jar.encode("latin-1")}
+        assert (await door.client.get("/api/runs", headers=headers)).status_code == 200
+        sent = {**{name: value.encode() for name, value in door.headers().items()}, **headers}
+        assert (await door.client.post("/api/x", content=b"{}", headers=sent)).status_code == 200
+    alone = await door.client.get("/api/runs", headers={"cookie": others.encode("latin-1")})
+    assert alone.status_code == 401
+
+
+async def test_a_cookie_of_another_console_does_not_count_here(door):
+    await door.enter()
+    door.client.cookies.clear()
+    other = f"forge_console_{PORT + 1}={door.cookie}"
+    assert (await door.client.get("/api/runs", headers={"cookie": other})).status_code == 401
+    ours = f"forge_console_{PORT}={door.cookie}"
+    assert (await door.client.get("/api/runs", headers={"cookie": f"{other}; {ours}"})).status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/api/stream", "/static/js/api.js", "/api/me"])
 async def test_without_the_cookie_nothing_is_shown(door, path):
     found = await door.client.get(path)
@@ -227,6 +262,19 @@ async def test_refusals_of_the_api_are_json_in_words(door):
     error = json.loads((await door.client.get("/api/runs")).text)["error"]
     assert error["why"] == "permission_error"
     assert "forge console" in error["next"]
+
+
+async def test_every_refusal_says_what_went_wrong_and_what_to_do(door):
+    refused = [await door.client.get("/api/x"), await door.client.get("/api/x", headers={"host": "evil"})]
+    await door.enter()
+    refused += [await door.post(origin="null"), await door.post(sec_fetch_site="cross-site")]
+    refused += [await door.post(x_forge_token="x"), await door.post(content_type="text/plain")]
+    refused += [await door.post(b"x" * (MAX_BODY + 1)), await door.client.get(f"/api/{'x' * 5_000}")]
+    refused += [await door.client.put("/api/x"), await door.client.post("/enter")]
+    for answer in refused:
+        error = answer.json()["error"]
+        assert answer.status_code >= 400
+        assert all(error[part] for part in ("what", "why", "next")), answer.text
 
 
 async def test_headers_that_come_twice_count_as_none(door):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from forge.agent.session import SessionStore
+from forge.console.schedule_pages import _next
 from forge.core.messages import Message
-from forge.schedules.schedule import Source
+from forge.durable.rows import NewRun
+from forge.schedules.cron import Cron
+from forge.schedules.schedule import Schedule, Source
 from forge.schedules.store import ScheduleStore
 from tests.console.conftest import Console, call, running_console, script
 
@@ -69,7 +74,7 @@ async def check_tools(console: Console) -> None:
     hostile = {"command": "echo '$(rm -rf x)' \"`y`\"\n"}
     copies = await console.post("/api/tools/bash/copy", {"arguments": hostile})
     assert json.loads(copies["mcp"])["params"]["arguments"] == hostile
-    assert json.loads(shlex.split(copies["cli"])[-1]) == hostile
+    assert json.loads(shlex.split(copies["cli"])[4]) == hostile
     compile(copies["python"], "copied", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
@@ -89,11 +94,14 @@ async def check_policy(console: Console, config: str) -> None:
     assert (told["decision"], told["wants"][0]["rule"]) == ("deny", "deny execute git push *")
     assert (await explained("file_write", path="notes/a", content=""))["decision"] == "allow"
     assert (await explained("file_write"))["problems"]
+    assert "not in the allowed list" in (await explained("cli_execute", binary="git"))["problems"][0]
     assert (await explained("http_request", method="GET", url="https://other.example/"))["decision"] == "deny"
 
 
 async def check_schedules(console: Console, now: float) -> None:
-    (schedule,) = (await console.get("/api/schedules"))["schedules"]
+    told = await console.get("/api/schedules")
+    (schedule,) = told["schedules"]
+    assert told["runner"] is True  # what is due is begun here
     assert (schedule["id"], schedule["running"], schedule["history"]) == ("nightly", False, [])
     assert schedule["next"] > now
     assert (await console.post("/api/schedules/nightly/pause", {}, 409))["error"]["next"]
@@ -105,11 +113,29 @@ async def check_schedules(console: Console, now: float) -> None:
 
     ran = await console.until(has_run)
     assert (ran["status"], ran["result"]) == ("completed", "Hello.")
-    assert [one["session"] for one in (await console.get("/api/runs"))["runs"]] == [ran["session"]]
+    (run,) = (await console.get("/api/runs"))["runs"]
+    assert (run["session"], run["id"]) == (ran["session"], ran["run"])
+    durable = console.home.runs.store
+    for name in ("nightly", "nightly-more"):  # as a worker begins them when they are due
+        id = f"sched-{name}-20260101T030000Z"
+        await asyncio.to_thread(durable.create, NewRun(id=id, version="elsewhere", scope={"schedule": name}))
+    (schedule,) = (await console.get("/api/schedules"))["schedules"]
+    assert [one["run"] for one in schedule["history"]] == ["sched-nightly-20260101T030000Z", run["id"]]
+    assert (schedule["running"], schedule["last"] >= ran["started"]) == (True, True)
     with ScheduleStore.of(console.home.workspace) as store:
         store.set(id="mine", cron="@hourly", task="Look.", by=Source.PERSON)
     assert (await console.post("/api/schedules/mine/pause"))["schedule"]["next"] is None
     assert (await console.post("/api/schedules/mine/resume"))["schedule"]["enabled"] is True
+
+
+def test_a_time_that_has_gone_by_is_not_what_comes_next():
+    """Workers plan in the database of runs, and leave the plan of the schedule's own store as it was."""
+    rule = Cron.parse("0 3 * * *", "UTC")
+    planned = Schedule(id="x", cron="0 3 * * *", task="t", next_fire=1_000.0)
+    assert _next(rule, planned, 999.0) == 1_000.0
+    assert _next(rule, planned, 100_000.0) == rule.next_after(100_000.0)
+    assert _next(rule, replace(planned, one_shot=True), 100_000.0) == 1_000.0
+    assert _next(rule, replace(planned, next_fire=None), 100_000.0) is None
 
 
 async def check_memory(console: Console) -> None:

@@ -34,3 +34,15 @@ async def test_a_run_is_followed_and_answered_on_postgres(tmp_path, postgres):
         (queue,) = (await console.get("/api/workers"))["queues"]
         assert queue == {"name": "default", "queued": 0, "running": 0, "waiting": 0, "oldest": None}
         assert (await console.get("/api/overview"))["counts"]["finished"] == 1
+
+
+async def test_characters_that_postgres_does_not_take_are_no_error(tmp_path, postgres):
+    async with running_console(tmp_path, model=script(tmp_path, "Hi."), database=postgres, works=False) as console:
+        for path in ("/api/runs/%00", "/api/questions/%00", "/api/runs/%00/events", "/api/sessions/%00"):
+            assert (await console.get(path, 404))["error"]["next"]
+        for query in ("session=%00", "agent=%00", "text=%00", "status=%00", "before=nan+x", "before=1e400+%00"):
+            assert (await console.get(f"/api/runs?{query}"))["runs"] == []
+        sent = {"arguments": {"expression": "1"}, "session": "a\0b"}
+        run = (await console.post("/api/tools/math_calculate/call", sent, 201))["run"]
+        assert run["session"] == "a\0b"
+        assert (await console.get("/api/runs", session="a\0b"))["runs"][0]["id"] == run["id"]

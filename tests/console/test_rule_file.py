@@ -64,3 +64,21 @@ def test_what_is_no_rule_is_refused(tmp_path):
     for hidden in ('allow read\n    - "allow *"', "allow write a\u202etxt.b"):
         with pytest.raises(ToolError, match="one line"):
             RuleFile(path).with_rule(hidden)
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "forge.yaml"
+    path.write_text(FILES["block"])
+    path.chmod(0o640)
+    change = RuleFile(path).with_rule("deny execute rm *")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        with pytest.raises(ToolError, match="No space left"):
+            RuleFile(path).write(change)
+    assert (path.read_text(), list(tmp_path.iterdir())) == (FILES["block"], [path])
+    RuleFile(path).write(change)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (change.after, 0o640)

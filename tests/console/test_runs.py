@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 
+from forge.core.errors import ErrorKind, ToolError
+from forge.durable.rows import NewRun
 from tests.console.conftest import call, running_console, script
 
 
@@ -202,3 +205,56 @@ async def test_a_sub_agents_run_belongs_to_its_parents(tmp_path):
         alone = (await console.get(f"/api/runs/{run['id']}/events", family=0))["events"]
         assert {one["run"] for one in alone} == {run["id"]}
         assert [one["id"] for one in (await console.get("/api/runs"))["runs"]] == [run["id"]]
+
+
+class Stoppable:
+    """In the place of a run that is worked on here."""
+
+    def __init__(self) -> None:
+        self.stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+async def test_stopping_a_run_stops_what_it_started_and_no_other_with_a_name_like_its_own(tmp_path, monkeypatch):
+    at_work = {name: Stoppable() for name in ("job", "job-child", "job-2")}
+    monkeypatch.setattr("forge.console.run_pages.ATTEMPTS", at_work)
+    async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
+        store = console.home.runs.store
+        for one in (NewRun(id="job"), NewRun(id="job-child", parent="job"), NewRun(id="job-2")):
+            await asyncio.to_thread(store.create, one)
+        await console.post("/api/runs/job/cancel")
+        async with asyncio.timeout(5):
+            await at_work["job"].stopped.wait()
+            await at_work["job-child"].stopped.wait()
+        assert not at_work["job-2"].stopped.is_set()
+        assert (await console.get("/api/runs/job-2"))["status"] == "queued"
+
+
+async def test_a_run_can_be_looked_at_while_its_changes_cannot_be_read(tmp_path, monkeypatch):
+    async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
+        await asyncio.to_thread(console.home.runs.store.create, NewRun(id="job"))
+        assert (await console.get("/api/runs/job/undo"))["changes"] == []
+
+        def full(*_: object, **__: object) -> None:
+            raise ToolError("the disk is full", ErrorKind.SYSTEM)
+
+        monkeypatch.setattr("forge.workspace.undo.UndoLog.entries", full)
+        assert (await console.get("/api/runs/job"))["undoable"] == 0
+        error = (await console.get("/api/runs/job/undo", 503))["error"]
+        assert (error["what"], error["why"], bool(error["next"])) == ("the disk is full", "system_error", True)
+
+
+async def test_work_that_nobody_waits_for_does_not_fail_in_silence(tmp_path, caplog):
+    async def fail() -> None:
+        raise ValueError("nobody saw this")
+
+    async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
+        console.home.begin(fail())
+
+        async def is_told() -> bool:
+            return "nobody saw this" in caplog.text
+
+        await console.until(is_told)
+        assert not console.home.tasks

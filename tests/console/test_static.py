@@ -39,7 +39,7 @@ async def test_files_have_their_types(client, path, kind):
     "path",
     ["../secret.js", "%2e%2e/secret.js", "..%2fsecret.js", "js/../../secret.js", "js/%2e%2e/%2e%2e/secret.js",
      "link.js", "notes.md", ".hidden.js", "//etc/passwd", "%2fetc%2fpasswd", "js\\..\\..\\secret.js", "a%00.js",
-     "js", "js/", "", "nope.js"],
+     "js", "js/", "", "nope.js", f"{'x' * 3_000}.js"],
 )  # fmt: skip
 async def test_nothing_else_is_served(client, path):
     found = await client.get(f"/static/{path}")

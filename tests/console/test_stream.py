@@ -101,6 +101,21 @@ async def test_what_happens_at_a_terminal_is_noticed(store, tmp_path, monkeypatc
                 await listener.news.wait()
 
 
+async def test_what_the_clock_began_is_news_for_the_schedules_too(store):
+    hub = Hub(store)
+    async with hub.opened(), hub.listening(None) as (listener, _):
+        await hub._look()
+        for run, is_scheduled in (("run-1", False), ("sched-nightly-20260101T030000Z", True)):
+            listener.notice.what.clear()
+            await asyncio.to_thread(tell, store, 1, run)
+            await taken(hub, listener, 1)
+            async with asyncio.timeout(10):
+                while "runs" not in listener.notice.what:
+                    listener.news.clear()
+                    await listener.news.wait()
+            assert ("schedules" in listener.notice.what) is is_scheduled
+
+
 async def test_numbers_that_come_late_are_not_missed(store, monkeypatch):
     """Postgres counts before it commits: another run's event may be seen first."""
     hidden: set[int] = {2}
@@ -192,12 +207,51 @@ async def test_a_hundred_pages_may_look_and_too_many_are_told_so(tmp_path, monke
             assert (await anext(one))[0] == "changed"
         assert console.home.hub.listeners == 100
         refused = await console.client.get("/api/stream")
-        assert refused.status_code == 503
+        assert (refused.status_code, refused.json()["error"]["next"]) == (503, "Close some tabs.")
         tell(console.home.runs.store, 3)
         for one in found:
             async with asyncio.timeout(15):
                 numbers = [number async for kind, number, _ in _only(one, 3)]
             assert numbers == ["1", "2", "3"]
+
+
+async def test_many_that_come_at_the_same_moment_are_counted_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("forge.console.streaming.MOST_STREAMS", 10)
+    async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
+
+        async def look() -> int:
+            async with console.client.stream("GET", "/api/stream") as answer:
+                statuses.append(answer.status_code)
+                if len(statuses) == 30:
+                    all_there.set()
+                await all_there.wait()
+            return answer.status_code
+
+        statuses: list[int] = []
+        all_there = asyncio.Event()
+        async with asyncio.timeout(15):
+            await asyncio.gather(*(look() for _ in range(30)))
+        assert (statuses.count(200), statuses.count(503)) == (10, 20)
+
+        async def is_empty() -> bool:
+            return console.home.hub.listeners == 0
+
+        await console.until(is_empty)
+        async with console.stream() as events:
+            assert (await anext(events))[0] == "changed"
+
+
+@pytest.mark.parametrize("junk", ["junk", "-1", "1e9", "9" * 30, "0x1"])
+async def test_a_stream_that_is_resumed_after_nonsense_begins_now(tmp_path, junk):
+    async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
+        await asyncio.to_thread(tell, console.home.runs.store, 3)
+        async with console.client.stream("GET", "/api/stream", headers={"last-event-id": junk}) as answer:
+            lines = answer.aiter_lines()
+            first = [await anext(lines) for _ in range(3)]
+        assert first == ["retry: 1000", "", "event: changed"]
+        async with console.client.stream("GET", "/api/stream", headers={"last-event-id": "2"}) as answer:
+            lines = answer.aiter_lines()
+            assert "id: 3" in [await anext(lines) for _ in range(4)]
 
 
 async def _only(events, count):

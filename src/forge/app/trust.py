@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from forge.app.layers import data_file, is_there
 from forge.app.read_yaml import read_text
 from forge.core.errors import ErrorKind, ToolError
+from forge.workspace.whole_file import replace_file
 
 NAME = "forge.yaml"
 STORE = "trust.json"
@@ -189,7 +189,7 @@ def _changing(root: Path) -> Iterator[tuple[Path, dict[str, dict[str, Any]]]]:
         with _locked(store.parent):
             known = _known(root, os.environ)[0]
             yield store, known
-            _replace(store, {"version": 1, "projects": known})
+            replace_file(store, json.dumps({"version": 1, "projects": known}, indent=1))
     except OSError as error:
         raise ToolError(
             f"cannot remember what is trusted: {error.filename or store}: {error.strerror}",
@@ -208,18 +208,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(file)
-
-
-def _replace(store: Path, document: Mapping[str, Any]) -> None:
-    """All of it or nothing, readable by its owner alone."""
-    file, temporary = tempfile.mkstemp(prefix=".forge-tmp-", dir=store.parent)  # 0600 whatever the umask
-    try:
-        with os.fdopen(file, "w", encoding="utf-8") as stream:
-            json.dump(document, stream, indent=1)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, store)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, unquote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -27,7 +28,7 @@ LONGEST_TEXT = 200_000  # characters of a prompt
 STATUS = {
     ErrorKind.VALIDATION: 400,
     ErrorKind.USER: 409,
-    ErrorKind.SYSTEM: 500,
+    ErrorKind.SYSTEM: 503,
     ErrorKind.PERMISSION: 403,
     ErrorKind.SECURITY: 403,
     ErrorKind.NOT_FOUND: 404,
@@ -36,6 +37,17 @@ STATUS = {
     ErrorKind.CONFIG: 409,
     ErrorKind.CANCELLED: 503,
 }
+
+NEXT = {  # where whoever raised an error does not say it
+    ErrorKind.VALIDATION: "Change what is sent, and try again.",
+    ErrorKind.SYSTEM: "Try again in a moment; `forge doctor` looks for what is wrong.",
+    ErrorKind.PERMISSION: "The page of the policy shows the rules, and what a call would need.",
+    ErrorKind.SECURITY: "This cannot be allowed here: do it another way.",
+    ErrorKind.CONFIG: "Change the configuration, and start the console again.",
+    ErrorKind.RATE_LIMITED: "Wait a moment, and try again.",
+    ErrorKind.TIMEOUT: "Try again in a moment.",
+}
+LOOK_AGAIN = "Load the page again: it shows what is there now."
 
 Answering = Callable[[Home, "Asked"], Any]
 
@@ -87,7 +99,8 @@ class Asked:
     def text(self, name: str, otherwise: str = "") -> str:
         value = self.query.get(name, otherwise)
         if len(value) > LONGEST_QUERY:
-            raise ToolError(f"{name} is longer than {LONGEST_QUERY:,} characters", ErrorKind.VALIDATION)
+            words = f"{name} is longer than {LONGEST_QUERY:,} characters"
+            raise ToolError(words, ErrorKind.VALIDATION, "Ask for less at once.")
         return value
 
     def number(self, name: str, otherwise: int, least: int, most: int) -> int:
@@ -95,7 +108,8 @@ class Asked:
         if not value:
             return otherwise
         if not value.removeprefix("-").isdecimal() or len(value) > 20:
-            raise ToolError(f"{name} must be a number, and is {value[:40]!r}", ErrorKind.VALIDATION)
+            words = f"{name} must be a number, and is {value[:40]!r}"
+            raise ToolError(words, ErrorKind.VALIDATION, f"Use a whole number from {least:,} to {most:,}.")
         return max(least, min(int(value), most))
 
     def said(self, name: str, *, needed: bool = True, most: int = LONGEST_TEXT) -> str:
@@ -104,7 +118,8 @@ class Asked:
         if value is None and not needed:
             return ""
         if not isinstance(value, str) or (needed and not value.strip()):
-            raise ToolError(f"the request must say {name}, as a text", ErrorKind.VALIDATION)
+            way = f'Send {{"{name}": "…"}}, and what else the request needs.'
+            raise ToolError(f"the request must say {name}, as a text", ErrorKind.VALIDATION, way)
         if len(value) > most:
             raise ToolError(f"{name} is longer than {most:,} characters", ErrorKind.VALIDATION, "Say it shorter.")
         return value
@@ -115,7 +130,8 @@ class Asked:
         if value is None and not needed:
             return None
         if not isinstance(value, dict):
-            raise ToolError(f"the request must have {name}, as an object", ErrorKind.VALIDATION)
+            way = f'Send {{"{name}": {{}}}} at least.'
+            raise ToolError(f"the request must have {name}, as an object", ErrorKind.VALIDATION, way)
         return value
 
 
@@ -125,7 +141,8 @@ def answering(home: Home, answer: Answering) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         try:
             token = request.scope.get(PAGE_TOKEN, "")
-            asked = Asked(request.path_params, dict(request.query_params), await _body(request), token)
+            path = {name: unquote(one) if isinstance(one, str) else one for name, one in request.path_params.items()}
+            asked = Asked(path, dict(request.query_params), await _body(request), token)
             if inspect.iscoroutinefunction(answer):
                 return _response(await answer(home, asked))
             return _response(await run_in_threadpool(answer, home, asked))
@@ -134,7 +151,8 @@ def answering(home: Home, answer: Answering) -> Callable[[Request], Any]:
         except ToolError as error:
             return _error(STATUS[error.kind], error)
         except PolicyError as error:
-            return _error(400, ToolError(str(error), ErrorKind.VALIDATION))
+            way = "A rule is allow, ask or deny, a permission, and what it is about: allow write notes/**"
+            return _error(400, ToolError(str(error), ErrorKind.VALIDATION, way))
         except Exception as error:
             log.exception("%s %s", request.method, request.url.path)
             words = home.secrets.mask_all(f"this should not happen: {type(error).__name__}: {text_of(error)}"[:500])
@@ -152,10 +170,12 @@ async def _body(request: Request) -> Mapping[str, Any]:
         return {}
     try:
         found = json.loads(await request.body() or b"{}")
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ToolError("the body must be a JSON object", ErrorKind.VALIDATION, "Send {} at least.")
+        way = "Send {} at least, without NaN, infinite numbers and halves of characters: nothing could keep them."
+        raise ToolError("the body must be a JSON object", ErrorKind.VALIDATION, way)
     return found
 
 
@@ -170,13 +190,12 @@ def _response(value: Any) -> Response:
 
 
 def _saved(value: Download) -> Response:
-    from urllib.parse import quote
-
     plain_name = "".join(one if one.isascii() and (one.isalnum() or one in "._-") else "_" for one in value.name)[-100:]
     named = f"attachment; filename=\"{plain_name or 'file'}\"; filename*=UTF-8''{quote(value.name[-100:], safe='')}"
     return Response(value.content, media_type="application/octet-stream", headers={"content-disposition": named})
 
 
 def _error(status: int, error: ToolError, beside: Mapping[str, Any] | None = None) -> Response:
-    told = {"what": error.message, "why": str(error.kind), "next": error.suggestion}
+    following = error.suggestion or NEXT.get(error.kind, LOOK_AGAIN)
+    told = {"what": error.message, "why": str(error.kind), "next": following}
     return json_response({"error": told, **(beside or {})}, status)

@@ -64,12 +64,16 @@ def numbered_after(store: RunStore, after: int, also: Collection[int], limit: in
     return [shown(*row) for row in store.database.read(lambda connection: connection.execute(query).all())]
 
 
-def of_runs(store: RunStore, ids: Sequence[str], after: int, limit: int) -> tuple[list[Entry], int | None]:
-    """The entries, and the number after which there are more; None at the end."""
+def of_runs(
+    store: RunStore, ids: Sequence[str], after: int, limit: int, longest: int = LONGEST
+) -> tuple[list[Entry], int | None]:
+    """The entries, and the number after which there are more; None at the end. Texts are cut at `longest`."""
     c = events.c
     query = sa.select(c.number, c.run, _EVENT).where(c.run.in_(ids), c.number > max(0, min(after, _LAST)))
     rows = store.database.read(lambda connection: connection.execute(query.order_by(c.number).limit(limit)).all())
-    return joined([shown(*row) for row in rows]), rows[-1].number if len(rows) == limit else None
+    return joined([shown(row[0], row[1], row[2], longest) for row in rows]), rows[-1].number if len(
+        rows
+    ) == limit else None
 
 
 def tail_of_runs(store: RunStore, ids: Sequence[str], limit: int) -> list[Entry]:
@@ -150,26 +154,34 @@ def read_arguments(arguments: str) -> Any:
 def joined(entries: list[Entry]) -> list[Entry]:
     """Pieces of one text as one entry, with the number of the last."""
     found: list[Entry] = []
-    last: dict[str, Any] | None = None  # the event of the last one, if it is a piece
+    pieces: list[Entry] = []
+    read: list[dict[str, Any]] = []  # their events
+    length = 0  # of their texts
     for one in entries:
-        if not one.text.startswith(_PIECES):
+        event = one.event if one.text.startswith(_PIECES) else None
+        if pieces and (event is None or pieces[0].run != one.run or not _belong_together(read[0], event, length)):
+            found.append(_whole(pieces, read))
+            pieces, read, length = [], [], 0
+        if event is None:
             found.append(one)
-            last = None
             continue
-        event = one.event
-        if last is None or not _belong_together(last, event) or found[-1].run != one.run:
-            found.append(one)
-            last = event
-            continue
-        last = {**last, "text": last["text"] + event["text"]}
-        found[-1] = Entry(one.number, one.run, written(last), found[-1].clipped or one.clipped)
-    return found
+        pieces.append(one)
+        read.append(event)
+        length += len(event["text"])
+    return [*found, _whole(pieces, read)] if pieces else found
 
 
-def _belong_together(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    if first["event"] != second["event"] or len(first["text"]) + len(second["text"]) > LONGEST:
+def _whole(pieces: list[Entry], read: list[dict[str, Any]]) -> Entry:
+    if len(pieces) == 1:
+        return pieces[0]
+    event = {**read[0], "text": "".join(one["text"] for one in read)}
+    return Entry(pieces[-1].number, pieces[-1].run, written(event), any(one.clipped for one in pieces))
+
+
+def _belong_together(first: Mapping[str, Any], event: Mapping[str, Any], length: int) -> bool:
+    if first["event"] != event["event"] or _call(first) != _call(event) or first.get("agent") != event.get("agent"):
         return False
-    return _call(first) == _call(second) and first.get("agent") == second.get("agent")
+    return length + len(event["text"]) <= LONGEST
 
 
 def _call(event: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from forge.console.entries import LONGEST_WHOLE, Entry, of_runs
@@ -14,11 +14,15 @@ from forge.durable.store import RunStore
 PAGE = 2_000
 MOST = 200_000  # events of one file
 LARGEST = 64_000_000  # characters of it
+LEFT_OUT = "export_ends"  # in place of what does not fit
 
 
 def as_ndjson(store: RunStore, ids: Sequence[str]) -> bytes:
     """As `forge run --json` writes them, with the number and the run."""
-    lines = [json.dumps({**one.event, "run": one.run, "n": one.number}, ensure_ascii=False) for one in _all(store, ids)]
+    lines = []
+    for entry in _all(store, ids):
+        cut = {"clipped": True} if entry.clipped else {}
+        lines.append(json.dumps({**entry.event, "run": entry.run, "n": entry.number, **cut}, ensure_ascii=False))
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
 
 
@@ -29,15 +33,18 @@ def as_markdown(store: RunStore, run: RunInfo, ids: Sequence[str]) -> bytes:
     return "\n".join(lines).encode("utf-8", "backslashreplace")
 
 
-def _all(store: RunStore, ids: Sequence[str]) -> list[Entry]:
-    found: list[Entry] = []
+def _all(store: RunStore, ids: Sequence[str]) -> Iterator[Entry]:
+    """Whole, up to what a file may hold; then one that says that there is more."""
     after: int | None = 0
-    size = 0
-    while after is not None and len(found) < MOST and size < LARGEST:
-        entries, after = of_runs(store, ids, after, PAGE)
-        found += entries
-        size += sum(len(str(one.event)) for one in entries)
-    return found
+    count = size = 0
+    while after is not None:
+        entries, after = of_runs(store, ids, after, PAGE, LONGEST_WHOLE)
+        for entry in entries:
+            count, size = count + 1, size + len(entry.text)
+            yield entry
+            if count >= MOST or size >= LARGEST:
+                yield Entry(entry.number, entry.run, json.dumps({"event": LEFT_OUT, "after": entry.number}))
+                return
 
 
 def _written(entry: Entry, main: str) -> list[str]:
@@ -62,6 +69,8 @@ def _written(entry: Entry, main: str) -> list[str]:
         case "run_finished":
             ended = f"## Ended{who}: {_line(str(event.get('reason', '')))}"
             return [ended, "", *_quoted(str(event.get("text", ""))), ""]
+        case "export_ends":
+            return [f"The rest is left out: what comes after event {entry.number} is too much for one file.", ""]
     return []
 
 

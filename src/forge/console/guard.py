@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
+from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -48,6 +48,8 @@ _CLOSED = (
     "permission_error",
     "Open it with the link that `forge console` printed; `forge console --url` prints another.",
 )
+_TOO_LONG = (413, f"a request may have {MAX_BODY:,} bytes", "validation_error", "Send less at once.")
+_ELSEWHERE = "Open the console with the link that `forge console` printed, and use the page that it leads to."
 
 
 class Guard:
@@ -75,43 +77,44 @@ class Guard:
         elif request.method == "POST":
             await self._change(request, receive, marked)
         else:
-            token = self.entrance.page_token(request.cookie(self.cookie))
+            token = self.entrance.page_token(self._cookie(request))
             await self.inside({**scope, PAGE_TOKEN: token}, receive, marked)
 
     def _refusal(self, request: _Request) -> Refusal | None:
         """Whose name it asks for comes first: a page that was led here must not learn that we exist."""
         if request.one("host").lower() not in self.hosts:
-            return 421, "this server does not answer to that Host", "security_error", "Use the link that was printed."
+            return 421, "this server does not answer to that Host", "security_error", _ELSEWHERE
         if any(not self._is_ours(one) for one in request.all("origin")):
-            return 403, "pages of that Origin may not use this server", "security_error", ""
+            return 403, "pages of that Origin may not use this server", "security_error", _ELSEWHERE
         site = request.one("sec-fetch-site") or "none"
         if site not in ("same-origin", "none") and request.path != ENTER:
-            return 403, "requests of other sites are not answered", "security_error", ""
+            return 403, "requests of other sites are not answered", "security_error", _ELSEWHERE
         if request.method not in ("GET", "HEAD", "POST"):
             return 405, f"there is no {request.method[:20]} here", "validation_error", "Use GET or POST."
         if len(request.path) > LONGEST_PATH:
-            return 400, "the path is too long", "validation_error", ""
+            return 400, "the path is too long", "validation_error", f"Use at most {LONGEST_PATH:,} characters."
         if request.path == ENTER:
             return None
-        cookie = request.cookie(self.cookie)
-        if not self.entrance.knows(cookie):
+        cookie = self._cookie(request)
+        if not cookie:
             return _CLOSED
         return self._refused_change(request, cookie) if request.method == "POST" else None
 
+    def _cookie(self, request: _Request) -> str:
+        """Ours, whatever else is in the jar: all programs of this machine share it, and may use our cookie's name."""
+        return next((one for one in request.cookies(self.cookie) if self.entrance.knows(one)), "")
+
     def _refused_change(self, request: _Request, cookie: str) -> Refusal | None:
         if not self.entrance.is_page_token(cookie, request.one(PAGE_TOKEN)):
-            return (
-                403,
-                "the header X-Forge-Token is missing or not this page's",
-                "security_error",
-                "Load the page again.",
-            )
+            what = "the header X-Forge-Token is missing or not this page's"
+            return 403, what, "security_error", "Load the page again."
         kind = request.one("content-type").partition(";")[0].strip().lower()
         if kind != "application/json":
-            return 415, "what changes something is sent as application/json", "validation_error", ""
+            what = "what changes something is sent as application/json"
+            return 415, what, "validation_error", "Send a JSON object, with that Content-Type."
         length = request.one("content-length")
         if length and not (length.isdecimal() and int(length) <= MAX_BODY):
-            return 413, f"a request may have {MAX_BODY:,} bytes", "validation_error", "Send less at once."
+            return _TOO_LONG
         return None
 
     def _is_ours(self, origin: str) -> bool:
@@ -121,7 +124,8 @@ class Guard:
     async def _enter(self, request: _Request, send: Send) -> None:
         """A link works once. What only looks at it (HEAD, prefetching) does not use it up."""
         if request.method != "GET" or request.one("sec-purpose") or request.one("purpose"):
-            await _refuse(send, (400, "open the link in a browser", "validation_error", ""), request)
+            way = "It is for a browser to open, once."
+            await _refuse(send, (400, "the link was only looked at", "validation_error", way), request)
             return
         cookie = self.entrance.enter(request.query("token"))
         if cookie is None:
@@ -131,14 +135,15 @@ class Guard:
             return
         flags = f"Path=/; HttpOnly; SameSite=Strict; Max-Age={int(STAYS)}"
         headers = [(b"set-cookie", f"{self.cookie}={cookie}; {flags}".encode()), (b"cache-control", b"no-store")]
+        run = request.query("run")
+        where = f"/#/runs/{run}" if _RUN.fullmatch(run) else "/"
         if (request.one("sec-fetch-site") or "none") in ("none", "same-origin"):
-            run = request.query("run")
-            where = f"/#/runs/{run}" if _RUN.fullmatch(run) else "/"
             await _answer(send, 303, b"", [*headers, (b"location", where.encode())])
             return
         # from a page of elsewhere, such as a terminal in the browser: a redirect would go without the strict cookie
-        page = b'<!doctype html><meta http-equiv="refresh" content="0;url=/"><title>Forge</title><a href="/">Forge</a>'
-        await _answer(send, 200, page, [*headers, (b"content-type", b"text/html; charset=utf-8")])
+        page = f'<!doctype html><meta http-equiv="refresh" content="0;url={where}"><title>Forge</title>'
+        page += f'<a href="{where}">Forge</a>'
+        await _answer(send, 200, page.encode(), [*headers, (b"content-type", b"text/html; charset=utf-8")])
 
     async def _change(self, request: _Request, receive: Receive, send: Send) -> None:
         try:
@@ -148,7 +153,7 @@ class Guard:
             await _refuse(send, (408, "the request did not arrive in time", "timeout", "Try again."), request)
             return
         if body is None:
-            await _refuse(send, (413, f"a request may have {MAX_BODY:,} bytes", "validation_error", ""), request)
+            await _refuse(send, _TOO_LONG, request)
             return
         given = iter([{"type": "http.request", "body": body, "more_body": False}])
 
@@ -176,16 +181,12 @@ class _Request:
     def all(self, name: str) -> list[str]:
         return self._headers.get(name, [])
 
-    def cookie(self, name: str) -> str:
-        try:
-            found = SimpleCookie("; ".join(self.all("cookie")))
-        except CookieError:
-            return ""
-        return found[name].value if name in found else ""
+    def cookies(self, name: str) -> list[str]:
+        """Every value of that name. What other programs wrote beside it, however odd, does not matter."""
+        pairs = (one.partition("=") for one in ";".join(self.all("cookie")).split(";"))
+        return [value.strip() for key, _, value in pairs if key.strip() == name]
 
     def query(self, name: str) -> str:
-        from urllib.parse import parse_qs
-
         found = parse_qs(self.scope.get("query_string", b"").decode("latin-1")).get(name, [])
         return found[0] if len(found) == 1 else ""
 

@@ -29,8 +29,10 @@ from forge.app.durable import (
 from forge.app.policy import project_policy
 from forge.app.worker import audited, project_chores
 from forge.console.hub import Hub
+from forge.console.log_index import LogIndex
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain import text_of
 from forge.core.provider import ModelRequest
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
@@ -41,8 +43,9 @@ from forge.durable.worker import Worker
 from forge.permissions.policy import Rules
 from forge.tools.undo import Undo
 from forge.workspace.state import NAME as STATE
+from forge.workspace.state import state_directory
 
-log = logging.getLogger("forge.console")
+logger = logging.getLogger("forge.console")
 
 SESSION = "console"  # of calls that are made with forms
 UNDOER = "undo"  # the agent that takes changes back, where the project's has no tool for it
@@ -61,8 +64,10 @@ class Home:
     version: str
     runs: Runs
     hub: Hub
+    log: LogIndex
     policy: Rules
     asked_model: str | None = None
+    is_version_fixed: bool = False  # somebody named it: it does not follow the project's file
     problems: list[str] = field(default_factory=list)  # what of the project could not be opened
     notes: list[str] = field(default_factory=list)  # what a person should know
     worker: Worker | None = None
@@ -132,7 +137,17 @@ class Home:
         """Have something done that nobody waits for."""
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("what was begun from the page failed: %s", self.secrets.mask_all(text_of(error)))
+
+    @property
+    def next_version(self) -> str:
+        """What a console that is started now would have: another one, once the project's file was changed."""
+        return self.version if self.is_version_fixed else project_version(self.made.configuration)
 
     def _keep(self) -> None:
         """What ended is part of its session, whoever looked."""
@@ -141,7 +156,7 @@ class Home:
         try:
             keep_finished(self.runs.store, self.workspace)
         except ToolError as error:  # the next start does it
-            log.warning("%s", error.message)
+            logger.warning("%s", error.message)
 
     async def _end_tasks(self) -> None:
         for task in list(self.tasks):
@@ -182,8 +197,10 @@ def open_project(
         version=version or project_version(made.configuration, wishes.built.sha256 if wishes.built is not None else ""),
         runs=runs,
         hub=Hub(runs.store, made.scope.workspace / STATE / LOG),
+        log=LogIndex(state_directory(made.scope.workspace) / LOG),
         policy=project_policy(made.configuration, wishes.policy),
         asked_model=model,
+        is_version_fixed=bool(version) or wishes.built is not None,
         notes=list(notes),
         settings=dict(settings or {}),
         subjects=[main, _undoer(main)],

@@ -9,18 +9,16 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
+from forge.console.changes import EVERYTHING, Changes, Notice
 from forge.console.entries import Entry, newest_number, numbered_after
 from forge.core.errors import ToolError
 from forge.core.threads import in_thread
-from forge.durable.beats import listed
 from forge.durable.store import RunStore
-from forge.durable.tables import runs
 
 log = logging.getLogger("forge.console")
 
@@ -32,36 +30,14 @@ OTHERS = 1.0  # … at workers and files
 MOST_KEPT = 5_000  # events that a page which was away is sent
 LARGEST_KEPT = 16_000_000  # characters of them together
 MOST_AT_ONCE = 1_000
-MOST_OPEN = 1_000  # runs that are watched
-MOST_NAMED = 200  # runs that one notice names
 LATE = 10.0  # seconds that a number may be missing: Postgres counts before it commits
 TURNING = ('{"event":"run_', '{"event":"permission_')  # events that come with another state of their run
-EVERYTHING = ("runs", "questions", "workers", "schedules", "sessions", "policy")
 
 
 class Kept(NamedTuple):
     place: int  # grows by one with each: the order in which they were seen
     number: int
     data: str
-
-
-@dataclass(slots=True)
-class Notice:
-    """What changed since a page was told last."""
-
-    what: set[str] = field(default_factory=set)
-    runs: set[str] = field(default_factory=set)
-
-    def merge(self, other: Notice) -> None:
-        self.what |= other.what
-        self.runs |= other.runs
-
-    def __bool__(self) -> bool:
-        return bool(self.what)
-
-    def to_dict(self, waiting: int) -> dict[str, Any]:
-        named = sorted(self.runs) if len(self.runs) <= MOST_NAMED else ["*"]
-        return {"what": [one for one in EVERYTHING if one in self.what], "runs": named, "waiting": waiting}
 
 
 class Listener:
@@ -79,26 +55,26 @@ class Hub:
     """Looks only while somebody listens. Whoever reads slowly is not waited for, and misses what is old."""
 
     def __init__(self, store: RunStore, log: Path | None = None) -> None:
+        """`log`: of events, where what happens at a terminal is told."""
         self.store = store
-        self.log = log  # of events: what happens at a terminal is told there
         self.kept: deque[Kept] = deque()
         self.place = 0  # of the next event
         self.last = 0  # the highest number seen
-        self.waiting = 0  # how much waits for a person
-        self.over: list[Callable[[list[str]], Any]] = []  # told which runs ended, or went
         self._holes: dict[int, float] = {}
         self._size = 0
         self._listeners: set[Listener] = set()
         self._heard: set[str] = set()  # runs that something happened in since the last look at rows
-        self._open: dict[str, tuple[Any, ...]] = {}
-        self._questions: frozenset[str] = frozenset()
-        self._workers: tuple[Any, ...] = ()
-        self._log_was: tuple[int, int] | None = None
+        self._changes = Changes(store, log)
         self._looked = self._looked_at_others = 0.0
         self._nudged = asyncio.Event()
         self._looking = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
+
+    @property
+    def waiting(self) -> int:
+        """How much waits for a person."""
+        return self._changes.waiting
 
     @property
     def listeners(self) -> int:
@@ -243,9 +219,12 @@ class Hub:
             self._heard.add(entry.run)
         notice = Notice()
         if time.monotonic() - self._looked > ROWS or any(one.text.startswith(TURNING) for one in entries):
-            notice.merge(await in_thread(self._changed_rows))
+            self._looked = time.monotonic()
+            heard, self._heard = self._heard, set()
+            notice.merge(await in_thread(lambda: self._changes.of_runs(heard)))
         if time.monotonic() - self._looked_at_others > OTHERS:
-            notice.merge(await in_thread(self._changed_others))
+            self._looked_at_others = time.monotonic()
+            notice.merge(await in_thread(self._changes.of_others))
         if notice or entries:
             self._spread(notice)
         return bool(entries or notice)
@@ -254,9 +233,6 @@ class Hub:
         for listener in self._listeners:
             listener.notice.merge(notice)
             listener.news.set()
-        ended = sorted(notice.runs)
-        for told in self.over if ended else ():
-            told(ended)
 
     def _keep(self, entry: Entry) -> None:
         data = entry.line()
@@ -278,42 +254,3 @@ class Hub:
                     self._holes.update(dict.fromkeys(missing, now + LATE))
                 self.last = entry.number
         return found
-
-    def _changed_rows(self) -> Notice:
-        self._looked = time.monotonic()
-        heard, self._heard = self._heard, set()
-        c = runs.c
-        query = sa.select(c.id, c.status, c.segment, c.updated, c.cancelling, c.waits)
-        query = query.where(c.status.in_(("queued", "running", "waiting"))).order_by(c.created.desc()).limit(MOST_OPEN)
-        rows = self.store.database.read(lambda connection: connection.execute(query).all())
-        now = {row.id: (row.status, row.segment, row.updated, row.cancelling) for row in rows}
-        changed = {one for one, state in now.items() if self._open.get(one) != state}
-        changed |= {one for one in self._open if one not in now}
-        changed |= {one for one in heard if one not in now and one not in self._open}
-        questions = frozenset(one.id for one in self.store.questions())
-        words = sum(any(wait["kind"] == "question" for wait in row.waits) for row in rows if row.status == "waiting")
-        notice = Notice({"runs"} if changed else set(), changed)
-        if questions != self._questions or len(questions) + words != self.waiting:
-            notice.what.add("questions")
-        self._open, self._questions, self.waiting = now, questions, len(questions) + words
-        return notice
-
-    def _changed_others(self) -> Notice:
-        self._looked_at_others = time.monotonic()
-        notice = Notice()
-        workers = tuple((one.id, one.state, one.running) for one in listed(self.store.database))
-        if workers != self._workers:
-            notice.what.add("workers")
-        log_is = _state_of(self.log)
-        if log_is != self._log_was:
-            notice.what.add("sessions")
-        self._workers, self._log_was = workers, log_is
-        return notice
-
-
-def _state_of(path: Path | None) -> tuple[int, int] | None:
-    try:
-        status = path.stat() if path is not None else None
-    except OSError:  # there is none yet
-        return None
-    return (status.st_size, status.st_mtime_ns) if status is not None else None

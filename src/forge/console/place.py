@@ -10,27 +10,30 @@ import contextlib
 import json
 import os
 import secrets
-import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from forge.app.layers import data_file
 from forge.console.entrance import Entrance, new_key
+from forge.workspace.whole_file import replace_file
 
 FOLDER = "console"
-LARGEST = 10_000  # bytes
+LARGEST = 20_000  # bytes
+MOST = 20  # consoles of one workspace
+SHORTEST_KEY = 64  # characters
+_KEPT = ("born", "workspace", "port", "pid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A console that runs, or ran."""
+    """A console that runs."""
 
     key: str
     born: str
-    workspace: str = ""
-    port: int = 0
-    pid: int = 0
+    workspace: str
+    port: int
+    pid: int
 
     @property
     def entrance(self) -> Entrance:
@@ -49,29 +52,26 @@ def link(port: int, entrance: Entrance) -> str:
 def begun(workspace: Path, port: int) -> Running:
     """Write down that a console of this workspace runs here. The key stays, so that open pages go on."""
     path = _file(workspace)
-    before = _read(path) if path is not None else None
-    key = before.key if before is not None else new_key()
-    running = Running(key=key, born=secrets.token_hex(8), workspace=str(workspace), port=port, pid=os.getpid())
-    if path is not None:
-        with contextlib.suppress(OSError):  # then only --url does not work
-            _write(path, running)
+    key, others = _read(path)
+    running = Running(
+        key=key or new_key(), born=secrets.token_hex(8), workspace=str(workspace), port=port, pid=os.getpid()
+    )
+    _write(path, running.key, [*others, running])
     return running
 
 
 def found(workspace: Path) -> Running | None:
-    """The console of this workspace, if one runs."""
-    path = _file(workspace)
-    running = _read(path) if path is not None else None
-    return running if running is not None and running.port and _is_alive(running.pid) else None
+    """The console of this workspace that was begun last, of those that run."""
+    _, running = _read(_file(workspace))
+    return running[-1] if running else None
 
 
 def ended(running: Running) -> None:
-    """The key stays, the address goes; unless another console of the same workspace was begun meanwhile."""
+    """Its address goes; the key stays, and so do other consoles of the same workspace."""
     path = _file(Path(running.workspace))
-    now = _read(path) if path is not None else None
-    if path is not None and now is not None and now.born == running.born:
-        with contextlib.suppress(OSError):
-            _write(path, Running(key=now.key, born="", workspace=now.workspace))
+    key, others = _read(path)
+    if any(one.born == running.born for one in others):
+        _write(path, key, [one for one in others if one.born != running.born])
 
 
 def _file(workspace: Path) -> Path | None:
@@ -82,37 +82,37 @@ def _file(workspace: Path) -> Path | None:
     return path
 
 
-def _read(path: Path) -> Running | None:
+def _read(path: Path | None) -> tuple[str, list[Running]]:
+    """The key, and the consoles that are alive; "" and none where there is no file that can be believed."""
     try:
+        if path is None:
+            return "", []
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(file, "rb") as stream:
             status = os.fstat(file)
             if status.st_mode & 0o077 or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
-                return None  # somebody else may know the key
-            running = Running(**json.loads(stream.read(LARGEST)))
-    except (OSError, ValueError, TypeError):
-        return None
-    return running if isinstance(running.key, str) and len(running.key) >= 64 else None
+                return "", []  # somebody else may know the key
+            told = json.loads(stream.read(LARGEST))
+        key = str(told["key"])
+        running = [Running(key=key, **one) for one in told["running"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        return "", []
+    return (key, [one for one in running if _is_alive(one.pid)]) if len(key) >= SHORTEST_KEY else ("", [])
 
 
-def _write(path: Path, running: Running) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file, beside = tempfile.mkstemp(prefix=".forge-tmp-", dir=path.parent)  # 0600 whatever the umask
-    try:
-        with os.fdopen(file, "w", encoding="utf-8") as stream:
-            json.dump(asdict(running), stream)
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
+def _write(path: Path | None, key: str, running: list[Running]) -> None:
+    if path is None:
+        return
+    told = {"key": key, "running": [{name: getattr(one, name) for name in _KEPT} for one in running[-MOST:]]}
+    with contextlib.suppress(OSError):  # then only --url does not work, and open pages do not outlive this console
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, json.dumps(told))
 
 
 def _is_alive(pid: int) -> bool:
+    """Of our own: whom we may not signal is somebody else's by now."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
+    except (OSError, OverflowError, TypeError):
         return False
     return pid > 0

@@ -14,6 +14,7 @@ from forge.console.asking import Asked, Refused
 from forge.console.entries import WAITS, read_arguments
 from forge.console.home import Home
 from forge.console.rule_file import RuleFile
+from forge.console.version_pages import changed_version
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.durable.tables import events
@@ -160,6 +161,7 @@ def add_rule(home: Home, asked: Asked) -> dict[str, Any]:
         raise ToolError(f"no rule can be written here: {file.why_not}", ErrorKind.CONFIG, "forge init writes a file.")
     change = file.with_rule(asked.said("rule", most=LONGEST_RULE))
     told = {"rule": change.rule, "file": str(file.path), "diff": change.diff, "was": change.was}
+    told |= changed_version(home)
     if asked.body.get("write") is not True:
         return {**told, "written": False}
     if asked.said("was", most=100) != change.was:
@@ -168,4 +170,4 @@ def add_rule(home: Home, asked: Asked) -> dict[str, Any]:
     file.write(change)
     home.reload_policy()
     home.hub.tell("policy")
-    return {**told, "written": True}
+    return {**told, **changed_version(home), "written": True}

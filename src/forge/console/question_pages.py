@@ -12,6 +12,7 @@ from forge.console.asking import Asked, Refused
 from forge.console.home import Home
 from forge.console.shapes import question_shape, run_shape, words_wanted
 from forge.console.tool_pages import judged
+from forge.console.version_pages import goes_on
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, ToolExecutor
@@ -47,7 +48,7 @@ def answer_question(home: Home, asked: Asked) -> dict[str, Any]:
     question = home.runs.store.question(asked.path["id"])
     kind = asked.said("kind", most=20)
     if kind not in ("once", "always", "no"):
-        raise ToolError("an answer is once, always or no", ErrorKind.VALIDATION)
+        raise ToolError("an answer is once, always or no", ErrorKind.VALIDATION, "Send one of the three as kind.")
     arguments = asked.given("arguments", needed=False)
     if kind == "no" and arguments is not None:
         raise ToolError("a no has no arguments", ErrorKind.VALIDATION, "Leave them out, or say once.")
@@ -60,7 +61,8 @@ def answer_question(home: Home, asked: Asked) -> dict[str, Any]:
         raise Refused(error, 409, question=question_shape(home, home.runs.store.question(question.id))) from error
     run = home.runs.go_on(question.run)
     home.hub.nudge()
-    return {"question": question_shape(home, home.runs.store.question(question.id)), "run": run_shape(run)}
+    taken = question_shape(home, home.runs.store.question(question.id))
+    return {"question": taken, "run": run_shape(run), "note": goes_on(home, run)}
 
 
 async def check_answer(home: Home, asked: Asked) -> dict[str, Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +17,7 @@ from forge.console.home import Home
 from forge.core.errors import ErrorKind, ToolError
 from forge.permissions.policy import load_rules
 from forge.permissions.rule import read_rule
+from forge.workspace.whole_file import replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,8 @@ class RuleFile:
     def with_rule(self, rule: str) -> Change:
         """Raises `PolicyError` for what is no rule, `ToolError` where the file is not as it should be."""
         if not rule.strip().isprintable():
-            raise ToolError("a rule is one line of characters that can be seen", ErrorKind.VALIDATION)
+            way = "Write it again by hand: something in it cannot be seen."
+            raise ToolError("a rule is one line of characters that can be seen", ErrorKind.VALIDATION, way)
         rule = " ".join(rule.split())
         read_rule(rule, "the new rule")
         assert self.path is not None
@@ -75,7 +74,14 @@ class RuleFile:
         assert self.path is not None
         if read_text(str(self.path)) != change.before:
             raise ToolError(f"{self.path.name} was changed meanwhile", ErrorKind.USER, "Look at it again.")
-        _replace(self.path.resolve(), change.after)
+        path = self.path.resolve()
+        try:
+            replace_file(path, change.after, path.stat().st_mode & 0o777)
+        except OSError as error:
+            words = f"the rule could not be written to {self.path}: {error.strerror}"
+            raise ToolError(
+                words, ErrorKind.SYSTEM, "Nothing was changed. Make room or mend its permissions."
+            ) from error
         if self.is_found:
             accept(self.workspace, change.after)
 
@@ -87,7 +93,7 @@ def _added(text: str, rule: str) -> str:
         root = yaml.compose(text, yaml.SafeLoader)
         old = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ToolError(f"the file cannot be read: {error}", ErrorKind.CONFIG) from error
+        raise ToolError(f"the file cannot be read: {error}", ErrorKind.CONFIG, "Mend it by hand first.") from error
     permissions = _value(root, "permissions")
     rules = _value(permissions, "rules") if permissions is not None else None
     if isinstance(rules, yaml.SequenceNode) and rules.value:
@@ -128,19 +134,3 @@ def _value(node: Any, key: str) -> Any:
 def _elsewhere(rule: str) -> ToolError:
     words = "the file's rules are written in a way that this cannot add to"
     return ToolError(words, ErrorKind.CONFIG, f"Write it yourself, under permissions.rules: - {rule}")
-
-
-def _replace(path: Path, text: str) -> None:
-    mode = path.stat().st_mode & 0o777
-    file, beside = tempfile.mkstemp(prefix=".forge-tmp-", dir=path.parent)
-    try:
-        with os.fdopen(file, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-            os.fchmod(stream.fileno(), mode)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise

@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from socket import socket
+from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forge.console import policy_pages, project_pages, question_pages, run_pages, session_pages, tool_pages
-from forge.console.asking import Answering, answering, json_response
+from forge.console import (
+    policy_pages,
+    project_pages,
+    question_pages,
+    run_pages,
+    schedule_pages,
+    session_pages,
+    tool_pages,
+    version_pages,
+)
+from forge.console.asking import LOOK_AGAIN, Answering, answering, json_response
 from forge.console.entrance import Entrance
 from forge.console.guard import Guard
 from forge.console.home import Home
@@ -53,7 +63,7 @@ GET: dict[str, Answering] = {
     "/api/tools/{name}": tool_pages.show_tool,
     "/api/policy": policy_pages.show_policy,
     "/api/denials": policy_pages.show_denials,
-    "/api/schedules": project_pages.list_schedules,
+    "/api/schedules": schedule_pages.list_schedules,
     "/api/memory": project_pages.search_memory,
     "/api/memory/note": project_pages.show_note,
     "/api/workers": project_pages.show_workers,
@@ -62,6 +72,7 @@ POST: dict[str, Answering] = {
     "/api/questions/{id}/answer": question_pages.answer_question,
     "/api/questions/{id}/check": question_pages.check_answer,
     "/api/runs": run_pages.begin_run,
+    "/api/runs/migrate": version_pages.migrate_runs,
     "/api/runs/{id}/cancel": run_pages.cancel_run,
     "/api/runs/{id}/resume": run_pages.resume_run,
     "/api/runs/{id}/answer": run_pages.answer_run,
@@ -71,10 +82,13 @@ POST: dict[str, Answering] = {
     "/api/tools/{name}/copy": tool_pages.copy_call,
     "/api/policy/explain": tool_pages.explain_call,
     "/api/policy/rule": policy_pages.add_rule,
-    "/api/schedules/{id}/pause": project_pages.pause_schedule,
-    "/api/schedules/{id}/resume": project_pages.resume_schedule,
-    "/api/schedules/{id}/run": project_pages.run_schedule,
+    "/api/schedules/{id}/pause": schedule_pages.pause_schedule,
+    "/api/schedules/{id}/resume": schedule_pages.resume_schedule,
+    "/api/schedules/{id}/run": schedule_pages.run_schedule,
 }
+
+
+_METHODS = "What changes something is sent with POST, and looked at with GET."
 
 
 def make_app(home: Home, entrance: Entrance, port: int) -> ASGIApp:
@@ -88,13 +102,24 @@ def make_app(home: Home, entrance: Entrance, port: int) -> ASGIApp:
     routes += [Route(path, answering(home, answer), methods=["GET"]) for path, answer in GET.items()]
     routes += [Route(path, answering(home, answer), methods=["POST"]) for path, answer in POST.items()]
     inside = Starlette(routes=routes, exception_handlers={HTTPException: _missing})
-    return Guard(inside, entrance, port)
+    return Guard(_Undecoded(inside), entrance, port)
 
 
 async def serve(app: ASGIApp, home: Home, listening: socket, ready: Callable[[], None]) -> None:
     """Until this is cancelled; then everything ends within a few seconds."""
     settings = {"date_header": False, "proxy_headers": False, "ws": "none", "lifespan": "off"}
     await serve_app(app, listening, ready, home.hub.close, **settings)
+
+
+class _Undecoded:
+    """Addresses are taken apart as they were sent: a `/` in a name that was sent as %2F does not end it."""
+
+    def __init__(self, inside: ASGIApp) -> None:
+        self.inside = inside
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+        await self.inside({**scope, "path": raw.partition(b"?")[0].decode("latin-1")}, receive, send)
 
 
 async def _index(request: Request) -> Response:
@@ -106,7 +131,7 @@ async def _icon(request: Request) -> Response:
 
 
 async def _static(request: Request) -> Response:
-    return _file(request.path_params["path"])
+    return _file(unquote(request.path_params["path"]))
 
 
 def _file(name: str) -> Response:
@@ -116,12 +141,19 @@ def _file(name: str) -> Response:
     if kind is None or "\0" in name or "\\" in name or any(part.startswith(".") or not part for part in parts):
         raise HTTPException(404)
     path = STATIC.joinpath(*parts)
-    if not path.is_file() or not path.resolve().is_relative_to(STATIC.resolve()):
+    try:
+        is_ours = path.is_file() and path.resolve().is_relative_to(STATIC.resolve())
+    except OSError:  # a name that is too long, say
+        is_ours = False
+    if not is_ours:
         raise HTTPException(404)
     return FileResponse(path, media_type=kind, headers={"cache-control": "no-cache"})
 
 
 async def _missing(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    words = "there is nothing at this address" if status == 404 else "this cannot be done with this address"
-    return json_response({"error": {"what": words, "why": "not_found", "next": ""}}, status)
+    if status == 405:
+        told = {"what": f"{request.method} is not for this address", "why": "validation_error", "next": _METHODS}
+    else:
+        told = {"what": "there is nothing at this address", "why": "not_found", "next": LOOK_AGAIN}
+    return json_response({"error": told}, status)

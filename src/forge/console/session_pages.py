@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from forge.agent.session import SessionInfo
-from forge.app.audit import NAME, Log, Wanted
 from forge.app.kept import session_store
 from forge.console import demo
 from forge.console.asking import Asked, Events
-from forge.console.entries import Entry, joined, shown
+from forge.console.entries import joined, shown
 from forge.console.home import Home
 from forge.console.shapes import message_shape, run_shape
 from forge.core.errors import ToolError
-from forge.workspace.state import state_directory
 
 MOST = 500  # sessions of a list
 MOST_EVENTS = 5_000
@@ -31,15 +29,16 @@ def session_infos(home: Home) -> list[SessionInfo]:
 def list_sessions(home: Home, asked: Asked) -> dict[str, Any]:
     text = asked.text("text").strip().lower()
     found = [_info(one) for one in session_infos(home)]
-    found.append({**demo.info(), "is_demo": True})
+    if all(one["name"] != demo.NAME for one in found):
+        found.append(_demo())
     wanted = [one for one in found if text in one["name"].lower() or text in one["title"].lower()]
     return {"sessions": wanted[:MOST]}
 
 
 def show_session(home: Home, asked: Asked) -> dict[str, Any]:
     name = asked.path["name"]
-    if name == demo.NAME:
-        return {**demo.info(), "is_demo": True, "runs": []}
+    if _is_demo(home, name):
+        return {**_demo(), "runs": []}
     runs = home.runs.list(session=name, parent="", limit=100)
     with session_store(home.workspace) as sessions:
         info = next((one for one in sessions.list() if one.name == name), None)
@@ -52,25 +51,31 @@ def show_session(home: Home, asked: Asked) -> dict[str, Any]:
 def show_session_events(home: Home, asked: Asked) -> Events:
     name = asked.path["name"]
     after, limit = asked.number("after", 0, 0, 2**53), asked.number("limit", 1_000, 1, MOST_EVENTS)
-    if name == demo.NAME:
-        events = demo.events()
+    if _is_demo(home, name):
+        events = list(enumerate(demo.events(), 1))
+        page, following = events[after : after + limit], after + limit if len(events) > after + limit else None
     else:
-        log = Log(state_directory(home.workspace) / NAME, Wanted(sessions=(_literal(name),)))
-        events = [entry.event for entry in log]
-    numbered = [shown(number, f"session:{name}", event) for number, event in enumerate(events, 1) if number > after]
-    page: list[Entry] = numbered[:limit]
-    following = page[-1].number if len(numbered) > limit else None
-    return Events(joined(page), following)
+        page, following = home.log.page(name, after, limit)
+    return Events(joined([shown(number, f"session:{name}", event) for number, event in page]), following)
 
 
 def show_session_messages(home: Home, asked: Asked) -> dict[str, Any]:
     name = asked.path["name"]
-    if name == demo.NAME:
+    if _is_demo(home, name):
         return {"messages": demo.messages(), "left_out": 0}
     with session_store(home.workspace) as sessions:
         messages = sessions.show(name).messages
     shown_messages = [message_shape(home, one) for one in messages[-MOST_MESSAGES:]]
     return {"messages": shown_messages, "left_out": max(0, len(messages) - MOST_MESSAGES)}
+
+
+def _is_demo(home: Home, name: str) -> bool:
+    """Unless somebody gave a session of their own that name."""
+    return name == demo.NAME and all(one.name != name for one in session_infos(home))
+
+
+def _demo() -> dict[str, Any]:
+    return {**demo.info(), "is_demo": True}
 
 
 def _info(one: SessionInfo) -> dict[str, Any]:
@@ -90,8 +95,3 @@ def _of_runs(name: str, runs: list[Any]) -> dict[str, Any]:
         "turns": 0,
         "is_demo": False,
     }
-
-
-def _literal(name: str) -> str:
-    """A pattern that matches this name alone."""
-    return "".join(f"[{one}]" if one in "*?[" else one for one in name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from forge.console.asking import json_response
-from forge.console.hub import Hub, Listener, Notice
+from forge.console.changes import Notice
+from forge.console.hub import Hub, Listener
 
 MOST_STREAMS = 200
 BEAT = 15.0  # seconds between two signs of life
@@ -27,19 +28,28 @@ class Stream:
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
+        self._open = 0  # those that have only begun count too
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        if self.hub.listeners >= MOST_STREAMS or self.hub.closing:
-            words = f"there are {MOST_STREAMS} streams already"
-            refused = json_response({"error": {"what": words, "why": "rate_limited", "next": "Close some tabs."}}, 503)
+        if self._open >= MOST_STREAMS or self.hub.closing:
+            words = "the console is ending" if self.hub.closing else f"there are {MOST_STREAMS} streams already"
+            way = "Start it again." if self.hub.closing else "Close some tabs."
+            refused = json_response({"error": {"what": words, "why": "rate_limited", "next": way}}, 503)
             await refused(scope, receive, send)
             return
         if request.method == "HEAD":
             await Response(media_type="text/event-stream")(scope, receive, send)
             return
+        self._open += 1
+        try:
+            await self._served(receive, send, _after(request))
+        finally:
+            self._open -= 1
+
+    async def _served(self, receive: Receive, send: Send, after: int | None) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
-        sending = asyncio.ensure_future(self._send(send, headers, _after(request)))
+        sending = asyncio.ensure_future(self._send(send, headers, after))
         leaving = asyncio.ensure_future(_left(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -56,13 +66,15 @@ class Stream:
 
     async def _send(self, send: Send, headers: list[tuple[bytes, bytes]], after: int | None) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async for piece in self._pieces(after):
-            async with asyncio.timeout(PATIENCE):
-                await send({"type": "http.response.body", "body": piece.encode("utf-8", "replace"), "more_body": True})
+        async with contextlib.aclosing(self._pieces(after)) as pieces:
+            async for piece in pieces:
+                body = piece.encode("utf-8", "replace")
+                async with asyncio.timeout(PATIENCE):
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
         with contextlib.suppress(OSError):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _pieces(self, after: int | None) -> AsyncIterator[str]:
+    async def _pieces(self, after: int | None) -> AsyncGenerator[str, None]:
         async with self.hub.listening(after) as (listener, gap):
             yield f"retry: {RETRY}\n\n"
             if gap is not None:

@@ -6,17 +6,19 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from forge.agent.tokens import estimate
 from forge.app.foresee import foresee
+from forge.app.trust import Found
 from forge.console.asking import Asked, Made
 from forge.console.home import Home
 from forge.console.run_pages import call_tool as call_as_run
 from forge.core.arguments import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.example import example_arguments
-from forge.core.spec import Category, ToolSpec
+from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
 
 
@@ -41,7 +43,7 @@ def show_tool(home: Home, asked: Asked) -> dict[str, Any]:
         "example": example,
         "definition": spec.to_function(),
         "pin": _pin(tool),
-        "copy": _copies(spec, example),
+        "copy": _copies(home, spec, example),
     }
 
 
@@ -57,7 +59,7 @@ def check_call(home: Home, asked: Asked) -> dict[str, Any]:
 
 
 def copy_call(home: Home, asked: Asked) -> dict[str, Any]:
-    return _copies(_named(home, asked.path["name"]).spec, asked.given("arguments") or {})
+    return _copies(home, _named(home, asked.path["name"]).spec, asked.given("arguments") or {})
 
 
 def explain_call(home: Home, asked: Asked) -> dict[str, Any]:
@@ -72,9 +74,12 @@ def judged(home: Home, name: str, arguments: Mapping[str, Any], agent: str = "")
     try:
         parsed = tool.parse(arguments)
     except ToolError as error:
-        return {**told, "problems": ["\n".join(filter(None, (error.message, error.suggestion)))]}
+        return {**told, "problems": [_in_words(error)]}
     scope = replace(home.scope, agent=agent) if agent else home.scope
-    seen = foresee(home.made.configuration, home.policy, tool, parsed, scope)
+    try:
+        seen = foresee(home.made.configuration, home.policy, tool, parsed, scope)
+    except ToolError as error:  # what it would do cannot be told: it has not been set up, say
+        return {**told, "arguments": parsed, "problems": [_in_words(error)]}
     wants = [
         {
             "permission": str(permission) if permission else "",
@@ -88,6 +93,10 @@ def judged(home: Home, name: str, arguments: Mapping[str, Any], agent: str = "")
         for permission, target, ruling, optional in seen.wants
     ]
     return {**told, "arguments": parsed, "decision": str(seen.decision), "wants": wants}
+
+
+def _in_words(error: ToolError) -> str:
+    return "\n".join(filter(None, (error.message, error.suggestion)))
 
 
 def _named(home: Home, name: str) -> Tool:
@@ -135,24 +144,35 @@ def _pin(tool: Tool) -> dict[str, Any] | None:
     }
 
 
-def _copies(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The same call from elsewhere; nothing in the arguments can end what quotes them."""
+def _copies(home: Home, spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The same call of the same project from elsewhere; nothing in the arguments can end what quotes them."""
     text = json.dumps(arguments, ensure_ascii=False)
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": spec.name, "arguments": arguments}}
+    config = home.wishes.config
+    words = ["forge", "tool", "call", spec.name, text, "--workspace", str(home.workspace)]
+    if config is not None and not isinstance(config, Found):  # one that is found is found again
+        words += ["--config", str(Path(config).absolute())]
     return {
-        "cli": f"forge tool call {shlex.quote(spec.name)} {shlex.quote(text)}",
-        "python": _python(spec, arguments),
+        "cli": shlex.join(words),
+        "python": _python(home, spec, arguments),
         "mcp": json.dumps(request, ensure_ascii=False, indent=2),
     }
 
 
-def _python(spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
-    has_it = spec.category is Category.BUILTIN
-    made = "register_all(registry := ToolRegistry())" if has_it else "registry = ToolRegistry()  # with the tool in it"
+def _python(home: Home, spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
+    """With the project's own tools, sources and rules: a registry of the built-in ones would lack most tools."""
+    config = home.wishes.config
+    wishes = f"workspace={str(home.workspace)!r}"
+    if config is not None:
+        wishes += f", config={str(Path(config).absolute())!r}"
     return (
         "import asyncio\n\n"
-        f"from forge import Scope, ToolCall, ToolRegistry, {'register_all, ' if has_it else ''}standard_executor\n\n"
-        f"{made}\n"
-        f"call = ToolCall({spec.name!r}, {dict(arguments)!r})\n"
-        "print(asyncio.run(standard_executor(registry).execute(call, Scope())).for_llm)\n"
+        "from forge import ToolCall\n"
+        "from forge.app.assemble import Wishes, assemble\n\n"
+        f"project = assemble(Wishes({wishes}))\n"
+        f"call = ToolCall({spec.name!r}, {dict(arguments)!r})\n\n\n"
+        "async def main() -> None:\n"
+        "    async with project.opened():\n"
+        "        print((await project.executor.execute(call, project.scope)).for_llm)\n\n\n"
+        "asyncio.run(main())\n"
     )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.sources.untrusted import is_seen
+from forge.workspace.whole_file import replace_file
 
 VERSION = 1
 LARGEST = 64 * 1024 * 1024  # bytes of a file that is read
@@ -130,7 +131,7 @@ class Pins:
                 if document["version"] != VERSION:
                     raise ToolError(self.problem, ErrorKind.CONFIG, "Use a newer Forge, or move the file away.")
                 change(document)
-                _replace(self.path, json.dumps(document, indent=1).encode())
+                replace_file(self.path, json.dumps(document, indent=1).encode())
         except OSError as error:
             raise _unusable(self.path, error) from error
 
@@ -250,21 +251,6 @@ def _alone(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _replace(path: Path, raw: bytes) -> None:
-    """All of it or nothing, whenever the power fails; readable by its owner alone."""
-    beside = path.with_name(f".forge-tmp-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
-    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(file, "wb") as stream:
-            stream.write(raw)
-            stream.flush()
-            os.fsync(file)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _unusable(path: Path, error: OSError) -> ToolError:

@@ -12,6 +12,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from forge.workspace.whole_file import replace_file
+
 MARK = "made-here"
 LONGEST = 200  # bytes of a mark
 _IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
@@ -34,17 +36,8 @@ def is_own(directory: Path) -> bool:
 
 def own(directory: Path) -> None:
     """From now on it counts as made here. Raises `OSError`."""
-    import tempfile  # it loads a great deal, and most commands mark nothing
-
-    file, temporary = tempfile.mkstemp(prefix=".forge-tmp-", dir=directory)  # 0600 whatever the umask
-    try:
-        with os.fdopen(file, "w", encoding="ascii") as stream:
-            stream.write(_mark(os.lstat(directory).st_ino))
-        os.replace(temporary, directory / MARK)  # another process, which writes the same, finds all of it or nothing
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    # another process, which writes the same, finds all of it or nothing
+    replace_file(directory / MARK, _mark(os.lstat(directory).st_ino))
 
 
 def is_foreign(directory: Path) -> bool:
