@@ -256,6 +256,36 @@ def test_what_is_planned_is_told_and_what_is_late_is_a_warning(looked, tmp_path)
     assert "late has been due since" in found["schedules"].detail
 
 
+def test_a_schedule_that_cannot_be_planned_is_broken(looked):
+    found = looked("schedules: [{id: bad, cron: '@every 5s', task: t}, {id: nightly, cron: '0 3 * * *', task: t}]\n")
+    assert found["schedules"].status == "broken"
+    assert "schedules[0]" in found["schedules"].detail
+
+
+def test_where_durable_runs_are_kept_is_told_and_nobody_is_contacted(looked, tmp_path, monkeypatch):
+    pytest.importorskip("dbos")
+    from forge.durable.rows import NewRun
+    from forge.durable.store import RunStore
+
+    monkeypatch.delenv("FORGE_DATABASE", raising=False)
+    assert looked()["durable runs"].status == "note"
+    with RunStore(f"sqlite:///{kept(tmp_path) / 'durable.db'}") as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+    assert looked()["durable runs"].detail.startswith("1 queued")
+    found = looked("durable: {database: 'postgresql://forge:hidden@127.0.0.1:1/runs'}\n")["durable runs"]
+    assert found.status == "ok"
+    assert "127.0.0.1" in found.detail
+    assert "hidden" not in found.detail
+    monkeypatch.setenv("FORGE_DATABASE", "mysql://a/b")
+    assert looked()["configuration"].status == "broken"
+    monkeypatch.setenv("FORGE_DATABASE", "postgresql://127.0.0.1:1/other")
+    assert "other" in looked()["durable runs"].detail
+    monkeypatch.delenv("FORGE_DATABASE")
+    (kept(tmp_path) / "durable.db").write_bytes(b"no database" * 100)
+    assert looked()["durable runs"].status == "broken"
+
+
 def test_a_store_without_schedules_gets_none(looked, tmp_path):
     path = kept(tmp_path) / "state.db"
     with sqlite3.connect(path) as connection:

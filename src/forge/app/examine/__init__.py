@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from forge.app.config import Configuration, load_configuration
+from forge.app.examine.durable import examine_durable
 from forge.app.examine.finding import Finding, broken
 from forge.app.examine.machine import examine_machine
 from forge.app.examine.project import examine_project
@@ -41,6 +42,7 @@ def examine(workspace: str | None, config: str | None, policy: str | None, *, de
         else:
             findings += examine_sources(configuration, scope)
             findings += examine_work(configuration, scope)
+            findings += examine_durable(configuration, scope.workspace)
     return [*examine_machine(configuration), *findings]
 
 

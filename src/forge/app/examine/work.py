@@ -58,14 +58,19 @@ def _memory(configuration: Configuration, workspace: Path) -> Finding:
 
 def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
     """Whether anybody runs them is seen by what is late: who waits for the next one leaves no trace."""
+    from forge.schedules._definitions import declared as declared_ones
     from forge.schedules.schedule import Status
     from forge.schedules.store import FILE, ScheduleStore
 
     path = workspace / STATE / FILE
-    declared = len(configuration.schedules or ())
+    try:
+        declared = len(declared_ones(configuration.schedules or (), configuration.name))
+    except ToolError as error:
+        yield broken("schedules", error)
+        return
     if not path.is_file() or not _has_schedules(path):
         if declared:
-            fix = "forge schedule run, as a service of this machine"
+            fix = "forge schedule run, or forge worker, as a service of this machine"
             yield Finding("schedules", "warning", f"{declared} declared, and never run here", fix)
         return
     try:
@@ -88,7 +93,7 @@ def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Findin
     at, first = due[0]
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     if at < time.time() - LATE and not running:
-        fix = "Nobody seems to run them. Start it: forge schedule run"
+        fix = "Nobody seems to run them. Start it: forge schedule run, or forge worker"
         yield Finding("schedules", "warning", f"{first} has been due since {when}", fix)
         return
     active = f"; {running[0].schedule_id} is running" if running else ""
