@@ -24,7 +24,8 @@ import pytest
 from tests.browser.served import MODEL
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 20.0  # seconds
+PATIENCE = 30.0  # seconds: other tests may have both cores
+LONGEST = 100.0  # seconds for one test
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -70,9 +71,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     fixtures = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-    stage = pyfuncitem.funcargs["stage"]
+    stage, tabs = pyfuncitem.funcargs["stage"], pyfuncitem.funcargs["tabs"]
     assert isinstance(stage, Stage)
-    stage.run(asyncio.wait_for(pyfuncitem.obj(**fixtures), 50))
+    assert isinstance(tabs, Tabs)
+    try:
+        stage.run(asyncio.wait_for(pyfuncitem.obj(**fixtures), LONGEST))
+    except BaseException:
+        tabs.is_spoiled = True
+        raise
     return True
 
 
@@ -170,7 +176,7 @@ class Console:
             if found:
                 return found
             assert time.monotonic() < end, "it did not come to that in time"
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def run_is(self, run: str, *statuses: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -201,58 +207,106 @@ class Console:
 
 
 class Tabs:
-    """Pages, each in a browser of its own unless it is told otherwise, and everything that they complained about."""
+    """Pages for one test, each in a browser of its own unless it is told otherwise, and all that they complained about.
 
-    def __init__(self, browser: Any, console: Any) -> None:
-        self.browser, self.console = browser, console
+    A page of the shared console is used again by the next test that wants one like it, for loading it takes longer than
+    most tests; whoever leaves a page leaves nothing behind, or the next test finds it. `fresh=True`: a new one.
+    """
+
+    def __init__(self, browser: Any, console: Any, pool: list[Tab]) -> None:
+        self.browser, self.console, self.pool = browser, console, pool
+        self.is_spoiled = False
         self.complaints: list[str] = []
         self.expected: list[str] = []
-        self._contexts: list[Any] = []
+        self._used: list[Tab] = []
 
     async def open(
-        self, path: str = "", *, beside: Any = None, width: int = 1280, height: int = 800, **more: Any
+        self,
+        path: str = "",
+        *,
+        beside: Any = None,
+        fresh: bool = False,
+        width: int = 1280,
+        height: int = 800,
+        **more: Any,
     ) -> Any:
         """`path` is a fragment such as `#/approvals`; `beside`: another tab of the browser that has this page."""
-        if beside is None:
-            size = {"width": width, "height": height}
-            context = await self.browser.new_context(viewport=size, reduced_motion="reduce", **more)
-            context.set_default_timeout(10_000)
-            await context.add_cookies(self.console.cookies())
-            await context.add_init_script(
-                "document.addEventListener('securitypolicyviolation', (e) =>"
-                " console.error(`CSP: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}`))"
-            )
-            self._contexts.append(context)
+        if beside is not None:
+            tab = await self._made(beside.context, None)
         else:
-            context = beside.context
-        page = await context.new_page()
-        page.on("console", self._heard)
-        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
-        page.on("request", self._requested)
-        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
-        await page.goto(f"{self.console.address}/{path}")
-        return page
+            wanted = {"viewport": {"width": width, "height": height}, "reduced_motion": "reduce", **more}
+            known = next((one for one in self.pool if one.settings == wanted), None)
+            if fresh or known is None:
+                tab = await self._made(await self._context(wanted), None if fresh else wanted)
+            else:
+                self.pool.remove(known)
+                tab = known
+        self._used.append(tab)
+        tab.heard = self.complaints.append
+        await tab.page.goto(f"{self.console.address}/{path or '#/'}")
+        return tab.page
+
+    async def _context(self, settings: dict[str, Any]) -> Any:
+        context = await self.browser.new_context(**settings)
+        context.set_default_timeout(PATIENCE * 1_000)
+        await context.add_cookies(self.console.cookies())
+        await context.add_init_script(
+            "document.addEventListener('securitypolicyviolation', (e) =>"
+            " console.error(`CSP: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}`))"
+        )
+        return context
+
+    async def _made(self, context: Any, settings: dict[str, Any] | None) -> Tab:
+        return Tab(await context.new_page(), self.console, settings)
 
     def expect(self, pattern: str) -> None:
         """A complaint that belongs to what is tried."""
         self.expected.append(pattern)
 
-    async def close(self) -> None:
-        for context in self._contexts:
-            await context.close()
+    async def close(self, *, is_shared: bool) -> None:
+        for tab in self._used:
+            if is_shared and tab.settings is not None and not self.is_spoiled and await tab.is_left():
+                self.pool.append(tab)
+            else:
+                await tab.page.close()
+                if not tab.page.context.pages:
+                    await tab.page.context.close()
 
     def check(self) -> None:
         left = [one for one in self.complaints if not any(re.search(pattern, one) for pattern in self.expected)]
         assert not left, left
 
+
+class Tab:
+    """A page, who is told of its complaints, and what it looks like (`settings`; None: it is not used again)."""
+
+    def __init__(self, page: Any, console: Console, settings: dict[str, Any] | None) -> None:
+        self.page, self.console, self.settings = page, console, settings
+        self.heard: Callable[[str], object] = print
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.heard(f"error: {error}"))
+        page.on("request", self._requested)
+        page.on("dialog", lambda dialog: self.heard(f"dialog: {dialog.message}"))
+
+    async def is_left(self) -> bool:
+        """Nothing of this test is left in it, and it is in order still."""
+        await self.page.unroute_all(behavior="ignoreErrors")
+        await self.page.goto(f"{self.console.address}/#/nothing")
+        forget = (
+            "document.querySelectorAll('.notices [aria-label=Close]').forEach((one) => one.click());"
+            "localStorage.clear(); delete document.documentElement.dataset.theme;"
+            "document.querySelectorAll('dialog').length === 0 && document.querySelectorAll('h1').length === 1"
+        )
+        return bool(await self.page.evaluate(forget))
+
     def _heard(self, message: Any) -> None:
         if message.type in ("error", "warning"):
-            self.complaints.append(f"{message.type}: {message.text} {message.location.get('url', '')}")
+            self.heard(f"{message.type}: {message.text} {message.location.get('url', '')}")
 
     def _requested(self, request: Any) -> None:
         where = urlsplit(request.url)
         if where.scheme not in ("data", "about") and where.netloc != f"127.0.0.1:{self.console.port}":
-            self.complaints.append(f"a request to elsewhere: {request.url}")
+            self.heard(f"a request to elsewhere: {request.url}")
 
 
 @pytest.fixture(scope="session")
@@ -275,7 +329,7 @@ def browser(stage: Stage) -> Iterator[Any]:
         playwright = await async_api.async_playwright().start()
         return playwright, await playwright.chromium.launch(executable_path=program, args=list(FLAGS))
 
-    async_api.expect.set_options(timeout=10_000)
+    async_api.expect.set_options(timeout=PATIENCE * 1_000)
     playwright, browser = stage.run(launched())
     yield browser
     stage.run(browser.close())
@@ -313,11 +367,16 @@ def own_console(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Console]
         one.close()
 
 
+@pytest.fixture(scope="session")
+def pool() -> list[Tab]:
+    return []
+
+
 @pytest.fixture
-def tabs(stage: Stage, browser: Any, request: pytest.FixtureRequest) -> Iterator[Tabs]:
+def tabs(stage: Stage, browser: Any, pool: list[Tab], request: pytest.FixtureRequest) -> Iterator[Tabs]:
     """Of the shared console; a test with one of its own sets `tabs.console`."""
-    needs = request.fixturenames
-    tabs = Tabs(browser, request.getfixturevalue("console") if "own_console" not in needs else None)
+    is_shared = "own_console" not in request.fixturenames
+    tabs = Tabs(browser, request.getfixturevalue("console") if is_shared else None, pool if is_shared else [])
     yield tabs
-    stage.run(tabs.close())
+    stage.run(tabs.close(is_shared=is_shared))
     tabs.check()

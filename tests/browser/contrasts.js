@@ -1,4 +1,4 @@
-// Every piece of text that can be seen and is too pale, with its contrast to what is behind it.
+// Every piece of text and every edge of a field that can be seen and is too pale, with its contrast to what is behind it.
 () => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const rgba = (color) => {
@@ -18,7 +18,17 @@
     for (let one = element; one; one = one.parentElement) layers.push(rgba(getComputedStyle(one).backgroundColor));
     return layers.reverse().reduce((below, layer) => over(layer, below), matchMedia("(prefers-color-scheme: dark)").matches ? [18, 18, 18] : [255, 255, 255]);
   };
+  const ratioOf = (one, other) => {
+    const [most, least] = [light(one), light(other)].sort((x, y) => y - x);
+    return (most + 0.05) / (least + 0.05);
+  };
   const found = [];
+  for (const field of document.querySelectorAll("input:not([type=file], [type=range], [type=checkbox]), select, textarea")) {
+    if (!field.checkVisibility() || field.disabled) continue;
+    const back = behind(field.parentElement);
+    const ratio = ratioOf(over(rgba(getComputedStyle(field).borderTopColor), back), back);
+    if (ratio < 3) found.push(`the edge of ${field.ariaLabel || field.id || field.className}: ${ratio.toFixed(2)}`);
+  }
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const element = node.parentElement;
@@ -31,8 +41,7 @@
     let share = 1;
     for (let one = element; one; one = one.parentElement) share *= Number(getComputedStyle(one).opacity);
     const [r, g, b, a] = rgba(style.color);
-    const [one, other] = [light(over([r, g, b, a * share], back)), light(back)].sort((x, y) => y - x);
-    const ratio = (one + 0.05) / (other + 0.05);
+    const ratio = ratioOf(over([r, g, b, a * share], back), back);
     const size = parseFloat(style.fontSize);
     const needed = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700) ? 3 : 4.5;
     if (ratio < needed) found.push(`${node.data.trim().slice(0, 30)} (${element.className || element.tagName}): ${ratio.toFixed(2)}`);

@@ -72,7 +72,8 @@ async def check(page):
     shown = await page.locator("body").inner_text()
     assert not HIDDEN.search(shown), HIDDEN.findall(shown)
     assert await page.locator("main :is(img, script, b, iframe, object)").count() == 0
-    assert await page.locator("a[href*='evil'], a[href^='javascript']").count() == 0
+    links = await page.locator("a[href]").evaluate_all("(all) => all.map((one) => one.getAttribute('href'))")
+    assert not [one for one in links if not one.startswith(("#/", "/api/"))]
     return shown
 
 
@@ -96,6 +97,103 @@ async def test_hostile_output_is_text_and_nothing_runs(console, tabs):
     await page.goto(f"{console.address}/#/runs")
     await expect(page.get_by_role("link").filter(has_text="<script>").first).to_be_visible()
     await check(page)
+
+
+KEPT = {
+    *("id", "run", "root", "status", "kind", "state", "decision", "token", "next", "can", "waits", "pin", "by", "call"),
+    *("event", "type", "permission", "demo", "last", "updated", "created"),
+}
+PLACES = ("#/", "#/runs", "#/runs?show=sessions", "#/tools", "#/tools/file_edit", "#/policy", "#/schedules",
+          "#/memory?q=colour", "#/workers", "#/approvals")  # fmt: skip
+
+
+def spoiled(value, key=""):
+    """The same, with something hostile at the end of every text that is there to be read."""
+    if isinstance(value, dict):
+        return {name: spoiled(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [spoiled(one, key) for one in value]
+    return f"{value}{NASTY}\x00" if isinstance(value, str) and key not in KEPT else value
+
+
+async def test_every_text_of_every_page_may_be_hostile(console, tabs):
+    memory = console.workspace / ".forge" / "memory"
+    memory.mkdir(exist_ok=True)
+    (memory / "MEMORY.md").write_text("# Colours\nThe favourite colour is blue.\n")
+    waits = console.begin(
+        "ask hostile", {"call": "file_write", "arguments": {"path": "h.txt", "content": "x"}}, "Done."
+    )
+    console.question(waits)
+    refused = console.begin("push it", {"call": "bash", "arguments": {"command": "git push x"}}, "Refused.")
+    console.run_is(refused, "finished")
+    page = await tabs.open("#/nothing", width=360, height=740)
+
+    async def told(route):
+        await route.fulfill(json=spoiled(await (await route.fetch()).json()))
+
+    await page.route(re.compile("/api/(?!stream|me$)"), told)
+    wide = {}
+    for place in PLACES:
+        await page.goto(f"{console.address}/{place}")
+        await expect(page.locator("main:not([aria-busy])")).to_be_visible()
+        await expect(page.get_by_text("window.pwned").first).to_be_attached()
+        await check(page)
+        wide[place] = await page.evaluate(
+            """() => document.documentElement.scrollWidth <= 360 ? null : [...document.querySelectorAll("main *")]
+              .filter((one) => one.getBoundingClientRect().right > 361).slice(0, 3)
+              .map((one) => `${one.tagName}.${one.className}`)"""
+        )
+    assert not any(wide.values()), wide
+
+
+async def test_many_tools_with_endless_descriptions_do_not_stop_the_page(console, tabs):
+    page = await tabs.open("#/nothing", width=360, height=740)
+    (usual, *_) = console.get("/api/tools")["tools"]
+    tools = [usual | {"name": f"tool_{number}", "description": f"{NASTY} {'d' * 20_000}"} for number in range(500)]
+    await page.route("**/api/tools", lambda route: route.fulfill(json={"tools": tools, "problems": [NASTY]}))
+    await page.goto(f"{console.address}/#/tools")
+    await expect(page.locator(".tool-row")).to_have_count(500)
+    await page.get_by_label("Search tools").fill("tool_49")
+    await expect(page.locator(".tool-row")).to_have_count(11)
+    await check(page)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+async def test_100_000_lines_and_wide_characters_can_all_be_reached(console, tabs):
+    lines = "\n".join(f"line {number}" for number in range(100_000))
+    run = nasty_run(console, "run-lines", output=f"{'漢' * 3_000}rm -rf\n{lines}")
+    page = await tabs.open(f"#/runs/{run}")
+    await page.get_by_role("button", name=re.compile("^tool <script>")).click()
+    await page.get_by_role("tab", name="For the model").click()
+    await page.get_by_role("button", name="Show all").last.click()
+    reading = page.get_by_role("region", name="For the model")
+    await expect(reading.locator(".row").nth(5)).to_be_visible()
+    # no row has anything that cannot be scrolled to
+    assert await reading.evaluate(
+        "(box) => [...box.querySelectorAll('.row')].every((row) => row.scrollWidth <= row.clientWidth + 1"
+        " && row.offsetLeft + row.clientWidth <= box.scrollWidth)"
+    )
+    await reading.evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
+    await expect(reading.get_by_text("line 99999")).to_be_visible()
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_numbers_are_shown_and_sent_as_they_were_written(console, tabs):
+    large = 12345678901234567890123
+    wanted = {"call": "file_read", "arguments": {"path": "/etc/hostname", "offset": large}}
+    page = await tabs.open("#/tools/file_read")
+    await page.get_by_role("tab", name="JSON").first.click()
+    await page.get_by_label("Arguments as JSON").fill(f'{{"path": "x", "offset": {large}}}')
+    async with page.expect_request("**/check") as sent:
+        await page.get_by_role("button", name="What would happen?").click()
+    assert (await sent.value).post_data_json["arguments"]["offset"] == large
+    await page.get_by_role("tab", name="Form").first.click()
+    await expect(page.get_by_label(re.compile("^offset"))).to_have_value(str(large))
+    run = console.begin("read far", wanted, "Done.")
+    await page.goto(f"{console.address}/#/runs/{run}")
+    console.run_is(run, "finished", "waiting")
+    await page.get_by_role("button", name=re.compile("^file_read")).click()
+    await expect(page.get_by_role("log").get_by_text(str(large)).first).to_be_visible()
 
 
 async def test_a_line_of_10_mb_does_not_stop_the_page(console, tabs):

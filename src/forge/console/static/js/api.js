@@ -1,5 +1,7 @@
 // What the page asks the server, and how its refusals look.
 
+import { parseExactly } from "./exact.js";
+
 export const me = { token: "", agents: [], notes: [], model: null };
 const gone = new Set();
 
@@ -58,7 +60,10 @@ async function asked(path, options) {
         if (error.name === "AbortError") throw error;
         throw new Refusal(0, { error: { what: "the console cannot be reached", next: "Is it still running?" } });
     }
-    const told = await answer.json().catch(() => null);
+    const told = await answer
+        .text()
+        .then(parseExactly)
+        .catch(() => null);
     if (answer.ok && told !== null) return told;
     const refusal = new Refusal(answer.status, told);
     if (answer.status === 401) for (const listener of gone) listener(refusal);

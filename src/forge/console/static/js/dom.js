@@ -5,6 +5,8 @@ import { visible } from "./text.js";
 const SVG = "http://www.w3.org/2000/svg";
 const PROPERTIES = new Set(["value", "checked", "disabled", "open", "hidden", "selected", "indeterminate", "multiple"]);
 const FORBIDDEN = new Set(["style", "srcdoc", "innerHTML", "outerHTML"]);
+const LONGEST = 20_000; // characters: what may be longer has a box of its own (text_view)
+const listeners = new WeakMap(); // element → {name: listener}
 
 /** An element. Attributes whose names begin with `on` are listeners; children are texts, elements, or lists of them. */
 export function h(tag, attributes, ...children) {
@@ -33,6 +35,19 @@ export function setClass(element, name) {
     if (element.getAttribute("class") !== name) element.setAttribute("class", name);
 }
 
+/** Listen to what `other` listens to, and to nothing else. */
+export function takeListeners(element, other) {
+    for (const name of Object.keys(listeners.get(element) ?? {})) listeners.get(element)[name] = null;
+    for (const [name, listener] of Object.entries(listeners.get(other) ?? {})) heed(element, name, listener);
+}
+
+function heed(element, name, listener) {
+    const known = listeners.get(element) ?? {};
+    listeners.set(element, known);
+    if (!(name in known)) element.addEventListener(name, (event) => known[name]?.(event));
+    known[name] = listener;
+}
+
 function filled(element, attributes, children) {
     for (const [name, value] of Object.entries(attributes ?? {})) set(element, name, value);
     append(element, children);
@@ -43,22 +58,24 @@ function append(element, children) {
     for (const child of children) {
         if (child === null || child === undefined || child === false || child === true) continue;
         if (Array.isArray(child)) append(element, child);
-        else element.append(child instanceof Node ? child : document.createTextNode(visible(String(child))));
+        else element.append(child instanceof Node ? child : document.createTextNode(visible(bounded(String(child)))));
     }
 }
 
 function set(element, name, value) {
     if (value === null || value === undefined) return;
-    if (typeof value === "function") element.addEventListener(name.replace(/^on/, ""), value);
+    if (typeof value === "function") heed(element, name.replace(/^on/, ""), value);
     else if (FORBIDDEN.has(name) || name.startsWith("on")) throw new Error(`${name} is not set here`);
     else if (PROPERTIES.has(name)) element[name] = value;
     else if (value === false && !name.startsWith("aria-")) return;
     else element.setAttribute(name, allowed(name, value === true && !name.startsWith("aria-") ? "" : String(value)));
 }
 
+const bounded = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text);
+
 function allowed(name, value) {
     if (name === "href" && !/^(#|\/api\/)/.test(value)) throw new Error("links lead to this console only");
     if (name === "src" && !/^(\/static\/|data:image\/(png|jpeg|gif|webp);base64,)/.test(value))
         throw new Error("no such picture");
-    return name === "href" || name === "src" ? value : visible(value);
+    return name === "href" || name === "src" ? value : visible(bounded(value));
 }

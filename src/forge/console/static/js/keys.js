@@ -19,9 +19,10 @@ export function bindKeys(scope, keys) {
 
 export function listenToKeys(keys) {
     everywhere.push(...keys, ["?", "these keys", showKeys]);
+    addEventListener("keydown", noteWriting, { capture: true });
     addEventListener("keydown", (event) => {
         if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;
-        if (!keysAreOn() || document.querySelector("dialog[open]")) return;
+        if (!keysAreOn() || document.querySelector("dialog[open]") || isStillMeantForText(event)) return;
         const found = [...here, ...everywhere].find(([key]) => key === event.key);
         if (!found) return;
         event.preventDefault();
@@ -56,6 +57,23 @@ export function showKeys() {
             " Use these keys",
         ),
     );
+}
+
+const PAUSE = 1_500; // milliseconds without a key: whoever was writing has noticed
+const writing = { field: null, at: 0 };
+
+function noteWriting(event) {
+    if (!isWriting(event.target)) return;
+    const isDone = (event.key === "Enter" && !event.shiftKey) || event.key === "Escape" || event.key === "Tab";
+    writing.field = isDone ? null : event.target;
+    writing.at = event.timeStamp;
+}
+
+/** The field somebody was writing in went away under their hands: the rest of the word is no answer to anything. */
+function isStillMeantForText({ timeStamp }) {
+    if (!writing.field || writing.field.isConnected || timeStamp - writing.at > PAUSE) return false;
+    writing.at = timeStamp;
+    return true;
 }
 
 function isWriting(target) {

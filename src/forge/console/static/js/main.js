@@ -60,11 +60,15 @@ async function start() {
 function build() {
     const theme = h(
         "button",
-        { type: "button", class: "icon-link", onclick: () => fill(theme, icon("theme"), h("span", {}, nextTheme())) },
+        { type: "button", class: "icon-link", onclick: () => named(nextTheme()) },
         icon("theme"),
-        h("span", {}, themeWords()),
+        h("span", {}),
     );
-    theme.setAttribute("aria-label", "Light or dark");
+    const named = (words) => {
+        theme.lastElementChild.textContent = words;
+        theme.setAttribute("aria-label", `Light or dark: ${words}`);
+    };
+    named(themeWords());
     const keys = h(
         "button",
         { type: "button", class: "icon-link keys-link", onclick: showKeys },
@@ -104,6 +108,7 @@ function opened(path, wasElsewhere) {
         else link.removeAttribute("aria-current");
     }
     if (!wasElsewhere) return;
+    document.querySelector("dialog[open]")?.close();
     scrollTo(0, 0);
     (main.querySelector("h1") ?? main).focus({ preventScroll: true });
 }

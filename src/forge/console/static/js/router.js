@@ -22,17 +22,20 @@ export function note(parts, query) {
     history.replaceState(null, "", address(parts, query));
 }
 
-/** Open pages as the address says. `pages` maps the first part to what opens it. */
+/** Open pages as the address says. `pages` maps the first part to what opens it, and tells when it shows what there is. */
 export function route(pages, place, opened) {
     let scope = null;
     let shown = null;
     const show = () => {
         const { parts, query } = whereabouts();
-        const page = pages[parts[0] ?? ""] ?? pages[""];
+        const page = pages[Object.hasOwn(pages, parts[0] ?? "") ? (parts[0] ?? "") : ""];
         scope?.close();
         scope = makeScope();
         place.textContent = "";
-        page(place, { parts: parts.slice(1), query }, scope);
+        place.setAttribute("aria-busy", "true");
+        const mine = scope;
+        const opening = page(place, { parts: parts.slice(1), query }, scope);
+        Promise.resolve(opening).finally(() => mine.isOpen() && place.removeAttribute("aria-busy"));
         opened(parts[0] ?? "", shown !== null);
         shown = parts[0] ?? "";
     };

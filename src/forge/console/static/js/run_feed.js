@@ -27,7 +27,7 @@ export function runFeed({ base, isOurs, arrived, scope, isLive = true }) {
             fresh.push(entry);
         }
         if (!fresh.length) return;
-        feed.entries.push(...fresh);
+        for (const entry of fresh) feed.entries.push(entry);
         if (!isInOrder) feed.entries.sort((one, other) => one.n - other.n);
         arrived(isInOrder ? fresh : null);
     }

@@ -1,6 +1,8 @@
 // What happens, as it happens. One tab of a browser holds the stream and tells the others, for a browser opens only
 // six connections to one server; when that tab goes, another takes over where it was.
 
+import { parseExactly } from "./exact.js";
+
 const LONGEST_PAUSE = 5_000;
 const listeners = { event: new Set(), changed: new Set(), gap: new Set(), state: new Set() };
 const channel = "BroadcastChannel" in window ? new BroadcastChannel("forge-console") : null;
@@ -16,7 +18,7 @@ export function listen(kind, listener) {
 /** Begin after that number. */
 export function openStream(after) {
     stream.last = after;
-    if (channel) channel.onmessage = ({ data }) => tell(data.kind, data.told);
+    if (channel) channel.onmessage = ({ data }) => tell(data.kind, data.text);
     if (!navigator.locks || !channel) return hold();
     return navigator.locks.request("forge-console-stream", () => {
         hold();
@@ -30,15 +32,15 @@ function hold() {
     const connect = () => {
         const source = new EventSource(stream.last === null ? "/api/stream" : `/api/stream?after=${stream.last}`);
         for (const kind of ["event", "changed", "gap"]) {
-            source.addEventListener(kind, ({ data }) => spread(kind, JSON.parse(data)));
+            source.addEventListener(kind, ({ data }) => spread(kind, data));
         }
         source.onopen = () => {
             pause = 250;
-            spread("state", true);
+            spread("state", "true");
         };
         source.onerror = () => {
             source.close(); // a browser gives up by itself when the server answers with an error
-            spread("state", false);
+            spread("state", "false");
             setTimeout(connect, pause);
             pause = Math.min(pause * 2, LONGEST_PAUSE);
         };
@@ -46,12 +48,13 @@ function hold() {
     connect();
 }
 
-function spread(kind, told) {
-    channel?.postMessage({ kind, told });
-    tell(kind, told);
+function spread(kind, text) {
+    channel?.postMessage({ kind, text });
+    tell(kind, text);
 }
 
-function tell(kind, told) {
+function tell(kind, text) {
+    const told = parseExactly(text);
     if (kind === "event") stream.last = Math.max(stream.last ?? 0, told.n);
     if (kind === "gap") stream.last = Math.max(stream.last ?? 0, told.now);
     if (kind === "state") stream.isConnected = told;

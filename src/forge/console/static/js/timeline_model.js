@@ -15,8 +15,8 @@ export function timeline(fold, now) {
     return {
         lanes,
         sums,
-        from: Math.min(...bars.map((bar) => bar.from)),
-        to: Math.max(...bars.map((bar) => bar.to)),
+        from: bars.reduce((least, bar) => Math.min(least, bar.from), Infinity),
+        to: bars.reduce((most, bar) => Math.max(most, bar.to), -Infinity),
         isEmpty: !bars.length,
     };
 }

@@ -4,15 +4,18 @@ import { get, part, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { since } from "../format.js";
 import { bindKeys, legend } from "../keys.js";
-import { composer, settled } from "../parts/controls.js";
+import { soon } from "../pace.js";
+import { composer } from "../parts/controls.js";
 import { badge, empty } from "../parts/marks.js";
 import { notify, report, say } from "../parts/notices.js";
 import { outcomeWords, questionCard } from "../parts/question.js";
 import { textBox } from "../parts/text_view.js";
+import { redraw } from "../redraw.js";
 import { address, note } from "../router.js";
 import { listen } from "../stream.js";
 import { brief } from "../text.js";
 
+const MOST_ROWS = 300;
 const KEYS = [
     ["j", "next"],
     ["k", "previous"],
@@ -46,21 +49,29 @@ export function openApprovals(place, { parts }, scope) {
         return show();
     }
 
-    /** What was looked at is answered: by somebody else, if not here. */
+    /** What was looked at is answered: by somebody else, if not here. Who was writing sees that first. */
     async function vanished() {
+        if (card?.isKept) return;
         if (card && !card.isMine && card.question?.status === "open") {
+            const asked = card;
             const now = await get(`/api/questions/${part(card.question.id)}`).catch(() => null);
-            if (now && now.status !== "open") notify(`${now.tool}: ${outcomeWords(now)}`);
+            if (now && now.status !== "open" && asked === card) {
+                notify(`${now.tool}: ${outcomeWords(now)}`);
+                if (card.isAtWork()) {
+                    card.isKept = true;
+                    return card.over(now);
+                }
+            }
         }
         chosen = waiting[0]?.id ?? "";
     }
 
     function show() {
-        const focused = rows.contains(document.activeElement);
-        split.hidden = !waiting.length;
+        const isHere = detail.contains(document.activeElement);
+        split.hidden = !waiting.length && !card?.isKept;
         keys.hidden = !waiting.length;
         place.querySelector(".empty")?.remove();
-        if (!waiting.length) {
+        if (split.hidden) {
             card = null;
             fill(detail);
             place.append(
@@ -70,11 +81,14 @@ export function openApprovals(place, { parts }, scope) {
                 ),
             );
         }
-        fill(
+        const shown = waiting.filter((one, index) => index < MOST_ROWS || one.id === chosen);
+        redraw(
             rows,
-            waiting.map((one) => rowOf(one, one.id === chosen, () => choose(one.id))),
+            shown.map((one) => rowOf(one, one.id === chosen, () => choose(one.id))),
+            shown.length < waiting.length
+                ? h("li", { class: "quiet" }, `and ${waiting.length - shown.length} more`)
+                : null,
         );
-        if (focused) rows.querySelector("[aria-current=true]")?.focus();
         const one = waiting.find((other) => other.id === chosen);
         if (one && card?.id !== one.id) {
             card = one.words
@@ -82,6 +96,7 @@ export function openApprovals(place, { parts }, scope) {
                 : questionCard(one.question, { answered: (now) => answered(one, now) });
             card.id = one.id;
             fill(detail, card.element);
+            if (isHere) card.element.focus({ preventScroll: true });
         }
     }
 
@@ -116,19 +131,19 @@ export function openApprovals(place, { parts }, scope) {
         ["k", "previous", () => step(-1)],
         ...KEYS.slice(2).map(([key, words]) => [key, words, press(key)]),
     ]);
-    const again = settled(look, 60);
+    const again = soon(look, 60, scope);
     scope.add(
         listen("changed", ({ what }) => {
             if (what.includes("questions") || what.includes("runs")) again();
         }),
     );
-    look();
+    return look();
 }
 
 const asRow = (question) => ({ id: question.id, question, since: question.asked });
-const wordsRow = (words) => ({ id: `words ${words.run}`, words, since: words.since });
+const wordsRow = (words) => ({ id: `words ${words.run} ${words.since}`, words, since: words.since });
 
-function rowOf({ question, words, since: from }, isChosen, choose) {
+function rowOf({ id, question, words, since: from }, isChosen, choose) {
     const about = question ? question.question || question.parts[0]?.target || "" : words.text;
     const line = question
         ? [h("code", {}, question.tool), " ", brief(about, 90)]
@@ -136,10 +151,16 @@ function rowOf({ question, words, since: from }, isChosen, choose) {
     const { agent, prompt } = question ?? words;
     return h(
         "li",
-        {},
+        { "data-key": id },
         h(
             "button",
-            { type: "button", class: "row-button", "aria-current": String(isChosen), onclick: choose },
+            {
+                type: "button",
+                class: "row-button",
+                "data-key": "choose",
+                "aria-current": String(isChosen),
+                onclick: choose,
+            },
             h("span", { class: "row-main" }, line),
             h("span", { class: "row-more quiet" }, `${agent} · ${brief(prompt, 60)}`, " · ", since(from)),
         ),
@@ -161,7 +182,7 @@ function wordsCard({ words }, answered) {
     );
     const element = h(
         "article",
-        { class: "question" },
+        { class: "question", tabindex: "-1" },
         h("header", {}, h("h2", {}, "The agent asks"), whose),
         textBox(words.text, { lines: 60, label: "Question" }),
         composer({ label: "Your answer", words: "Answer", placeholder: "Your answer", send }),

@@ -4,11 +4,13 @@ import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { amount, bytes, count } from "../format.js";
 import { bindKeys } from "../keys.js";
-import { settled } from "../parts/controls.js";
+import { settled } from "../pace.js";
 import { badge, empty } from "../parts/marks.js";
-import { report } from "../parts/notices.js";
+import { report, say } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
 import { note } from "../router.js";
+
+const MOST_NOTES = 1_000;
 
 export function openMemory(place, { query }, scope) {
     const search = h("input", {
@@ -18,7 +20,7 @@ export function openMemory(place, { query }, scope) {
         value: query.get("q") ?? "",
     });
     const facts = h("p", { class: "quiet" });
-    const results = h("div", { "aria-live": "polite" });
+    const results = h("div", {});
     const names = h("div", {});
     const shown = h("div", {});
     fill(
@@ -59,12 +61,18 @@ export function openMemory(place, { query }, scope) {
                 [...(told.remarks ?? [])].map((one) => h("p", { class: "hint-line" }, one)),
                 q ? resultList(told.results, open) : null,
             );
+            if (q) say(count(told.results.length, "result"));
             const one = (name) =>
                 h("li", {}, h("button", { type: "button", class: "row-button", onclick: () => open(name) }, name));
             return fill(
                 names,
                 told.notes.length
-                    ? h("ul", { class: "rows", "aria-label": "Notes" }, told.notes.slice(0, 1_000).map(one))
+                    ? [
+                          h("ul", { class: "rows", "aria-label": "Notes" }, told.notes.slice(0, MOST_NOTES).map(one)),
+                          told.notes.length > MOST_NOTES
+                              ? h("p", { class: "quiet" }, `and ${amount(told.notes.length - MOST_NOTES)} more`)
+                              : null,
+                      ]
                     : empty("There are no notes yet."),
             );
         } catch (error) {
@@ -82,9 +90,9 @@ export function openMemory(place, { query }, scope) {
         }
     }
 
-    search.addEventListener("input", settled(look, 250));
+    search.addEventListener("input", settled(look, 250, scope));
     bindKeys(scope, [["/", "search", () => search.focus()]]);
-    look();
+    return look();
 }
 
 function resultList(results, open) {

@@ -2,10 +2,10 @@
 
 import { get, me } from "../api.js";
 import { fill, h } from "../dom.js";
-
-import { settled } from "../parts/controls.js";
+import { soon } from "../pace.js";
 import { empty } from "../parts/marks.js";
 import { report } from "../parts/notices.js";
+import { redraw } from "../redraw.js";
 import { address } from "../router.js";
 import { listen } from "../stream.js";
 import { newChat, noModel, runRow } from "./runs.js";
@@ -34,16 +34,16 @@ export function openOverview(place, at, scope) {
                 get("/api/overview", {}, scope.signal),
                 get("/api/runs", { limit: 12 }, scope.signal),
             ]);
-            fill(numbers, tiles(overview));
-            fill(recent, runs.runs.length ? runs.runs.map((run) => runRow({ run }).element) : begin());
+            redraw(numbers, tiles(overview));
+            redraw(recent, runs.runs.length ? runs.runs.map((run) => runRow({ run }).element) : begin());
         } catch (error) {
             report(error);
         }
     }
 
-    const again = settled(look, 250);
+    const again = soon(look, 250, scope);
     scope.add(listen("changed", () => again()));
-    look();
+    return look();
 }
 
 function tiles({ counts, waiting, tools, schedules, workers, sessions }) {

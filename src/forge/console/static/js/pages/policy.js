@@ -4,20 +4,23 @@ import { Refusal, get, me, part, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { ago } from "../format.js";
 import { argumentsEditor } from "../parts/arguments.js";
-import { button, dialog, field, settled } from "../parts/controls.js";
+import { soon } from "../pace.js";
+import { button, dialog, field } from "../parts/controls.js";
 import { differenceBox } from "../parts/diff.js";
 import { badge, empty } from "../parts/marks.js";
 import { notify, report } from "../parts/notices.js";
 import { wantsTable } from "../parts/wants.js";
+import { redraw } from "../redraw.js";
 import { address } from "../router.js";
 import { listen } from "../stream.js";
 import { briefArguments } from "../text.js";
+
+const MOST_DENIALS = 200;
 
 export function openPolicy(place, at, scope) {
     const rules = h("div", {});
     const denials = h("div", {});
     let policy = null;
-    let shown = "";
     const adding = button("Add a rule…", () => ruleDialog("", policy));
     fill(
         place,
@@ -46,19 +49,17 @@ export function openPolicy(place, at, scope) {
         try {
             policy = await get("/api/policy", {}, scope.signal);
             const told = await get("/api/denials", { since: 86_400 }, scope.signal);
-            const now = JSON.stringify([policy, told]);
-            if (now === shown) return; // what has the focus keeps it
-            shown = now;
-            fill(rules, rulesView(policy));
-            fill(denials, denialsView(told, policy));
+            redraw(rules, rulesView(policy));
+            redraw(denials, denialsView(told, policy));
         } catch (error) {
             report(error);
         }
     }
 
-    const again = settled(look, 400);
-    scope.add(listen("changed", ({ what }) => what.includes("policy") && again()));
-    look();
+    const again = soon(look, 600, scope);
+    // what runs may be refused something
+    scope.add(listen("changed", ({ what }) => (what.includes("policy") || what.includes("runs")) && again()));
+    return look();
 }
 
 function rulesView({ layers, defaults, egress, sandbox, can_write: canWrite, why_not: whyNot }) {
@@ -150,6 +151,7 @@ function explainer(scope) {
         try {
             const tool = await get(`/api/tools/${part(name)}`, {}, scope.signal);
             editor = argumentsEditor(tool.parameters, {});
+            editor.element.addEventListener("input", () => fill(found)); // it was said of something else
             return fill(place, editor.element);
         } catch (error) {
             return fill(
@@ -195,7 +197,7 @@ function denialsView({ denials, unreadable }, policy) {
     const one = (denial) =>
         h(
             "li",
-            { class: "denial" },
+            { class: "denial", "data-key": `${denial.at} ${denial.call} ${denial.session}` },
             h(
                 "p",
                 {},
@@ -224,7 +226,8 @@ function denialsView({ denials, unreadable }, policy) {
         "div",
         {},
         unreadable ? h("p", { class: "quiet" }, `${unreadable} lines of the log cannot be read.`) : null,
-        h("ul", { class: "denials" }, denials.slice(0, 200).map(one)),
+        h("ul", { class: "denials" }, denials.slice(0, MOST_DENIALS).map(one)),
+        denials.length > MOST_DENIALS ? h("p", { class: "quiet" }, `and ${denials.length - MOST_DENIALS} more`) : null,
     );
 }
 

@@ -1,9 +1,8 @@
 // One run, or one conversation at a terminal: what belongs to it, and when it must be looked at again.
 
 import { get, part } from "../api.js";
-import { fill, h } from "../dom.js";
-import { settled } from "../parts/controls.js";
-import { report } from "../parts/notices.js";
+import { soon } from "../pace.js";
+import { report, showMissing } from "../parts/notices.js";
 import { listen } from "../stream.js";
 import { OVER, runView } from "./run_view.js";
 
@@ -23,13 +22,7 @@ export function openRun(place, id, scope) {
         try {
             run = await get(base, {}, scope.signal);
         } catch (error) {
-            if (run) return report(error);
-            return fill(
-                place,
-                h("h1", {}, "Run"),
-                h("p", { class: "bad" }, error.message),
-                h("p", { class: "quiet" }, error.next ?? ""),
-            );
+            return run ? report(error) : showMissing(place, "Run", error, scope);
         }
         const isUnknown = run.children.some((one) => !isOurs(one.id));
         for (const child of run.children) family.add(child.id);
@@ -38,7 +31,7 @@ export function openRun(place, id, scope) {
         return run;
     }
 
-    const again = settled(look, 120);
+    const again = soon(look, 120, scope);
     scope.add(
         listen("changed", ({ what, runs }) => {
             const isAbout = !runs.length || runs.includes("*") || runs.some(isOurs);
@@ -46,9 +39,9 @@ export function openRun(place, id, scope) {
         }),
     );
     view.answered = again;
-    look()
+    return look()
         .then(async (found) => {
-            if (!found) return;
+            if (!found || !scope.isOpen()) return;
             await view.load(!OVER.has(found.status));
             isLoaded = true;
         })
@@ -68,15 +61,16 @@ export function openSession(place, name, scope) {
         questionOf: () => null,
         isLive: false,
     });
-    get(base, {}, scope.signal)
+    const again = soon(() => view.feed.load().catch(() => {}), 120, scope);
+    scope.add(
+        listen("changed", ({ what }) => {
+            if (what.includes("sessions")) again();
+        }),
+    );
+    return get(base, {}, scope.signal)
         .then((session) => {
             view.showSession(session);
             return view.load(false);
         })
-        .catch((error) => fill(place, h("h1", {}, "Session"), h("p", { class: "bad" }, error.message)));
-    scope.add(
-        listen("changed", ({ what }) => {
-            if (what.includes("sessions")) view.feed.load().catch(() => {});
-        }),
-    );
+        .catch((error) => showMissing(place, "Session", error, scope));
 }

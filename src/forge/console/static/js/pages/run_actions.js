@@ -18,31 +18,37 @@ export function runActions(run, base, startReplay, takeBack) {
                   "Stop",
                   async () =>
                       notify((await post(`${base}/cancel`)).run.cancelling ? "It is told to stop." : "Stopped."),
-                  { kind: "danger" },
+                  { kind: "danger", key: "stop" },
               )
             : null,
-        run.can.includes("resume") ? button("Resume", () => post(`${base}/resume`), { kind: "primary" }) : null,
-        run.undoable ? button(`Undo… (${run.undoable})`, takeBack) : null,
-        button("Replay", startReplay, { title: "Step by step" }),
+        run.can.includes("resume") ? button("Resume", () => post(`${base}/resume`), { kind: "primary", key: "resume" }) : null,
+        run.undoable ? button(`Undo… (${run.undoable})`, takeBack, { key: "undo" }) : null,
+        button("Replay", startReplay, { title: "Step by step", key: "replay" }),
         download("ndjson", "NDJSON"),
         download("markdown", "Markdown"),
     ];
 }
 
-/** Where one writes to the run; left alone while it stays the same, for somebody may be writing. */
+const shown = new WeakMap(); // foot → what it is for
+
+/** Where one writes to the run. Left alone while it stays the same, for somebody may be writing; a draft is kept. */
 export function showFoot(foot, run, base, sent) {
     const kind = run.can.includes("answer") ? "answer" : run.can.includes("say") ? "say" : "";
-    if (foot.dataset.kind === kind) return;
-    foot.dataset.kind = kind;
+    const asked = kind === "answer" ? (run.waits.find((one) => one.kind === "question")?.detail?.text ?? "") : "";
+    const now = `${kind} ${asked}`;
+    const area = foot.querySelector("textarea");
+    if (shown.get(foot) === now || (!kind && area?.value)) return;
+    shown.set(foot, now);
+    const draft = area?.value ?? "";
+    const isHere = foot.contains(document.activeElement);
     if (!kind) return fill(foot);
-    const asked = run.waits.find((one) => one.kind === "question")?.detail?.text;
     const send = async (text) => {
         await (kind === "answer" ? post(`${base}/answer`, { text }) : post(`${base}/resume`, { say: text }));
         sent();
     };
     fill(
         foot,
-        kind === "answer" && asked
+        asked
             ? h(
                   "div",
                   { class: "asks" },
@@ -57,6 +63,9 @@ export function showFoot(foot, run, base, sent) {
             words: kind === "answer" ? "Answer" : "Send",
         }),
     );
+    const box = foot.querySelector("textarea");
+    box.value = draft;
+    if (isHere) box.focus({ preventScroll: true });
 }
 
 export async function undo(base) {

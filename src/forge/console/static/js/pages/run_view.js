@@ -5,13 +5,15 @@ import { Fold } from "../fold.js";
 import { ago, cost, count, duration, short } from "../format.js";
 import { bindKeys, legend } from "../keys.js";
 import { settle } from "../parts/chunks.js";
-import { button, settled, tabs } from "../parts/controls.js";
+import { soon } from "../pace.js";
+import { button, tabs } from "../parts/controls.js";
 import { jsonBox } from "../parts/diff.js";
 import { itemList } from "../parts/items.js";
 import { badge, runState } from "../parts/marks.js";
 import { notify, say } from "../parts/notices.js";
 import { replayBar } from "../parts/replay.js";
 import { timelineView } from "../parts/timeline.js";
+import { redraw } from "../redraw.js";
 import { address } from "../router.js";
 import { runFeed } from "../run_feed.js";
 import { brief } from "../text.js";
@@ -72,6 +74,7 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
         timesPanel,
         morePanel,
         replayPlace,
+        h("h2", { class: "unseen" }, "What happened"),
         itemsPlace,
         foot,
         toEnd,
@@ -111,7 +114,7 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
         showNumbers();
     }
 
-    const drawTimesSoon = settled(drawTimes, 300);
+    const drawTimesSoon = soon(drawTimes, 300, scope);
     function drawTimes() {
         if (timesPanel.open && scope.isOpen()) times.update(fold, Date.now() / 1_000);
     }
@@ -147,6 +150,7 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
     view.load = async (isRunning) => {
         isFollowing = isRunning;
         await feed.load();
+        if (!scope.isOpen()) return;
         draw();
         settle();
         if (isRunning) toBottom();
@@ -157,7 +161,7 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
         fold.know(run.children);
         setText(title, brief(run.prompt || run.id, 200));
         title.title = run.prompt.slice(0, 2_000);
-        fill(
+        redraw(
             stateLine,
             runState(run),
             " ",
@@ -166,11 +170,11 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
             " · ",
             ago(run.created),
         );
-        fill(
+        redraw(
             actions,
             runActions(run, base, startReplay, () => undo(base)),
         );
-        showFoot(foot, run, base, follow);
+        showFoot(foot, run, base, sent);
         for (const branch of fold.branches.values()) for (const item of branch.calls.values()) item.view?.update?.();
         draw();
         if (wasOver === false && OVER.has(run.status)) say(`The run is ${run.status}.`);
@@ -184,7 +188,7 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
             ` ${session.name} · `,
             ago(session.updated),
         );
-        fill(actions, button("Replay", startReplay));
+        fill(actions, button("Replay", startReplay, { key: "replay" }));
         if (session.runs?.length)
             fill(
                 foot,
@@ -220,12 +224,18 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
                 fill(replayPlace);
                 refold(feed.entries.length);
                 draw();
+                actions.querySelector("[data-key=replay]")?.focus();
             },
         });
         scope.add(() => replay?.stop());
         fill(replayPlace, replay.element);
         refold(0);
         replay.begin();
+    }
+
+    function sent() {
+        follow();
+        view.answered();
     }
 
     function follow() {

@@ -5,10 +5,12 @@ import { fill, h } from "../dom.js";
 import { ago, cost, count, duration, instant, short } from "../format.js";
 import { bindKeys } from "../keys.js";
 import { chunkedList } from "../parts/chunks.js";
-import { button, composer, settled } from "../parts/controls.js";
+import { settled, soon } from "../pace.js";
+import { button, composer } from "../parts/controls.js";
 import { badge, empty, runState } from "../parts/marks.js";
 import { report } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
+import { redraw } from "../redraw.js";
 import { address, go, note } from "../router.js";
 import { listen } from "../stream.js";
 import { brief } from "../text.js";
@@ -22,6 +24,7 @@ const STATUSES = [
     ["failed,cancelled", "failed"],
 ];
 const PAGE = 100;
+const MOST_AT_ONCE = 200;
 
 export function openRuns(place, at, scope) {
     if (at.parts[0]) return openRun(place, at.parts[0], scope);
@@ -66,73 +69,69 @@ function listRuns(place, { query }, scope) {
         h("div", { class: "filters", role: "search" }, statuses, search, kinds, agents),
         found,
     );
-    let items = [];
+    let items = new Map(); // id → item, in the order of the list
     let next = "";
     let latest = 0;
+    let known = "";
 
     async function load(isMore = false) {
         if (wanted.show === "sessions") return sessions();
         const { show, ...asked } = wanted;
         const mine = (latest += 1);
         try {
-            const told = await get("/api/runs", { ...asked, limit: PAGE, before: isMore ? next : "" }, scope.signal);
+            const which = isMore ? { limit: PAGE, before: next } : { limit: shownNow() };
+            const told = await get("/api/runs", { ...asked, ...which }, scope.signal);
             if (mine !== latest) return null; // something else was asked for since, and answered sooner
-            next = told.next;
+            const isBelow = !isMore && isGoingOn(told);
+            if (!isBelow) next = told.next;
             more.hidden = !next;
             setAgents(told.agents);
-            if (isMore) list.append(add(told.runs));
-            else showFirst(told.runs);
+            const rows = told.runs.map((run) => ({ id: run.id, run }));
+            const older = isBelow ? [...items.values()].filter((one) => one.run.created < rows.at(-1).run.created) : [];
+            showRows(isMore ? [...items.values(), ...rows] : [...rows, ...older]);
             return fillEmpty();
         } catch (error) {
             return report(error);
         }
     }
 
-    const add = (runs) => {
-        const fresh = runs.map((run) => ({ run }));
-        items.push(...fresh);
-        return fresh;
-    };
+    const shownNow = () => Math.max(PAGE, Math.min(MOST_AT_ONCE, items.size));
 
-    /** In place where the same runs are there, so that nothing jumps and nothing loses the focus. */
-    function showFirst(runs) {
-        const isSame = runs.length <= items.length && runs.every((run, index) => run.id === items[index].run.id);
-        if (isSame && items.length) {
-            runs.forEach((run, index) => {
-                items[index].run = run;
-                items[index].view?.update();
-            });
-            return;
-        }
-        const focused = document.activeElement?.closest?.("[data-run]")?.dataset.run;
-        items = [];
-        list.reset(add(runs));
-        if (focused) list.element.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
+    /** Whether older ones are shown that go on where these end. */
+    const isGoingOn = ({ runs, next: more_ }) => Boolean(more_) && runs.some((run) => items.has(run.id));
+
+    /** Those that are there stay as they are, so that nothing jumps and nothing loses the focus. */
+    function showRows(rows) {
+        const before = items;
+        items = new Map();
+        for (const row of rows) items.set(row.id, before.has(row.id) ? Object.assign(before.get(row.id), row) : row);
+        list.keep([...items.values()]);
+        for (const item of items.values()) item.view?.update();
     }
 
     function fillEmpty() {
         found.querySelector(".empty")?.remove();
-        if (items.length) return;
+        if (items.size) return;
         const isAny = wanted.text || wanted.status || wanted.agent || wanted.kind;
         found.prepend(isAny ? empty("No run is like that.") : firstSteps());
     }
 
     async function sessions() {
         more.hidden = true;
-        items = [];
         const mine = (latest += 1);
         try {
             const told = await get("/api/sessions", { text: wanted.text }, scope.signal);
             if (mine !== latest) return;
             found.querySelector(".empty")?.remove();
-            list.reset(told.sessions.map((session) => ({ session })));
+            showRows(told.sessions.map((session) => ({ id: `session ${session.name}`, session })));
         } catch (error) {
             report(error);
         }
     }
 
     function setAgents(names) {
-        if (agents.options.length === names.length + 1) return;
+        if (names.join("\n") === known) return; // it may be open just now
+        known = names.join("\n");
         fill(
             agents,
             h("option", { value: "" }, "any agent"),
@@ -145,7 +144,7 @@ function listRuns(place, { query }, scope) {
         Object.assign(wanted, more_);
         note(["runs"], wanted);
         drawStatuses();
-        items = [];
+        showRows([]);
         return load();
     }
 
@@ -153,7 +152,7 @@ function listRuns(place, { query }, scope) {
         const choice = (isOn, words, work) =>
             h("button", { type: "button", "aria-pressed": String(isOn), onclick: work }, words);
         const isSessions = wanted.show === "sessions";
-        fill(
+        redraw(
             statuses,
             STATUSES.map(([value, words]) =>
                 choice(!isSessions && wanted.status === value, words, () => change({ status: value, show: "" })),
@@ -164,11 +163,11 @@ function listRuns(place, { query }, scope) {
 
     search.addEventListener(
         "input",
-        settled(() => change({ text: search.value.trim() }), 250),
+        settled(() => change({ text: search.value.trim() }), 250, scope),
     );
     kinds.addEventListener("change", () => change({ kind: kinds.value }));
     agents.addEventListener("change", () => change({ agent: agents.value }));
-    const again = settled(() => load(), 250);
+    const again = soon(() => load(), 250, scope);
     scope.add(
         listen("changed", ({ what }) => {
             if (what.includes(wanted.show === "sessions" ? "sessions" : "runs")) again();
@@ -186,7 +185,7 @@ function listRuns(place, { query }, scope) {
         ["c", "new chat", () => place.querySelector(".composer textarea")?.focus()],
     ]);
     drawStatuses();
-    load();
+    return load();
 }
 
 export function newChat() {
@@ -227,47 +226,46 @@ function firstSteps() {
     ]);
 }
 
+/** `item` has a run or a session. */
 export function runRow(item) {
-    if (item.session) return { element: sessionRow(item.session) };
-    const element = h("a", { class: "run-row", href: address(["runs", item.run.id]), "data-run": item.run.id });
-    const update = () => {
-        const { run } = item;
-        const tokens = run.usage?.input ? `${short((run.usage.input ?? 0) + (run.usage.output ?? 0))} tokens` : "";
-        const facts = [
-            run.agent === "main" ? "" : run.agent,
-            run.kind === "call" ? "" : count(run.calls ?? 0, "call"),
-            tokens,
-            cost(run.cost),
-            run.seconds ? duration(run.seconds) : "",
-        ];
-        fill(
-            element,
-            runState(run),
-            h(
-                "span",
-                { class: "row-main" },
-                run.kind === "call" ? [badge("call"), " "] : null,
-                brief(run.prompt || run.id, 200),
-            ),
-            h(
-                "span",
-                { class: "row-more quiet" },
-                run.error ? h("span", { class: "bad" }, brief(run.error, 90)) : facts.filter(Boolean).join(" · "),
-            ),
-            ago(run.created),
-        );
-    };
+    const where = item.session ? ["sessions", item.session.name] : ["runs", item.run.id];
+    const element = h("a", { class: "run-row", href: address(where), "data-key": where.join(" ") });
+    const update = () => redraw(element, item.session ? sessionFacts(item.session) : runFacts(item.run));
     update();
     return { element, update };
 }
 
-function sessionRow(session) {
-    return h(
-        "a",
-        { class: "run-row", href: address(["sessions", session.name]) },
+function runFacts(run) {
+    const tokens = run.usage?.input ? `${short((run.usage.input ?? 0) + (run.usage.output ?? 0))} tokens` : "";
+    const facts = [
+        run.agent === "main" ? "" : run.agent,
+        run.kind === "call" ? "" : count(run.calls ?? 0, "call"),
+        tokens,
+        cost(run.cost),
+        run.seconds ? duration(run.seconds) : "",
+    ];
+    return [
+        runState(run),
+        h(
+            "span",
+            { class: "row-main" },
+            run.kind === "call" ? [badge("call"), " "] : null,
+            brief(run.prompt || run.id, 200),
+        ),
+        h(
+            "span",
+            { class: "row-more quiet" },
+            run.error ? h("span", { class: "bad" }, brief(run.error, 90)) : facts.filter(Boolean).join(" · "),
+        ),
+        ago(run.created),
+    ];
+}
+
+function sessionFacts(session) {
+    return [
         h("span", { class: "state" }, badge(session.is_demo ? "demo" : "terminal")),
         h("span", { class: "row-main" }, brief(session.title || session.name, 160)),
         h("span", { class: "row-more quiet" }, `${session.name} · ${count(session.messages ?? 0, "message")}`),
         ago(instant(session.updated)),
-    );
+    ];
 }

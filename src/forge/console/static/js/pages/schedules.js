@@ -3,10 +3,12 @@
 import { get, part, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { ago, duration, instant, moment } from "../format.js";
-import { button, settled } from "../parts/controls.js";
+import { soon } from "../pace.js";
+import { button } from "../parts/controls.js";
 import { badge, empty, state } from "../parts/marks.js";
 import { notify, report } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
+import { redraw } from "../redraw.js";
 import { address } from "../router.js";
 import { listen } from "../stream.js";
 import { brief } from "../text.js";
@@ -20,8 +22,7 @@ export function openSchedules(place, at, scope) {
     async function look() {
         try {
             const { schedules, runner } = await get("/api/schedules", {}, scope.signal);
-            const open = new Set([...found.querySelectorAll("details[open]")].map((one) => one.dataset.id));
-            fill(
+            redraw(
                 found,
                 schedules.length && !runner
                     ? h(
@@ -34,7 +35,7 @@ export function openSchedules(place, at, scope) {
                     ? h(
                           "div",
                           { class: "stack" },
-                          schedules.map((one) => scheduleBox(one, open.has(one.id), look)),
+                          schedules.map((one) => scheduleBox(one, look)),
                       )
                     : empty(
                           "Nothing is scheduled.",
@@ -46,22 +47,26 @@ export function openSchedules(place, at, scope) {
         }
     }
 
-    const again = settled(look, 300);
+    const again = soon(look, 300, scope);
     scope.add(listen("changed", ({ what }) => (what.includes("schedules") || what.includes("runs")) && again()));
-    look();
+    return look();
 }
 
-function scheduleBox(one, isOpen, look) {
+function scheduleBox(one, look) {
     const base = `/api/schedules/${part(one.id)}`;
-    const does = (words, path, told) =>
-        button(words, async () => {
-            await post(`${base}/${path}`);
-            if (told) notify(told);
-            look();
-        });
+    const does = (words, path, told, key) =>
+        button(
+            words,
+            async () => {
+                await post(`${base}/${path}`);
+                notify(told);
+                await look();
+            },
+            { key },
+        );
     return h(
         "section",
-        { class: `panel-box schedule${one.enabled ? "" : " off"}`, "aria-label": one.id },
+        { class: "panel-box schedule", "aria-label": one.id, "data-key": one.id },
         h(
             "header",
             {},
@@ -70,8 +75,10 @@ function scheduleBox(one, isOpen, look) {
             h(
                 "div",
                 { class: "actions" },
-                does("Run now", "run", "It is started."),
-                one.enabled ? does("Pause", "pause") : does("Go on", "resume"),
+                does("Run now", "run", "It is started.", "run"),
+                one.enabled
+                    ? does("Pause", "pause", `${one.id} is paused.`, "pause")
+                    : does("Go on", "resume", `${one.id} goes on.`, "pause"),
             ),
         ),
         h(
@@ -79,7 +86,9 @@ function scheduleBox(one, isOpen, look) {
             {},
             h("code", { class: "value" }, one.cron),
             ` ${one.explained ?? ""}`,
-            one.timezone ? h("span", { class: "quiet" }, ` (${one.timezone})`) : null,
+            one.timezone && !one.explained?.includes(one.timezone)
+                ? h("span", { class: "quiet" }, ` (${one.timezone})`)
+                : null,
         ),
         textBox(one.task ?? "", { lines: 4, isOutput: true, label: "Task" }),
         h(
@@ -94,7 +103,7 @@ function scheduleBox(one, isOpen, look) {
         one.history.length
             ? h(
                   "details",
-                  { "data-id": one.id, open: isOpen },
+                  {},
                   h("summary", {}, `Last ${one.history.length}`),
                   history(one.history),
               )

@@ -5,36 +5,35 @@ import { fill, h } from "../dom.js";
 import { Fold } from "../fold.js";
 import { amount, moment } from "../format.js";
 import { argumentsEditor } from "../parts/arguments.js";
-import { button, copyButton, settled, tabs } from "../parts/controls.js";
+import { settled, soon } from "../pace.js";
+import { button, copyButton, tabs } from "../parts/controls.js";
 import { differenceBox, jsonBox } from "../parts/diff.js";
 import { itemList } from "../parts/items.js";
 import { badge, runState } from "../parts/marks.js";
-import { report } from "../parts/notices.js";
+import { report, showMissing } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
 import { wantsTable } from "../parts/wants.js";
+import { redraw } from "../redraw.js";
 import { address, makeScope } from "../router.js";
 import { runFeed } from "../run_feed.js";
 import { listen } from "../stream.js";
 import { permissionBadges, pinBadge } from "./tools.js";
 
+const MOST_CALLS = 10; // shown at once; all of them are under Runs
+
 export function openTool(place, { parts, query }, scope) {
     const base = `/api/tools/${part(parts[0])}`;
-    get(base, {}, scope.signal)
+    return get(base, {}, scope.signal)
         .then((tool) => scope.isOpen() && show(place, tool, base, query, scope))
-        .catch((error) =>
-            fill(
-                place,
-                h("h1", {}, "Tool"),
-                h("p", { class: "bad" }, error.message),
-                h("p", { class: "quiet" }, error.next ?? ""),
-            ),
-        );
+        .catch((error) => showMissing(place, "Tool", error, scope));
 }
 
 function show(place, tool, base, query, scope) {
     const editor = argumentsEditor(tool.parameters, given(query) ?? {});
     const foreseen = h("div", { "aria-live": "polite" });
     const results = h("div", { class: "results" });
+    const views = [];
+    scope.add(() => views.forEach((view) => view.close()));
     const check = async () => {
         const told = await post(`${base}/check`, { arguments: editor.value() });
         fill(
@@ -46,7 +45,10 @@ function show(place, tool, base, query, scope) {
     const call = async () => {
         const { run } = await post(`${base}/call`, { arguments: editor.value() });
         fill(foreseen);
-        results.prepend(callView(run, scope));
+        const view = callView(run);
+        views.unshift(view);
+        results.prepend(view.element);
+        for (const old of views.splice(MOST_CALLS)) old.close();
     };
     const example = () => {
         editor.set(tool.example ?? {});
@@ -63,15 +65,19 @@ function show(place, tool, base, query, scope) {
         { class: "command" },
         textBox(tool.copy?.cli ?? "", { lines: 4, label: "On the command line" }),
     );
-    const showCommand = settled(async () => {
+    const writeCommand = async () => {
         try {
             const { cli } = await copies();
-            if (scope.isOpen()) fill(command, textBox(cli, { lines: 4, label: "On the command line" }));
+            fill(command, textBox(cli, { lines: 4, label: "On the command line" }));
         } catch {
             fill(command); // what is written so far is no call
         }
-    }, 250);
-    editor.element.addEventListener("input", showCommand);
+    };
+    const showCommand = settled(writeCommand, 250, scope);
+    editor.element.addEventListener("input", () => {
+        fill(foreseen); // it was said of something else
+        showCommand();
+    });
     const copy = ["cli", "python", "mcp"].map((name) =>
         copyButton(async () => (await copies())[name], { cli: "CLI", python: "Python", mcp: "MCP" }[name]),
     );
@@ -83,7 +89,9 @@ function show(place, tool, base, query, scope) {
             h("p", { class: "crumbs" }, h("a", { href: address(["tools"]) }, "Tools"), " /"),
             h("h1", { tabindex: "-1" }, h("code", {}, tool.name)),
             h("p", { class: "badges" }, facts(tool)),
-            h("p", { class: "line" }, tool.description),
+            tool.description.length > 2_000
+                ? h("div", { class: "line" }, textBox(tool.description, { label: "Description" }))
+                : h("p", { class: "line" }, tool.description),
         ),
         tool.pin ? pinSection(tool.pin) : null,
         h(
@@ -181,7 +189,7 @@ function aboutViews(tool) {
                         h(
                             "section",
                             {},
-                            h("h4", {}, name, " ", copyButton(text)),
+                            h("h3", {}, name, " ", copyButton(text)),
                             textBox(text, { lines: 30, label: name }),
                         ),
                     ),
@@ -191,11 +199,10 @@ function aboutViews(tool) {
 }
 
 /** The call as a run of its own, followed to its end. */
-function callView(run, outer) {
+function callView(run) {
     const base = `/api/runs/${part(run.id)}`;
     const scope = makeScope();
-    outer.add(() => scope.close());
-    const head = h("p", {}, runState(run), " ", h("a", { href: address(["runs", run.id]) }, run.id));
+    const head = h("p", {});
     let now = { ...run, questions: [], children: [] };
     const source = {
         base,
@@ -222,29 +229,38 @@ function callView(run, outer) {
             draw();
         },
     });
+    const showHead = () =>
+        redraw(
+            head,
+            runState(now),
+            " ",
+            h("a", { href: address(["runs", run.id]) }, run.id),
+            now.error ? h("span", { class: "bad" }, ` ${now.error}`) : null,
+        );
     async function look() {
         try {
             now = await get(base, {}, scope.signal);
             fold.know(now.children);
-            fill(
-                head,
-                runState(now),
-                " ",
-                h("a", { href: address(["runs", run.id]) }, run.id),
-                now.error ? h("span", { class: "bad" }, ` ${now.error}`) : null,
-            );
+            showHead();
             for (const item of fold.trunk.items) fold.touch(item);
             draw();
         } catch (error) {
             report(error);
         }
     }
-    const again = settled(look, 80);
+    const again = soon(look, 80, scope);
     scope.add(
         listen("changed", ({ what, runs }) => {
             if (what.includes("questions") || runs.includes(run.id) || runs.includes("*")) again();
         }),
     );
+    showHead();
     feed.load().then(look).catch(report);
-    return h("div", { class: "result-of-call" }, head, list.element);
+    const element = h("div", { class: "result-of-call" }, head, list.element);
+    const close = () => {
+        scope.close();
+        list.clear();
+        element.remove();
+    };
+    return { element, close };
 }

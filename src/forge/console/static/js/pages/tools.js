@@ -4,10 +4,11 @@ import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { amount, count } from "../format.js";
 import { bindKeys } from "../keys.js";
-import { settled } from "../parts/controls.js";
+import { settled } from "../pace.js";
 import { badge, empty } from "../parts/marks.js";
 import { report } from "../parts/notices.js";
 import { address, note } from "../router.js";
+import { brief } from "../text.js";
 import { openTool } from "./tool.js";
 
 export function openTools(place, at, scope) {
@@ -37,7 +38,7 @@ export function openTools(place, at, scope) {
             (tool) =>
                 (!sources.value || tool.source === sources.value) && words.every((word) => textOf(tool).includes(word)),
         );
-        const groups = Map.groupBy ? Map.groupBy(shown, (tool) => tool.source) : grouped(shown);
+        const groups = Map.groupBy(shown, (tool) => tool.source);
         const of = ([source, some]) =>
             h(
                 "section",
@@ -53,7 +54,22 @@ export function openTools(place, at, scope) {
         fill(found, shown.length ? [...groups].map(of) : empty("No tool is like that."));
     };
 
-    get("/api/tools", {}, scope.signal)
+    const look = () => {
+        note(["tools"], { text: search.value });
+        draw();
+    };
+    search.addEventListener("input", settled(look, 60, scope));
+    sources.addEventListener("change", draw);
+    const step = (by) => {
+        const links = [...found.querySelectorAll(".tool-row")];
+        links[Math.max(0, Math.min(links.length - 1, links.indexOf(document.activeElement) + by))]?.focus();
+    };
+    bindKeys(scope, [
+        ["j", "next", () => step(1)],
+        ["k", "previous", () => step(-1)],
+        ["/", "search", () => search.focus()],
+    ]);
+    return get("/api/tools", {}, scope.signal)
         .then((told) => {
             tools = told.tools;
             const names = [...new Set(tools.map((tool) => tool.source))];
@@ -73,23 +89,6 @@ export function openTools(place, at, scope) {
             draw();
         })
         .catch(report);
-    search.addEventListener(
-        "input",
-        settled(() => {
-            note(["tools"], { text: search.value });
-            draw();
-        }, 60),
-    );
-    sources.addEventListener("change", draw);
-    const step = (by) => {
-        const links = [...found.querySelectorAll(".tool-row")];
-        links[Math.max(0, Math.min(links.length - 1, links.indexOf(document.activeElement) + by))]?.focus();
-    };
-    bindKeys(scope, [
-        ["j", "next", () => step(1)],
-        ["k", "previous", () => step(-1)],
-        ["/", "search", () => search.focus()],
-    ]);
 }
 
 const sum = (tools) => tools.reduce((total, tool) => total + tool.tokens, 0);
@@ -97,12 +96,6 @@ const textOf = (tool) =>
     [tool.name, tool.description, tool.category, tool.origin, ...tool.aliases, ...tool.permissions, ...tool.groups]
         .join(" ")
         .toLowerCase();
-
-function grouped(tools) {
-    const groups = new Map();
-    for (const tool of tools) groups.set(tool.source, [...(groups.get(tool.source) ?? []), tool]);
-    return groups;
-}
 
 function toolRow(tool) {
     return h(
@@ -112,7 +105,7 @@ function toolRow(tool) {
             "a",
             { class: "tool-row", href: address(["tools", tool.name]) },
             h("code", { class: "tool" }, tool.name),
-            h("span", { class: "row-more quiet" }, tool.description),
+            h("span", { class: "row-more quiet" }, brief(tool.description, 300)),
             h(
                 "span",
                 { class: "badges" },

@@ -3,9 +3,10 @@
 import { get, me } from "../api.js";
 import { fill, h } from "../dom.js";
 import { ago, duration } from "../format.js";
-import { settled } from "../parts/controls.js";
+import { soon } from "../pace.js";
 import { badge, empty, state } from "../parts/marks.js";
 import { report } from "../parts/notices.js";
+import { redraw } from "../redraw.js";
 import { listen } from "../stream.js";
 
 const STATES = { working: "running", draining: "waiting", silent: "failed", gone: "cancelled" };
@@ -29,7 +30,7 @@ export function openWorkers(place, at, scope) {
     async function look() {
         try {
             const told = await get("/api/workers", {}, scope.signal);
-            fill(
+            redraw(
                 workers,
                 told.workers.length
                     ? table(
@@ -38,7 +39,7 @@ export function openWorkers(place, at, scope) {
                       )
                     : empty("No worker is there.", "forge worker starts one; so does forge console."),
             );
-            fill(
+            redraw(
                 queues,
                 told.queues.length
                     ? table(["Queue", "Queued", "Running", "Waiting", "Oldest"], told.queues.map(queueRow))
@@ -49,9 +50,9 @@ export function openWorkers(place, at, scope) {
         }
     }
 
-    const again = settled(look, 300);
+    const again = soon(look, 300, scope);
     scope.add(listen("changed", ({ what }) => (what.includes("workers") || what.includes("runs")) && again()));
-    look();
+    return look();
 }
 
 const table = (names, rows) =>
@@ -90,7 +91,7 @@ function workerRow(one) {
     ];
     return h(
         "tr",
-        {},
+        { "data-key": one.id },
         cells.map((cell) => h("td", {}, cell)),
     );
 }
@@ -105,7 +106,7 @@ function queueRow(one) {
     ];
     return h(
         "tr",
-        {},
+        { "data-key": one.name },
         cells.map((cell) => h("td", {}, typeof cell === "number" ? String(cell) : cell)),
     );
 }

@@ -1,6 +1,7 @@
 // Arguments to fill in, as a form or as JSON: whichever was touched last counts.
 
 import { h } from "../dom.js";
+import { parseExactly } from "../exact.js";
 import { tabs } from "./controls.js";
 import { schemaForm } from "./form.js";
 
@@ -24,7 +25,7 @@ export function argumentsEditor(schema, start = {}) {
         area.spellcheck = false;
         area.value = JSON.stringify(now, null, 2);
         read = () => {
-            const found = JSON.parse(area.value.trim() || "{}");
+            const found = parseExactly(area.value.trim() || "{}");
             if (typeof found !== "object" || found === null || Array.isArray(found))
                 throw new Error("arguments are a JSON object");
             return found;

@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { fill, h, setClass, setText } from "../dom.js";
 import { bytes, duration } from "../format.js";
+import { redraw } from "../redraw.js";
 import { asText, brief, briefArguments } from "../text.js";
 import { button, copyButton, tabs } from "./controls.js";
 import { differenceBox, isDifference, jsonBox, valuesList } from "./diff.js";
@@ -88,7 +89,7 @@ function makeBody(item, source, body) {
 
     function update() {
         showQuestion();
-        fill(places.progress, item.progress && item.state === "running" ? progressLine(item.progress) : null);
+        redraw(places.progress, item.progress && item.state === "running" ? progressLine(item.progress) : null);
         if (item.output && !output) {
             output = textView(item.output, {
                 isOutput: true,
@@ -96,7 +97,7 @@ function makeBody(item, source, body) {
                 lines: 40,
                 label: `Output of ${item.name}`,
             });
-            fill(places.output, h("h4", {}, "Output"), output.element);
+            fill(places.output, h("h3", {}, "Output"), output.element);
             output.size = item.outputSize;
         } else if (output && output.size !== item.outputSize) {
             output.size = item.outputSize;
@@ -121,11 +122,16 @@ function makeBody(item, source, body) {
         shownQuestion = more;
         source.cards?.delete(item);
         const isAsked = question?.status === "open" && item.state !== "done";
+        const isHere = places.asked.contains(document.activeElement);
         places.given.hidden = isAsked; // the question has them
-        if (!isAsked) return fill(places.asked, item.asked ? askedLine(item) : null);
-        const card = questionCard(question, { isInRun: true, level: "h4", answered: source.answered });
+        if (!isAsked) {
+            fill(places.asked, item.asked ? askedLine(item) : null);
+            if (isHere) body.previousElementSibling.focus({ preventScroll: true });
+            return;
+        }
+        const card = questionCard(question, { isInRun: true, level: 3, answered: source.answered });
         source.cards?.set(item, card);
-        return fill(places.asked, card.element);
+        fill(places.asked, card.element);
     }
 
     function showBranch(branch) {
@@ -137,7 +143,7 @@ function makeBody(item, source, body) {
                 h(
                     "section",
                     { class: "branch", "aria-label": `Sub-agent ${branch.agent}` },
-                    h("h4", {}, "Sub-agent ", badge(branch.agent || "?", "agent")),
+                    h("h3", {}, "Sub-agent ", badge(branch.agent || "?", "agent")),
                     list.element,
                 ),
             );
@@ -221,7 +227,7 @@ function resultView(item, source) {
             ),
     ]);
     return [
-        h("h4", {}, result.is_error ? "Error" : "Result"),
+        h("h3", {}, result.is_error ? "Error" : "Result"),
         result.is_error && result.suggestion ? h("p", { class: "quiet" }, result.suggestion) : null,
         tabs(views, "Readings of the result"),
         (result.attachments ?? []).map((one) => attachment(one, item, source)),

@@ -3,21 +3,25 @@
 import { fill, h } from "../dom.js";
 import { notify, report } from "./notices.js";
 
-/** While it works it cannot be pressed again; what goes wrong is reported. */
-export function button(words, work, { kind = "", title = null, label = null } = {}) {
-    const press = async () => {
-        if (element.disabled) return;
-        element.disabled = true;
+const working = new WeakSet();
+
+/** While it works it cannot be pressed again, but keeps the focus; what goes wrong is reported. */
+export function button(words, work, { kind = "", title = null, label = null, key = null } = {}) {
+    const press = async ({ currentTarget: pressed }) => {
+        if (working.has(pressed)) return;
+        working.add(pressed);
+        pressed.setAttribute("aria-disabled", "true");
         try {
             await work();
         } catch (error) {
             report(error);
         } finally {
-            element.disabled = false;
+            working.delete(pressed);
+            pressed.removeAttribute("aria-disabled");
         }
     };
-    const element = h("button", { type: "button", class: kind, title, "aria-label": label, onclick: press }, words);
-    return element;
+    const attributes = { type: "button", class: kind, title, "aria-label": label, "data-key": key, onclick: press };
+    return h("button", attributes, words);
 }
 
 export function copyButton(text, words = "Copy") {
@@ -33,7 +37,7 @@ export function copyButton(text, words = "Copy") {
 
 /** One of several views; `views` is [[name, make]], and only the chosen one is made. */
 export function tabs(views, label, chosen = 0) {
-    const place = h("div", { class: "tab-place" });
+    const place = h("div", { class: "tab-place", role: "tabpanel" });
     const buttons = views.map(([name], index) =>
         h(
             "button",
@@ -47,14 +51,20 @@ export function tabs(views, label, chosen = 0) {
             one.setAttribute("aria-selected", String(other === index));
             one.tabIndex = other === index ? 0 : -1;
         });
+        place.setAttribute("aria-label", views[index][0]);
         fill(place, views[index][1]());
     }
 
     function move(event, index) {
-        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (!step) return;
+        const last = views.length - 1;
+        const next = {
+            ArrowRight: index === last ? 0 : index + 1,
+            ArrowLeft: index === 0 ? last : index - 1,
+            Home: 0,
+            End: last,
+        }[event.key];
+        if (next === undefined) return;
         event.preventDefault();
-        const next = (index + step + views.length) % views.length;
         choose(next);
         buttons[next].focus();
     }
@@ -76,9 +86,15 @@ export function composer({ label, words = "Send", send, placeholder = "" }) {
         async () => {
             const text = area.value.trim();
             if (!text) return area.focus();
-            await send(text);
             area.value = "";
-            grow();
+            try {
+                await send(text);
+            } catch (error) {
+                area.value ||= text;
+                throw error;
+            } finally {
+                grow();
+            }
             return area.focus();
         },
         { kind: "primary" },
@@ -123,13 +139,4 @@ export function field(label, input, hint = null) {
         input,
         hint ? h("span", { class: "quiet" }, hint) : null,
     );
-}
-
-/** Call it often; it works once things are quiet. */
-export function settled(work, pause = 200) {
-    let timer = 0;
-    return (...given) => {
-        clearTimeout(timer);
-        timer = setTimeout(() => work(...given), pause);
-    };
 }

@@ -4,6 +4,8 @@ import { h } from "../dom.js";
 import { asText, visible } from "../text.js";
 import { textBox, withMarks } from "./text_view.js";
 
+const MOST_ROWS = 200;
+
 export const isDifference = (text) => /^(--- |\+\+\+ |@@ |diff )/m.test(text.slice(0, 20_000)) && /^[+-]/m.test(text);
 
 /** The text, in colours where it is a difference. */
@@ -53,13 +55,13 @@ export function valuesList(values, { lines = 12, whole = null } = {}) {
         return textBox(asText(values), { lines, whole, label: "Arguments" });
     const entries = Object.entries(values);
     if (!entries.length) return h("p", { class: "quiet" }, "No arguments.");
+    const row = (name, value) => [h("dt", {}, name), h("dd", {}, valueOf(name, value, lines, whole))];
+    const more = Object.fromEntries(entries.slice(MOST_ROWS));
     return h(
         "dl",
         { class: "values" },
-        entries
-            .slice(0, 200)
-            .map(([name, value]) => [h("dt", {}, name), h("dd", {}, valueOf(name, value, lines, whole))]),
-        entries.length > 200 ? h("dt", { class: "quiet" }, `and ${entries.length - 200} more`) : null,
+        entries.slice(0, MOST_ROWS).map(([name, value]) => row(name, value)),
+        entries.length > MOST_ROWS ? row(`and ${entries.length - MOST_ROWS} more`, more) : null,
     );
 }
 

@@ -1,6 +1,7 @@
 // A form made from a JSON Schema: objects in objects, lists, choices, files; what no form can say is written as JSON.
 
 import { fill, h } from "../dom.js";
+import { isNumber } from "../exact.js";
 import { booleanField, choiceField, fixedField, jsonField, nameOf, numberField, textField } from "./form_fields.js";
 
 const DEEPEST = 8;
@@ -86,7 +87,8 @@ const pick = ({ description, default: usual }) => ({
 });
 
 function fits(schema, value) {
-    const type = value === null ? "null" : Array.isArray(value) ? "array" : typeof value;
+    const type =
+        value === null ? "null" : Array.isArray(value) ? "array" : isNumber(value) ? "number" : typeof value;
     const wanted = schema.type ?? (schema.properties ? "object" : undefined);
     return wanted === type || (type === "number" && wanted === "integer");
 }
@@ -144,11 +146,15 @@ function rest(values, names) {
 function listField(schema, at, value) {
     const rows = h("div", { class: "list-rows" });
     let fields = [];
+    let number = 0;
     const add = (one) => {
-        const field = makeField(schema.items ?? {}, inner(at, `${at.name || "item"} ${fields.length + 1}`, true), one);
+        const name = `${at.name || "item"} ${(number += 1)}`;
+        const field = makeField(schema.items ?? {}, inner(at, name, true), one);
         const remove = () => {
             fields = fields.filter((other) => other !== field);
             row.remove();
+            changed();
+            adding.focus();
         };
         const row = h(
             "div",
@@ -156,20 +162,28 @@ function listField(schema, at, value) {
             field.element,
             h(
                 "button",
-                { type: "button", class: "icon", "aria-label": "Remove", title: "Remove", onclick: remove },
+                { type: "button", class: "icon", "aria-label": `Remove ${name}`, title: "Remove", onclick: remove },
                 "×",
             ),
         );
         fields.push(field);
         rows.append(row);
+        return row;
     };
+    const more = () => {
+        add(undefined).querySelector("input, textarea, select, button")?.focus();
+        changed();
+    };
+    const changed = () => rows.dispatchEvent(new Event("input", { bubbles: true }));
     const set = (now) => {
         fields = [];
+        number = 0;
         rows.textContent = "";
         for (const one of Array.isArray(now) ? now : []) add(one);
     };
+    const label = `Add to ${at.name || "the list"}`;
+    const adding = h("button", { type: "button", class: "small", "aria-label": label, onclick: more }, "+ Add");
     set(value);
-    const adding = h("button", { type: "button", class: "small", onclick: () => add(undefined) }, "+ Add");
     const hint = schema.description ? h("p", { class: "quiet hint" }, schema.description) : null;
     return {
         element: h("fieldset", {}, h("legend", {}, nameOf(schema, at)), hint, rows, adding),

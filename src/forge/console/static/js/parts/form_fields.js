@@ -1,6 +1,7 @@
 // The single values of a form: texts and files, numbers, choices, and JSON for what has no form.
 
 import { h } from "../dom.js";
+import { numberFrom, parseExactly } from "../exact.js";
 import { asText } from "../text.js";
 import { report } from "./notices.js";
 
@@ -89,54 +90,48 @@ export function numberField(schema, at, value, type) {
         class: "code narrow",
     });
     input.placeholder = placeholder(schema);
-    input.value = value ?? "";
+    const set = (now) => {
+        input.value = now === undefined || now === null ? "" : asText(now);
+    };
+    set(value);
     return {
         element: labelled(schema, at, input),
         value() {
             const text = input.value.trim();
             if (text === "") return undefined;
-            const found = Number(text);
-            if (Number.isNaN(found)) throw new Error(`${at.name}: “${text}” is no number`);
-            return found;
+            if (!Number.isFinite(Number(text))) throw new Error(`${at.name}: “${text}” is no number`);
+            return numberFrom(text);
         },
-        set: (now) => {
-            input.value = now ?? "";
-        },
+        set,
     };
 }
 
 export function booleanField(schema, at, value) {
-    const words = [
-        ["", schema.default === undefined ? "not said" : `default (${schema.default})`],
-        ["true", "true"],
-        ["false", "false"],
-    ];
-    const input = h(
-        "select",
-        { class: "narrow" },
-        words.slice(at.isNeeded && at.name ? 1 : 0).map(([key, text]) => h("option", { value: key }, text)),
-    );
-    input.value = value === undefined ? input.options[0].value : String(value);
+    const choices = ["true", "false"].map((one) => h("option", { value: one }, one));
+    const input = h("select", { class: "narrow" }, unsaid(schema, at), choices);
+    const set = (now) => {
+        input.value = now === undefined || now === null ? "" : String(now);
+    };
+    set(value);
     return {
         element: labelled(schema, at, input),
         value: () => (input.value === "" ? undefined : input.value === "true"),
-        set: (now) => {
-            input.value = now === undefined || now === null ? input.options[0].value : String(now);
-        },
+        set,
     };
+}
+
+/** Nothing is chosen for somebody who has not chosen. */
+function unsaid(schema, at) {
+    if (schema.default !== undefined) return h("option", { value: "" }, `default (${asText(schema.default, 0)})`);
+    return h("option", { value: "" }, at.isNeeded && at.name ? "choose…" : "not said");
 }
 
 export function choiceField(schema, at, value) {
     const options = schema.enum.map((one, index) => h("option", { value: String(index) }, asText(one, 0)));
-    const none = h(
-        "option",
-        { value: "" },
-        schema.default === undefined ? "not said" : `default (${asText(schema.default, 0)})`,
-    );
-    const input = h("select", {}, at.isNeeded && at.name ? null : none, options);
+    const input = h("select", {}, unsaid(schema, at), options);
     const set = (now) => {
         const index = schema.enum.findIndex((one) => JSON.stringify(one) === JSON.stringify(now));
-        input.value = index < 0 ? input.options[0].value : String(index);
+        input.value = index < 0 ? "" : String(index);
     };
     set(value);
     return {
@@ -168,7 +163,7 @@ export function jsonField(schema, at, value) {
 function parsed(text, name) {
     if (text.trim() === "") return undefined;
     try {
-        return JSON.parse(text);
+        return parseExactly(text);
     } catch (error) {
         throw new Error(`${name || "the value"} is no JSON: ${error.message}`);
     }

@@ -2,11 +2,12 @@
 
 import { fill, h } from "../dom.js";
 import { amount, cost, count, timeOfDay } from "../format.js";
+import { redraw } from "../redraw.js";
 import { readable } from "../text.js";
 import { callCard } from "./call_card.js";
 import { chunkedList } from "./chunks.js";
 import { jsonBox } from "./diff.js";
-import { textBox } from "./text_view.js";
+import { textBox, textView } from "./text_view.js";
 
 const LONGEST_PROSE = 20_000;
 const REASONS = {
@@ -51,19 +52,34 @@ function itemView(item, source) {
 
 function textItem(item) {
     const place = h("div", { class: "prose" });
+    const after = h("div", {});
     let size = -1;
+    let rest = null;
     const update = () => {
         if (item.text.length === size) return;
         size = item.text.length;
-        fill(place, prose(item.text));
+        if (rest) return rest.update(item.text.slice(rest.from));
+        const end = endOfProse(item.text);
+        redraw(place, prose(item.text.slice(0, end)));
+        if (end === size) return;
+        const options = { isOutput: true, lines: 200, fromEnd: !item.isClosed, label: "The rest of a long text" };
+        rest = textView(item.text.slice(end), options);
+        rest.from = end;
+        fill(after, rest.element);
     };
     update();
-    return { element: h("div", { class: "said agent" }, place), update };
+    return { element: h("div", { class: "said agent" }, place, after), update };
+}
+
+/** What is longer goes on in a box, which does not grow for ever and pushes nothing away. */
+function endOfProse(text) {
+    if (text.length <= LONGEST_PROSE) return text.length;
+    const line = text.lastIndexOf("\n", LONGEST_PROSE);
+    return line > LONGEST_PROSE / 2 ? line + 1 : LONGEST_PROSE;
 }
 
 /** Code in its own boxes, the rest as it was written; there is no markup in it. */
 function prose(text) {
-    if (text.length > LONGEST_PROSE) return textBox(text, { isOutput: true, lines: 200 });
     return readable(text)
         .trimEnd()
         .split(/^```[^\n`]*\n([\s\S]*?)(?:^```[ \t]*$|(?![\s\S]))/m)
@@ -98,7 +114,7 @@ function endLine(item) {
     return h(
         "div",
         {},
-        item.text ? textItem({ text: item.text }).element : null,
+        item.text ? textItem({ text: item.text, isClosed: true }).element : null,
         h(
             "div",
             { class: `end ${item.error ? "bad" : ""}` },

@@ -1,6 +1,6 @@
 // Short messages: shown for a while, and said by a screen reader.
 
-import { h } from "../dom.js";
+import { fill, h } from "../dom.js";
 
 const STAYS = 7_000;
 let shown = null;
@@ -26,6 +26,17 @@ export function report(error) {
     if (error?.name === "AbortError") return;
     if (!error?.told) console.error(error);
     if (error?.status !== 401) show(error.message, error.next, "notice bad");
+}
+
+/** In the place of a page that has nothing to show, unless another one is shown there by now. */
+export function showMissing(place, title, error, scope) {
+    if (!scope.isOpen()) return;
+    fill(
+        place,
+        h("h1", { tabindex: "-1" }, title),
+        h("p", { class: "bad" }, error.message),
+        h("p", { class: "quiet" }, error.next ?? ""),
+    );
 }
 
 function show(text, more, kind) {

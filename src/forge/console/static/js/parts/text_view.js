@@ -2,12 +2,14 @@
 
 import { fill, h } from "../dom.js";
 import { amount } from "../format.js";
+import { isWhole } from "../redraw.js";
 import { readable, splitMarks, visible } from "../text.js";
 import { report } from "./notices.js";
 
 const LONGEST_LINE = 2_000;
 const ROW = 18; // pixels, as in the style sheet
 const MOST_ROWS = 1_500_000; // higher than this no browser can scroll
+const BIG_PACE = 1_000; // milliseconds between two looks at all of a text that grows
 
 /**
  * A text in a box. `isOutput`: as a program wrote it; else every invisible character is written out. `lines`: how many
@@ -18,13 +20,21 @@ export function textView(
     { isOutput = false, lines = 24, fromEnd = false, kindOf = null, whole = null, label = "Text" } = {},
 ) {
     const show = isOutput ? readable : visible;
-    const box = h("div", { class: "text-view" });
+    const box = isWhole(h("div", { class: "text-view" }), text);
     const pre = h("pre", { class: "text", tabindex: "0", role: "region", "aria-label": label });
     const more = h("button", { type: "button", class: "link more", onclick: () => showAll() });
     box.append(pre, more);
+    let isHeld = false; // somebody reads further up
+    let big = null;
+    let timer = 0;
 
     function update(now) {
         text = now;
+        if (big) timer ||= setTimeout(() => ((timer = 0), big.update(all(text))), BIG_PACE);
+        else if (!isHeld && !isMarked(pre)) draw();
+    }
+
+    function draw() {
         const part = (fromEnd ? lastLines : firstLines)(text, lines);
         const shown = part.lines.map((line, index) => lineNodes(line, show, kindOf, index < part.lines.length - 1));
         fill(pre, shown);
@@ -34,19 +44,33 @@ export function textView(
         if (fromEnd) pre.scrollTop = pre.scrollHeight;
     }
 
+    const all = (found) => (isOutput ? plainLines(found) : found);
+
     async function showAll() {
         more.disabled = true;
         try {
-            const all = whole ? await whole() : text;
-            box.replaceWith(bigView(isOutput ? plainLines(all) : all, { show, kindOf, label }));
+            big = bigView(all(whole ? await whole() : text), { show, kindOf, label });
+            fill(box, big.element);
+            big.element.focus({ preventScroll: true });
         } catch (error) {
             more.disabled = false;
             report(error);
         }
     }
 
-    update(text);
+    if (fromEnd)
+        pre.addEventListener("scroll", () => {
+            const wasHeld = isHeld;
+            isHeld = pre.scrollTop + pre.clientHeight < pre.scrollHeight - 20;
+            if (wasHeld && !isHeld) draw();
+        });
+    draw();
     return { element: box, update };
+}
+
+function isMarked(element) {
+    const marked = getSelection();
+    return !marked.isCollapsed && marked.containsNode(element, true);
 }
 
 export const textBox = (text, options) => textView(text, options).element;
@@ -102,7 +126,7 @@ function plainLines(text) {
 
 const back = (_, code) => String.fromCodePoint(parseInt(code, 16));
 
-/** All of a text, of which only the rows in sight are made. */
+/** All of a text, of which only the rows in sight are made: {element, update(text)}. */
 function bigView(text, { show, kindOf, label }) {
     const rows = h("div", { class: "rows-in-sight" });
     const space = h("div", { class: "big-space" }, rows);
@@ -132,10 +156,21 @@ function bigView(text, { show, kindOf, label }) {
         fill(rows, made);
     }
 
-    box.addEventListener("scroll", () => requestAnimationFrame(draw), { passive: true });
+    function update(now) {
+        text = now;
+        columns = 0;
+        if (!isMarked(box)) measure();
+    }
+
+    let asked = 0;
+    const later = () => (asked ||= requestAnimationFrame(() => ((asked = 0), draw())));
+    box.addEventListener("scroll", later, { passive: true });
     new ResizeObserver(measure).observe(box);
-    return box;
+    return { element: box, update };
 }
+
+/** Not in the middle of a character. */
+const cutAt = (text, at) => (/[\udc00-\udfff]/.test(text[at] ?? "") ? at + 1 : at);
 
 function rowEnds(text, columns) {
     const ends = [];
@@ -143,7 +178,7 @@ function rowEnds(text, columns) {
     while (at < text.length && ends.length < MOST_ROWS) {
         const newline = text.indexOf("\n", at);
         const end = newline < 0 ? text.length : newline + 1;
-        while (end - at > columns + 1 && ends.length < MOST_ROWS) ends.push((at += columns));
+        while (end - at > columns + 1 && ends.length < MOST_ROWS) ends.push((at = cutAt(text, at + columns)));
         ends.push((at = end));
     }
     return ends;

@@ -1,7 +1,8 @@
 // The time line of a run: a lane for each agent, a bar for each thing that took time.
 
-import { fill, h, svg } from "../dom.js";
+import { h, svg } from "../dom.js";
 import { duration, timeOfDay } from "../format.js";
+import { redraw } from "../redraw.js";
 import { briefArguments } from "../text.js";
 import { scale, timeline } from "../timeline_model.js";
 
@@ -14,9 +15,9 @@ export function timelineView(chosen) {
     const element = h("div", { class: "timeline" });
     const update = (fold, now) => {
         const model = timeline(fold, now);
-        if (model.isEmpty) return fill(element, h("p", { class: "quiet" }, "Nothing took any time yet."));
+        if (model.isEmpty) return redraw(element, h("p", { class: "quiet" }, "Nothing took any time yet."));
         const { place, breaks } = scale(model);
-        return fill(
+        return redraw(
             element,
             sums(model),
             h(
@@ -59,13 +60,9 @@ function laneRow(lane, place, breaks, chosen) {
     for (const bar of lane.bars) {
         const x = place(bar.from) * WIDE;
         const width = Math.max(1.5, place(bar.to) * WIDE - x);
-        const rectangle = svg(
-            "rect",
-            { class: `bar ${bar.kind}`, x, y: bar.row * ROW + 1, width, height: ROW - 2 },
-            svg("title", {}, barWords(bar)),
-        );
-        if (bar.item) rectangle.addEventListener("click", () => chosen(bar.item));
-        drawing.append(rectangle);
+        const look = { class: `bar ${bar.kind}`, x, y: bar.row * ROW + 1, width, height: ROW - 2 };
+        const onclick = bar.item ? () => chosen(bar.item) : null;
+        drawing.append(svg("rect", { ...look, onclick }, svg("title", {}, barWords(bar))));
     }
     const label = h("span", { class: "lane-name", title: lane.label }, lane.label);
     label.style.paddingInlineStart = `${lane.depth * 10}px`;

@@ -1,0 +1,249 @@
+"""News comes while somebody is at a page: focus, selection, what is scrolled and half a word stay where they are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.conftest import call
+
+pytestmark = pytest.mark.browser
+
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+MARK = "(one) => getSelection().setBaseAndExtent(one, 0, one, one.childNodes.length)"
+
+
+async def at(tabs, place, **more):
+    page = await tabs.open(place, **more)
+    await expect(page.locator("main:not([aria-busy])")).to_be_visible()
+    return page
+
+
+async def news(page, console, path, prompt="news"):
+    """Something happens, and the page has looked again."""
+    async with page.expect_response(lambda told: f"/api/{path}" in told.url):
+        run = console.begin(prompt, "It is so.")
+    console.run_is(run, "finished")
+    await page.evaluate(DRAWN)
+    return run
+
+
+@pytest.mark.parametrize("place", ["#/", "#/runs"])
+async def test_a_run_in_the_list_keeps_the_focus_when_others_come(console, tabs, place):
+    old = console.begin("an old run", "Done.")
+    console.run_is(old, "finished")
+    page = await at(tabs, place)
+    row = page.get_by_role("link", name=re.compile("an old run")).first
+    await row.focus()
+    await row.locator(".row-main").evaluate(MARK)
+    new = await news(page, console, "runs")
+    await expect(page.locator(f"a[href='#/runs/{new}']")).to_be_visible()
+    await expect(page.locator(f"a[href='#/runs/{old}']")).to_be_focused()
+    assert await page.evaluate("getSelection().toString()") == "an old run"
+
+
+async def test_a_long_list_of_runs_stays_where_it_was_scrolled_to(console, tabs):
+    runs = [{"id": f"run-{number:04}", "created": 5_000 - number} for number in range(5_000)]
+    usual = {"agent": "main", "prompt": "one of many", "status": "finished", "usage": {}, "waits": [], "can": []}
+
+    async def told(route):
+        size, before = (int(re.search(rf"{name}=(\d+)", f"{route.request.url}&before=0")[1]) for name in KEYS)
+        some = runs[before : before + size]
+        await route.fulfill(
+            json={"runs": [usual | one for one in some], "next": str(before + size), "agents": ["main"]}
+        )
+
+    page = await tabs.open("#/memory")
+    await page.route("**/api/runs?*", told)
+    page = await page.goto(f"{console.address}/#/runs") or page
+    await expect(page.locator(".run-row").first).to_be_visible()
+    await page.get_by_role("button", name="Older").click()
+    await expect(page.get_by_role("button", name="Older")).to_be_enabled()
+    row = page.locator("a[href='#/runs/run-0150']")
+    await page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    await row.scroll_into_view_if_needed()
+    before = await row.bounding_box()
+    runs.insert(0, {"id": "run-new", "created": 6_000})
+    await news(page, console, "runs?")
+    after = await row.bounding_box()
+    assert abs(after["y"] - before["y"]) < 2
+    assert await page.locator("a[href='#/runs/run-new']").count() == 0  # far above, and not made
+    await page.evaluate("scrollTo(0, 0)")
+    await expect(page.locator("a[href='#/runs/run-new']")).to_be_visible()
+
+
+KEYS = ("limit", "before")
+
+
+async def test_what_is_marked_among_the_workers_stays_marked(console, tabs):
+    page = await at(tabs, "#/workers")
+    await page.locator("tbody td").first.evaluate(MARK)
+    marked = await page.evaluate("getSelection().toString()")
+    assert marked
+    await news(page, console, "workers")
+    assert await page.evaluate("getSelection().toString()") == marked
+
+
+async def test_a_button_of_a_schedule_keeps_the_focus_also_when_it_is_pressed(console, tabs):
+    page = await at(tabs, "#/schedules")
+    pause = page.get_by_role("region", name="nightly").get_by_role("button", name="Pause")
+    await pause.focus()
+    await news(page, console, "schedules")
+    await expect(pause).to_be_focused()
+    tabs.expect("409|400|403")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("nightly is declared in forge.yaml").first).to_be_visible()
+    await expect(pause).to_be_focused()
+
+
+async def test_half_a_call_and_a_refusal_to_look_at_stay_on_the_page_of_the_policy(console, tabs):
+    denied = console.begin("push first", call("bash", command="git push first"), "Refused.")
+    console.run_is(denied, "finished")
+    page = await at(tabs, "#/policy")
+    tabs.expect("404.*tools/ba")
+    await page.get_by_label("Tool", exact=True).fill("ba")
+    allow = (
+        page.get_by_role("listitem")
+        .filter(has_text="git push first")
+        .get_by_role("button", name="Allow just this")
+        .first
+    )
+    await allow.focus()
+    second = console.begin("push second", call("bash", command="git push second"), "Refused.")
+    console.run_is(second, "finished")
+    await expect(page.get_by_role("listitem").filter(has_text="git push second")).to_be_visible()
+    await expect(allow).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("textbox", name="Rule")).to_have_value(re.compile("git push first"))
+    await page.keyboard.press("Escape")
+    assert await page.get_by_label("Tool", exact=True).input_value() == "ba"
+
+
+async def test_half_a_form_of_a_tool_stays_while_its_calls_come_and_go(console, tabs):
+    page = await at(tabs, "#/tools/math_calculate")
+    field = page.get_by_label(re.compile("^expression"))
+    await field.fill("6*7")
+    await page.get_by_role("button", name="Call").click()
+    await expect(page.locator(".result-of-call").get_by_text("finished")).to_be_visible()
+    await field.fill("6*")
+    await field.press("End")
+    console.run_is(console.begin("more news", "It is so."), "finished")
+    await page.evaluate(DRAWN)
+    await expect(field).to_be_focused()
+    await page.keyboard.type("8")
+    await expect(field).to_have_value("6*8")
+
+
+async def test_other_arguments_are_written_while_more_is_asked(console, tabs):
+    first = console.begin("edit undisturbed", call("file_write", path="undisturbed.txt", content="x"), "Done.")
+    asked = console.question(first)
+    page = await at(tabs, f"#/approvals/{asked['id']}")
+    card = page.get_by_role("article").filter(has_text="undisturbed.txt")
+    await card.get_by_role("button", name="Edit").click()
+    await card.get_by_label(re.compile("^path")).fill("notes/undist")
+    second = console.begin("another", call("file_write", path="another.txt", content="x"), "Done.")
+    console.question(second)
+    await expect(page.get_by_role("list", name="What waits").get_by_role("button")).to_have_count(2)
+    await expect(card.get_by_label(re.compile("^path"))).to_be_focused()
+    await page.keyboard.type("urbed.txt")
+    await card.get_by_role("button", name="Check again").focus()
+    await page.keyboard.press("Enter")
+    await expect(card.get_by_text("It would run.")).to_be_visible()
+    await expect(card.get_by_role("button", name="Check again")).to_be_focused()
+    await card.get_by_label(re.compile("^path")).fill("else.txt")
+    await expect(card.get_by_text("It would run.")).to_have_count(0)  # that was said of another path
+    await card.get_by_role("button", name="Cancel").click()
+    await expect(card.get_by_role("button", name="Edit")).to_be_focused()
+
+
+async def test_words_of_a_refusal_answer_nothing_else_when_somebody_was_faster(console, tabs):
+    first = console.begin("taken away", call("file_write", path="taken.txt", content="x"), "Done.")
+    asked = console.question(first)
+    second = console.begin("must wait", call("file_write", path="must-wait.txt", content="x"), "Done.")
+    console.question(second)
+    page = await at(tabs, f"#/approvals/{asked['id']}")
+    card = page.get_by_role("article").filter(has_text="taken.txt")
+    await card.get_by_role("button", name="No").click()
+    await page.keyboard.type("an")
+    console.post(f"/api/questions/{asked['id']}/answer", {"kind": "once"})
+    await expect(card.get_by_text("Allowed once")).to_be_visible()
+    await page.keyboard.type("y way")
+    await expect(page.get_by_role("button", name=re.compile("must-wait"))).to_be_visible()
+    await expect(card).to_be_visible()  # until another one is chosen
+    assert console.question(second)["status"] == "open"
+    await page.get_by_role("button", name=re.compile("must-wait")).click()
+    await page.get_by_role("article").filter(has_text="must-wait").get_by_role("button", name="Allow once").click()
+    console.run_is(second, "finished")
+
+
+async def test_what_is_marked_in_a_text_and_written_below_it_stays_while_the_text_grows(console, tabs):
+    told = console.scenes / "grows.txt"
+    told.write_text("First paragraph.\n\n")
+    run = console.begin("grow", {"follow": "grows.txt"})
+    page = await at(tabs, f"#/runs/{run}")
+    stop = page.get_by_role("button", name="Stop")
+    await stop.focus()
+    text = page.get_by_role("log").get_by_text("First paragraph.")
+    await text.evaluate("(one) => getSelection().setBaseAndExtent(one.firstChild, 0, one.firstChild, 15)")
+    told.write_text("First paragraph.\n\nSecond `word`.\n")
+    await expect(page.get_by_role("log").get_by_text("Second")).to_be_visible()
+    assert await page.evaluate("getSelection().toString()") == "First paragraph"
+    await expect(stop).to_be_focused()
+    told.write_text("First paragraph.\n\nSecond `word`.\nEND\n")
+    box = page.get_by_label("What to do next")
+    await box.fill("and th")
+    console.post(f"/api/runs/{run}/resume", {"say": console.scene("from elsewhere", "Something else.")})
+    await expect(page.get_by_text("Something else.").first).to_be_visible()
+    await expect(box).to_have_value("and th")
+    await expect(box).to_be_focused()
+
+
+async def test_output_can_be_read_further_up_and_whole_while_more_of_it_comes(console, tabs):
+    (console.workspace / "speak.sh").write_text("seq 1 300; while [ ! -e go-on ]; do sleep 0.05; done; seq 301 600\n")
+    run = console.begin("count", call("bash", command="sh speak.sh"), "Counted.")
+    page = await at(tabs, f"#/runs/{run}")
+    await page.get_by_role("button", name="Allow once").click()
+    output = page.get_by_role("region", name="Output of bash")
+    await expect(output).to_contain_text("300")
+    await page.get_by_role("button", name=re.compile("Show all")).click()
+    await expect(output).to_be_focused()
+    (console.workspace / "go-on").write_text("")
+    console.run_is(run, "finished")
+    await output.evaluate("(box) => { box.scrollTop = 0; }")
+    await expect(output.locator(".big-space")).to_have_attribute("style", re.compile(r"height: 108\d\dpx"))
+    assert await output.evaluate("(box) => box.scrollTop") == 0
+
+
+async def test_a_page_that_was_left_says_nothing_any_more(console, tabs):
+    page = await at(tabs, "#/memory")
+    held = []
+    await page.route(re.compile("/api/(tools/|runs/run-x)"), lambda route: held.append(route))
+    for place in ("#/tools/bash", "#/runs/run-x", "#/workers"):
+        await page.evaluate("(place) => { location.hash = place; }", place)
+        await page.evaluate(DRAWN)
+    await expect(page.locator("main:not([aria-busy])")).to_be_visible()
+    assert held
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Workers")
+    await expect(page.get_by_role("heading", name="Queues")).to_be_visible()
+
+
+async def test_news_without_end_is_shown_all_the_same(console, tabs):
+    page = await at(tabs, "#/workers")
+    found = await page.evaluate(
+        """async () => {
+          const { soon } = await import("/static/js/pace.js");
+          let worked = 0;
+          let isOpen = true;
+          const again = soon(() => { worked += 1; }, 30, { isOpen: () => isOpen });
+          const news = setInterval(again, 5);
+          await new Promise((done) => { const look = setInterval(() => worked > 2 && done(clearInterval(look)), 10); });
+          isOpen = false;
+          const before = worked;
+          await new Promise((done) => setTimeout(done, 80));
+          clearInterval(news);
+          return worked - before;
+        }"""
+    )
+    assert found == 0
