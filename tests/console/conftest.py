@@ -42,7 +42,8 @@ class Console:
     async def enter(self) -> None:
         found = await self.client.get("/enter", params={"token": self.entrance.new_link()})
         assert found.status_code == 303, found.text
-        self.token = (await self.get("/api/me"))["token"]
+        self.token = found.headers["location"].removeprefix("/#/enter/")
+        self.client.headers["x-forge-token"] = self.token
 
     async def get(self, path: str, status: int = 200, **params: Any) -> Any:
         found = await self.client.get(path, params=params)
@@ -50,7 +51,7 @@ class Console:
         return found.json()
 
     async def post(self, path: str, body: Any = None, status: int = 200) -> Any:
-        found = await self.client.post(path, json={} if body is None else body, headers={"x-forge-token": self.token})
+        found = await self.client.post(path, json={} if body is None else body)
         assert found.status_code == status, (path, found.status_code, found.text[:2_000])
         return found.json()
 

@@ -40,9 +40,11 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
         link = console.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/enter\?token=[\w.-]+", link)
         with httpx2.Client() as browser:
-            assert browser.get(link).status_code == 303
+            entered = browser.get(link)
+            assert entered.status_code == 303
             assert browser.get(link).status_code == 401
-            me = browser.get(link.partition("/enter")[0] + "/api/me").json()
+            token = {"x-forge-token": entered.headers["location"].rpartition("/")[2]}
+            me = browser.get(link.partition("/enter")[0] + "/api/me", headers=token).json()
             assert me["workspace"] == str(tmp_path)
         other = subprocess.run(
             [sys.executable, "-c", START, "--url"],

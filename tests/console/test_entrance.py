@@ -50,7 +50,10 @@ def test_nothing_stands_for_something_else():
     assert not entrance.knows(link)
     assert entrance.enter(cookie) is None
     assert not entrance.is_page_token(cookie, cookie)
+    assert not entrance.is_page_token(cookie, entrance.look_key(cookie))
+    assert not entrance.is_look_key(cookie, entrance.page_token(cookie))
     assert entrance.is_page_token(cookie, entrance.page_token(cookie))
+    assert entrance.is_look_key(cookie, entrance.look_key(cookie))
 
 
 def test_what_was_changed_or_signed_by_others_is_refused():

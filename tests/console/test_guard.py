@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -42,6 +43,7 @@ class Door:
     async def enter(self) -> httpx2.Response:
         found = await self.client.get("/enter", params={"token": self.entrance.new_link()})
         self.cookie = self.client.cookies.get(f"forge_console_{PORT}") or ""
+        self.client.headers["x-forge-token"] = self.entrance.page_token(self.cookie)
         return found
 
     def headers(self, **changes: str | None) -> dict[str, str]:
@@ -56,7 +58,11 @@ class Door:
         return {name: value for name, value in given.items() if value is not None}
 
     async def post(self, content: bytes = b"{}", **changes: str | None) -> httpx2.Response:
-        return await self.client.post("/api/x", content=content, headers=self.headers(**changes))
+        self.client.headers.pop("x-forge-token", None)
+        try:
+            return await self.client.post("/api/x", content=content, headers=self.headers(**changes))
+        finally:
+            self.client.headers["x-forge-token"] = self.entrance.page_token(self.cookie)
 
 
 @pytest.fixture
@@ -67,7 +73,7 @@ def door() -> Door:
 async def test_the_page_itself_gets_in_and_may_change_things(door):
     entered = await door.enter()
     assert entered.status_code == 303
-    assert entered.headers["location"] == "/"
+    assert entered.headers["location"] == f"/#/enter/{door.entrance.page_token(door.cookie)}"
     assert (await door.client.get("/api/runs")).text == "inside"
     assert (await door.post(b'{"a": 1}')).status_code == 200
     assert door.inside.seen == [("GET", "/api/runs", b""), ("POST", "/api/x", b'{"a": 1}')]
@@ -107,15 +113,15 @@ async def test_a_link_opened_from_another_page_works_without_a_redirect(door):
 
 async def test_a_link_leads_to_a_run_and_nowhere_else(door):
     where = {"token": door.entrance.new_link(), "run": "run-12"}
-    assert (await door.client.get("/enter", params=where)).headers["location"] == "/#/runs/run-12"
+    assert (await door.client.get("/enter", params=where)).headers["location"].endswith("/runs/run-12")
     where = {"token": door.entrance.new_link(), "run": "//evil.example/"}
-    assert (await door.client.get("/enter", params=where)).headers["location"] == "/"
+    assert re.fullmatch(r"/#/enter/[0-9a-f]{64}", (await door.client.get("/enter", params=where)).headers["location"])
 
 
 async def test_a_link_opened_from_another_page_leads_to_its_run(door):
     where = {"token": door.entrance.new_link(), "run": "run-12"}
     found = await door.client.get("/enter", params=where, headers={"sec-fetch-site": "cross-site"})
-    assert 'content="0;url=/#/runs/run-12"' in found.text
+    assert re.search(r'content="0;url=/#/enter/[0-9a-f]{64}/runs/run-12"', found.text)
     where = {"token": door.entrance.new_link(), "run": '"><script>'}
     found = await door.client.get("/enter", params=where, headers={"sec-fetch-site": "cross-site"})
     assert "script" not in found.text
@@ -205,6 +211,23 @@ async def test_a_change_needs_the_pages_token_as_json(door):
         assert (await door.post(content_type=kind)).status_code == 415
     assert door.inside.seen == []
     assert (await door.post(content_type="application/json; charset=utf-8")).status_code == 200
+
+
+async def test_whoever_was_given_the_cookie_alone_sees_nothing(door):
+    """A browser sends it to every server of this machine: theirs could ask here, without any browser."""
+    await door.enter()
+    other = Entrance(new_key(), "born")
+    del door.client.headers["x-forge-token"]
+    for path in ("/api/me", "/api/runs", "/api/stream", "/api/runs/r/export"):
+        for key in ("", "x", door.cookie, other.look_key(door.cookie), door.entrance.page_token(door.cookie)):
+            found = await door.client.get(path, params={"key": key} if key else {})
+            assert found.status_code == 403, (path, key)
+            assert "forge console --url" in found.json()["error"]["next"]
+    assert door.inside.seen == []
+    key = door.entrance.look_key(door.cookie)
+    assert (await door.client.get("/api/runs/r/export", params={"key": key})).status_code == 200
+    assert (await door.post(x_forge_token=key)).status_code == 403, "what is in an address changes nothing"
+    assert (await door.client.get("/static/js/api.js")).status_code == 200, "the page itself is no secret"
 
 
 async def test_a_token_of_another_browser_does_not_count(door):

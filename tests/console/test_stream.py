@@ -183,7 +183,7 @@ async def test_a_page_goes_on_after_the_server_was_started_again(tmp_path):
     async with running_console(tmp_path, model=model, key=key, port=port) as again:
         again.client.cookies.clear()
         again.client.cookies.update(cookies)
-        again.token = token
+        again.client.headers["x-forge-token"] = token
         second = (await again.post("/api/runs", {"prompt": "second"}, 201))["run"]
         await again.run_is(second["id"], "finished")
         async with again.stream(after=last - 1) as events:
@@ -268,7 +268,8 @@ async def test_a_reader_that_does_not_read_is_let_go(tmp_path, monkeypatch):
     async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
         reader, writer = await asyncio.open_connection("127.0.0.1", console.port, limit=1)
         cookie = "; ".join(f"{name}={value}" for name, value in console.client.cookies.items())
-        writer.write(f"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\nCookie: {cookie}\r\n\r\n".encode())
+        head = [f"Host: 127.0.0.1:{console.port}", f"Cookie: {cookie}", f"X-Forge-Token: {console.token}"]
+        writer.write("\r\n".join(["GET /api/stream HTTP/1.1", *head, "\r\n"]).encode())
 
         async def is_there() -> bool:
             return console.home.hub.listeners == 1

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forge.console.entries import Entry, written
-from forge.console.guard import PAGE_TOKEN
+from forge.console.guard import LOOK_KEY
 from forge.console.home import Home
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import text_of
@@ -94,7 +94,7 @@ class Asked:
     path: Mapping[str, Any]
     query: Mapping[str, str]
     body: Mapping[str, Any]
-    page_token: str = ""  # what this page must send with what changes something
+    look_key: str = ""  # what this page adds to an address that it cannot send a header to
 
     def text(self, name: str, otherwise: str = "") -> str:
         value = self.query.get(name, otherwise)
@@ -140,9 +140,9 @@ def answering(home: Home, answer: Answering) -> Callable[[Request], Any]:
 
     async def endpoint(request: Request) -> Response:
         try:
-            token = request.scope.get(PAGE_TOKEN, "")
+            key = request.scope.get(LOOK_KEY, "")
             path = {name: unquote(one) if isinstance(one, str) else one for name, one in request.path_params.items()}
-            asked = Asked(path, dict(request.query_params), await _body(request), token)
+            asked = Asked(path, dict(request.query_params), await _body(request), key)
             if inspect.iscoroutinefunction(answer):
                 return _response(await answer(home, asked))
             return _response(await run_in_threadpool(answer, home, asked))

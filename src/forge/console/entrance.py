@@ -1,6 +1,7 @@
-"""Who may look: a link that works once becomes a cookie, and a page with the cookie gets a token for its changes.
+"""Who may look: a link that works once becomes a cookie, and a token that only our own page can keep.
 
-Nothing is stored for it but one key, so that a page goes on after a restart of the server.
+The cookie alone is not enough: a browser sends it to every server of this machine, whatever its port. Nothing is stored
+for both but one key, so that a page goes on after a restart of the server.
 """
 
 from __future__ import annotations
@@ -53,11 +54,18 @@ class Entrance:
         return self._holds("cookie", cookie)
 
     def page_token(self, cookie: str) -> str:
-        """What a page sends with everything that changes something; other sites cannot read it."""
+        """What the page sends with everything it asks; pages of other ports and sites cannot read it."""
         return self._mark("page", cookie)
+
+    def look_key(self, cookie: str) -> str:
+        """The same in an address, where no header can be sent: for looking alone, since addresses are remembered."""
+        return self._mark("look", cookie)
 
     def is_page_token(self, cookie: str, given: str) -> bool:
         return hmac.compare_digest(self.page_token(cookie).encode(), given.encode("utf-8", "replace"))
+
+    def is_look_key(self, cookie: str, given: str) -> bool:
+        return hmac.compare_digest(self.look_key(cookie).encode(), given.encode("utf-8", "replace"))
 
     def _signed(self, purpose: str, lasting: float) -> str:
         body = f"{int(self._clock() + lasting)}.{secrets.token_urlsafe(24)}"

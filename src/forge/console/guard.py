@@ -1,7 +1,8 @@
 """Refuses whoever is not meant to be here, before anything else looks at a request; and marks every answer as ours.
 
 The page is for one browser on this machine. Other sites in that browser can send requests here, or lead a name of
-theirs here: they have another Host, another Origin, no cookie, or not the page's token.
+theirs here: they have another Host, another Origin, or no cookie. Other servers of this machine are given the cookie by
+that browser, whatever their port: they do not have the page's token.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ HEADERS = {
 }
 ENTER = "/enter"
 PAGE_TOKEN = "x-forge-token"  # noqa: S105 - the name of a header
+LOOK_KEY = "key"  # in the address of what a page cannot send a header for: a stream, a download
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 
@@ -47,6 +49,12 @@ _CLOSED = (
     "this console does not know your browser",
     "permission_error",
     "Open it with the link that `forge console` printed; `forge console --url` prints another.",
+)
+_NO_TOKEN = (
+    403,
+    "this page does not have the token of your browser",
+    "security_error",
+    "Open the console with a new link: `forge console --url` prints one.",
 )
 _TOO_LONG = (413, f"a request may have {MAX_BODY:,} bytes", "validation_error", "Send less at once.")
 _ELSEWHERE = "Open the console with the link that `forge console` printed, and use the page that it leads to."
@@ -77,8 +85,8 @@ class Guard:
         elif request.method == "POST":
             await self._change(request, receive, marked)
         else:
-            token = self.entrance.page_token(self._cookie(request))
-            await self.inside({**scope, PAGE_TOKEN: token}, receive, marked)
+            key = self.entrance.look_key(self._cookie(request))
+            await self.inside({**scope, LOOK_KEY: key}, receive, marked)
 
     def _refusal(self, request: _Request) -> Refusal | None:
         """Whose name it asks for comes first: a page that was led here must not learn that we exist."""
@@ -98,7 +106,14 @@ class Guard:
         cookie = self._cookie(request)
         if not cookie:
             return _CLOSED
-        return self._refused_change(request, cookie) if request.method == "POST" else None
+        if request.method == "POST":
+            return self._refused_change(request, cookie)
+        return _NO_TOKEN if request.path.startswith("/api/") and not self._may_look(request, cookie) else None
+
+    def _may_look(self, request: _Request, cookie: str) -> bool:
+        if self.entrance.is_page_token(cookie, request.one(PAGE_TOKEN)):
+            return True
+        return self.entrance.is_look_key(cookie, request.query(LOOK_KEY))
 
     def _cookie(self, request: _Request) -> str:
         """Ours, whatever else is in the jar: all programs of this machine share it, and may use our cookie's name."""
@@ -106,8 +121,7 @@ class Guard:
 
     def _refused_change(self, request: _Request, cookie: str) -> Refusal | None:
         if not self.entrance.is_page_token(cookie, request.one(PAGE_TOKEN)):
-            what = "the header X-Forge-Token is missing or not this page's"
-            return 403, what, "security_error", "Load the page again."
+            return _NO_TOKEN
         kind = request.one("content-type").partition(";")[0].strip().lower()
         if kind != "application/json":
             what = "what changes something is sent as application/json"
@@ -136,7 +150,8 @@ class Guard:
         flags = f"Path=/; HttpOnly; SameSite=Strict; Max-Age={int(STAYS)}"
         headers = [(b"set-cookie", f"{self.cookie}={cookie}; {flags}".encode()), (b"cache-control", b"no-store")]
         run = request.query("run")
-        where = f"/#/runs/{run}" if _RUN.fullmatch(run) else "/"
+        # behind the #, which is sent to nobody: the page keeps it where only pages of this port can read it
+        where = f"/#/enter/{self.entrance.page_token(cookie)}" + (f"/runs/{run}" if _RUN.fullmatch(run) else "")
         if (request.one("sec-fetch-site") or "none") in ("none", "same-origin"):
             await _answer(send, 303, b"", [*headers, (b"location", where.encode())])
             return

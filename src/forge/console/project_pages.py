@@ -27,7 +27,7 @@ def show_me(home: Home, asked: Asked) -> dict[str, Any]:
     configuration = home.made.configuration
     main = home.scope.agent
     return {
-        "token": asked.page_token,
+        "key": asked.look_key,
         "version": version(),
         "project": configuration.agent.id or home.workspace.name,
         "workspace": str(home.workspace),
