@@ -26,13 +26,13 @@ help: ## list the targets
 demo: $(READY) ## an agent at work: a scripted model, real tools, the real gate; no key, no network
 	@$(BIN)/python examples/demo
 
-# Two steps at a time: the types are checked by one process, for a minute and a half, while the tests run.
+# Two steps at a time: one process checks the types, for a minute and a half, while another drives the browser.
 test: $(READY) bubblewrap ## everything that must hold, but for the slow tests
-	@$(MAKE) --no-print-directory -j2 format-check lint contracts types quick-tests
+	@$(MAKE) --no-print-directory -j2 format-check lint contracts types test-browser quick-tests
 
 .PHONY: test-all
 test-all: $(READY) bubblewrap ## the same with the slow tests: more rounds of killing, fuzzing, odd places
-	@$(MAKE) --no-print-directory -j2 format-check lint contracts types tests
+	@$(MAKE) --no-print-directory -j2 format-check lint contracts types test-browser tests
 
 check: test ## the same
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.console_server import BIG, LAST
 from benchmarks.timing import Measure
+from scripts.console_page import asked
 
 EVENTS = 10_000
 RATE, SECONDS = 200, 4  # events a second, and for how long
@@ -126,37 +127,26 @@ async def looked_at(page: Any) -> list[Measure]:
 async def _timed(page: Any, *, watch: bool) -> float:
     """Milliseconds from the first to the last event of a run."""
     # away from the console's page no stream is open, and the server looks at nothing
-    token = await page.evaluate("fetch('/api/me').then((one) => one.json()).then((one) => one.token)")
     await page.goto(page.url.partition("/#")[0] + ("/#/runs" if watch else "/static/js/text.js"))
-    run = await _begin(page, f"work {TURNS} {THINKS}", token)
+    run = await _begin(page, f"work {TURNS} {THINKS}")
     if watch:
         await page.evaluate(f"location.hash = '#/runs/{run}'")
     await _over(page, run)
-    events = (await _got(page, f"/api/runs/{run}/events?limit=5000"))["events"]
+    events = (await asked(page, f"/api/runs/{run}/events?limit=5000"))["events"]
     moments = {one["event"]["event"]: one["event"]["ts"] for one in events}
     return float(moments["run_finished"] - moments["run_started"]) * 1e3
 
 
-async def _begin(page: Any, prompt: str, token: str = "") -> str:
-    asked = """async ([prompt, token]) => {
-      const me = token || (await (await fetch("/api/me")).json()).token;
-      const headers = { "Content-Type": "application/json", "X-Forge-Token": me };
-      const answer = await fetch("/api/runs", { method: "POST", headers, body: JSON.stringify({ prompt }) });
-      return (await answer.json()).run.id;
-    }"""
-    run: str = await page.evaluate(asked, [prompt, token])
+async def _begin(page: Any, prompt: str) -> str:
+    run: str = (await asked(page, "/api/runs", {"prompt": prompt}))["run"]["id"]
     return run
 
 
 async def _over(page: Any, run: str) -> None:
     until = time.monotonic() + 60
-    while (await _got(page, f"/api/runs/{run}"))["status"] not in ("finished", "failed"):
+    while (await asked(page, f"/api/runs/{run}"))["status"] not in ("finished", "failed"):
         assert time.monotonic() < until, "the run did not come to its end"
         await asyncio.sleep(0.1)
-
-
-async def _got(page: Any, path: str) -> Any:
-    return await page.evaluate("(path) => fetch(path).then((answer) => answer.json())", path)
 
 
 def _high(ordered: list[float]) -> float:

@@ -21,6 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from scripts.console_page import asked
+
 ROOT = Path(__file__).parents[1]
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
@@ -114,36 +116,23 @@ async def _begin(page: Any) -> str:
     """Two runs: one that has ended, one that waits. Gives the one that has ended."""
     begun = []
     for prompt in ("The parser fails for a=b=c. Mend it.", "Mend the parser, please."):
-        begun.append((await _post(page, "/api/runs", {"prompt": prompt}))["run"]["id"])
+        begun.append((await asked(page, "/api/runs", {"prompt": prompt}))["run"]["id"])
         questions = await _until(page, "/api/questions", lambda told: told["questions"])
         if len(begun) == 1:
-            await _post(page, f"/api/questions/{questions['questions'][0]['id']}/answer", {"kind": "once"})
+            await asked(page, f"/api/questions/{questions['questions'][0]['id']}/answer", {"kind": "once"})
             await _until(page, f"/api/runs/{begun[0]}", lambda told: told["status"] == "finished")
-            await page.evaluate("fetch('/api/overview')")
+            await asked(page, "/api/overview")
             (Path(str(await _workspace(page))) / "parser.py").write_text(PARSER, encoding="utf-8")
     return str(begun[0])
 
 
 async def _workspace(page: Any) -> str:
-    return str((await _get(page, "/api/me"))["workspace"])
-
-
-async def _get(page: Any, path: str) -> Any:
-    return await page.evaluate("(path) => fetch(path).then((answer) => answer.json())", path)
-
-
-async def _post(page: Any, path: str, body: dict[str, Any]) -> Any:
-    token = (await _get(page, "/api/me"))["token"]
-    asked = """([path, body, token]) => fetch(path, {
-      method: "POST", body: JSON.stringify(body),
-      headers: { "Content-Type": "application/json", "X-Forge-Token": token },
-    }).then((answer) => answer.json())"""
-    return await page.evaluate(asked, [path, body, token])
+    return str((await asked(page, "/api/me"))["workspace"])
 
 
 async def _until(page: Any, path: str, is_so: Any) -> Any:
     for _ in range(600):
-        told = await _get(page, path)
+        told = await asked(page, path)
         if is_so(told):
             return told
         await asyncio.sleep(0.05)

@@ -119,9 +119,19 @@ class Console:
             raise AssertionError(self.process.communicate()[1])
         self.port = int(found[1])
 
+    def another_link(self) -> str:
+        command = [sys.executable, "-m", "forge", "console", "--url", "--workspace", str(self.workspace)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "XDG_DATA_HOME": str(self._data)}
+        asked = subprocess.run(
+            command, cwd=self.workspace, env=environment, text=True, capture_output=True, check=True, timeout=PATIENCE
+        )
+        return asked.stdout.strip()
+
     def enter(self) -> None:
-        assert self.client.get(self.link).status_code == 303
-        self.token = self.get("/api/me")["token"]
+        entered = self.client.get(self.link)
+        assert entered.status_code == 303
+        self.token = entered.headers["location"].removeprefix("/#/enter/")
+        self.client.headers["x-forge-token"] = self.token
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -158,7 +168,7 @@ class Console:
         return found.json()
 
     def post(self, path: str, body: Any = None) -> Any:
-        found = self.client.post(f"{self.address}{path}", json=body or {}, headers={"x-forge-token": self.token})
+        found = self.client.post(f"{self.address}{path}", json=body or {})
         assert found.status_code < 300, (path, found.status_code, found.text[:2_000])
         return found.json()
 
@@ -254,6 +264,9 @@ class Tabs:
             "document.addEventListener('securitypolicyviolation', (e) =>"
             " console.error(`CSP: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}`))"
         )
+        kept = f"localStorage.setItem('forge-token', '{self.console.token}')"
+        if self.console.token:
+            await context.add_init_script(f"location.port === '{self.console.port}' && {kept}")
         return context
 
     async def _made(self, context: Any, settings: dict[str, Any] | None) -> Tab:
@@ -294,7 +307,8 @@ class Tab:
         await self.page.goto(f"{self.console.address}/#/nothing")
         forget = (
             "document.querySelectorAll('.notices [aria-label=Close]').forEach((one) => one.click());"
-            "localStorage.clear(); delete document.documentElement.dataset.theme;"
+            "for (const one of Object.keys(localStorage)) if (one !== 'forge-token') localStorage.removeItem(one);"
+            "delete document.documentElement.dataset.theme;"
             "document.querySelectorAll('dialog').length === 0 && document.querySelectorAll('h1').length === 1"
         )
         return bool(await self.page.evaluate(forget))

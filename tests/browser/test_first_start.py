@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.async_api import expect
 
+from tests.browser.conftest import call
+
 pytestmark = pytest.mark.browser
 
 
@@ -37,3 +39,40 @@ async def test_a_first_start_without_a_model_is_useful(own_console, tabs):
     await expect(page.get_by_text("42", exact=True).first).to_be_visible()
     cookie = (await page.context.cookies())[0]
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+
+
+async def test_the_cookie_alone_shows_nothing_and_another_link_lets_in_again(own_console, tabs):
+    """Other servers of this machine are given the cookie; what pages of our port keep, they are not."""
+    console = tabs.console = own_console(entered=False)
+    page = await tabs.open(fresh=True)
+    tabs.expect("401|403")
+    await page.goto(console.link)
+    await expect(page.get_by_label("What should the agent do?")).to_be_visible()
+    assert re.fullmatch(r"[0-9a-f]{64}", await page.evaluate("localStorage.getItem('forge-token')"))
+    beside = await tabs.open("#/tools", beside=page)
+    await expect(beside.get_by_role("link", name=re.compile("math_calculate"))).to_be_visible()
+    await page.evaluate("localStorage.removeItem('forge-token')")
+    await page.reload()
+    await expect(page.locator(".connection")).to_contain_text("forge console --url")
+    assert await page.get_by_label("What should the agent do?").count() == 0
+    await page.goto(console.another_link())
+    await expect(page.get_by_label("What should the agent do?")).to_be_visible()
+    await beside.get_by_role(
+        "link", name=re.compile("math_calculate")
+    ).click()  # the other tab goes on with the new one
+    await expect(beside.get_by_role("button", name="Call")).to_be_visible()
+
+
+async def test_runs_that_nobody_goes_on_with_can_be_taken_over(own_console, tabs):
+    console = tabs.console = own_console()
+    run = console.begin("old", call("ask_question", question="Which one?"), "Done.")
+    console.run_is(run, "waiting")
+    console.stop()
+    with (console.workspace / "forge.yaml").open("a") as file:
+        file.write("agent: {prompt: Be brief.}\n")
+    console.start()
+    page = await tabs.open()
+    await expect(page.get_by_text("1 run waits for a worker of version")).to_be_visible()
+    await page.get_by_role("button", name="Give them to this version").click()
+    await expect(page.get_by_text("1 run belongs to this version now.").first).to_be_visible()
+    await expect(page.get_by_text("1 run waits for a worker of version")).to_be_hidden()

@@ -35,7 +35,7 @@ async def test_a_run_in_the_list_keeps_the_focus_when_others_come(console, tabs,
     old = console.begin("an old run", "Done.")
     console.run_is(old, "finished")
     page = await at(tabs, place)
-    row = page.get_by_role("link", name=re.compile("an old run")).first
+    row = page.locator(f"a[href='#/runs/{old}']")  # earlier tests have runs of the same name
     await row.focus()
     await row.locator(".row-main").evaluate(MARK)
     new = await news(page, console, "runs")
@@ -49,7 +49,7 @@ async def test_a_long_list_of_runs_stays_where_it_was_scrolled_to(console, tabs)
     usual = {"agent": "main", "prompt": "one of many", "status": "finished", "usage": {}, "waits": [], "can": []}
 
     async def told(route):
-        size, before = (int(re.search(rf"{name}=(\d+)", f"{route.request.url}&before=0")[1]) for name in KEYS)
+        size, before = (int(re.findall(rf"{name}=(\d+)", f"{route.request.url}&before=0")[0]) for name in KEYS)
         some = runs[before : before + size]
         await route.fulfill(
             json={"runs": [usual | one for one in some], "next": str(before + size), "agents": ["main"]}

@@ -15,7 +15,7 @@ from forge.console.entries import newest_number
 from forge.console.home import Home
 from forge.console.schedule_pages import schedules_of
 from forge.console.session_pages import session_infos
-from forge.console.version_pages import left_notes, left_shape
+from forge.console.version_pages import left_shape
 from forge.core.threads import in_thread
 from forge.durable.beats import listed
 from forge.durable.tables import runs
@@ -39,7 +39,7 @@ def show_me(home: Home, asked: Asked) -> dict[str, Any]:
         "worker": home.worker.id if home.worker is not None else None,
         "read_only": False,
         "trusted": home.wishes.config is not None,
-        "notes": [*home.notes, *left_notes(home)],
+        "notes": list(home.notes),
         "demo": DEMO,
         "now": home.runs.store.now(),
     }

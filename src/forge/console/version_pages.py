@@ -38,18 +38,6 @@ def left_shape(home: Home) -> dict[str, Any]:
     return {"runs": len(left), "versions": sorted({one.version for one in left})[:20], "version": home.version}
 
 
-def left_notes(home: Home) -> list[str]:
-    """In words; none, where there is none."""
-    found = left_shape(home)
-    if not found["runs"]:
-        return []
-    whose = ", ".join(found["versions"][:3])
-    return [
-        f"{_runs(found['runs'])} of other versions of this project ({whose}) wait, and no worker is up for them; "
-        f"`forge runs migrate --all` gives them to this one ({home.version})."
-    ]
-
-
 def goes_on(home: Home, run: RunInfo) -> str:
     """Why an answer does not reach its run yet; "" where it does."""
     if run.is_over or run.version == home.version:

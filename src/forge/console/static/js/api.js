@@ -1,8 +1,9 @@
 // What the page asks the server, and how its refusals look.
 
 import { parseExactly } from "./exact.js";
+import { token } from "./token.js";
 
-export const me = { token: "", agents: [], notes: [], model: null };
+export const me = { key: "", agents: [], notes: [], model: null };
 const gone = new Set();
 
 /** Something the server refused, in its own three parts. */
@@ -28,34 +29,33 @@ export async function learnMe() {
 }
 
 export function get(path, query = {}, signal = undefined) {
-    const wanted = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
-    const search = new URLSearchParams(wanted).toString();
-    return asked(search ? `${path}?${search}` : path, { signal });
+    return asked(searching(path, query), { signal });
 }
 
-export async function post(path, body = {}) {
-    const sent = () => ({
-        method: "POST",
-        headers: { "Content-Type": "application/json", "X-Forge-Token": me.token },
-        body: JSON.stringify(body),
-    });
-    try {
-        return await asked(path, sent());
-    } catch (error) {
-        if (!(error instanceof Refusal) || error.status !== 403 || error.why !== "security_error") throw error;
-        const before = me.token;
-        await learnMe(); // the server may have started anew since
-        if (me.token === before) throw error;
-        return asked(path, sent());
-    }
+export function post(path, body = {}) {
+    const headers = { "Content-Type": "application/json" };
+    return asked(path, { method: "POST", headers, body: JSON.stringify(body) });
+}
+
+/** The address of what a browser asks for by itself, without our header: a download, a picture, the stream. */
+export function linked(path, query = {}) {
+    return searching(path, { ...query, key: me.key });
+}
+
+function searching(path, query) {
+    const wanted = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+    const search = new URLSearchParams(wanted).toString();
+    return search ? `${path}?${search}` : path;
 }
 
 export const part = encodeURIComponent;
 
 async function asked(path, options) {
+    const mine = token();
     let answer;
     try {
-        answer = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options });
+        const headers = { ...options.headers, "X-Forge-Token": mine };
+        answer = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options, headers });
     } catch (error) {
         if (error.name === "AbortError") throw error;
         throw new Refusal(0, { error: { what: "the console cannot be reached", next: "Is it still running?" } });
@@ -66,6 +66,8 @@ async function asked(path, options) {
         .catch(() => null);
     if (answer.ok && told !== null) return told;
     const refusal = new Refusal(answer.status, told);
-    if (answer.status === 401) for (const listener of gone) listener(refusal);
+    const isUnknown = answer.status === 403 && refusal.why === "security_error";
+    if (isUnknown && token() !== mine) return asked(path, options); // another tab has just been let in anew
+    if (isUnknown || answer.status === 401) for (const listener of gone) listener(refusal);
     throw refusal;
 }

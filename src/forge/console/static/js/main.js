@@ -17,6 +17,7 @@ import { noticePlace, say } from "./parts/notices.js";
 import { address, go, route } from "./router.js";
 import { listen, openStream, stream } from "./stream.js";
 import { nextTheme, themeWords } from "./theme.js";
+import { takeToken } from "./token.js";
 
 const PAGES = [
     ["", "Overview", "home", openOverview, "o"],
@@ -36,6 +37,7 @@ const connection = h("p", { class: "connection", role: "status", hidden: true })
 let waiting = 0;
 
 async function start() {
+    takeToken();
     build();
     onExpired(showExpired);
     try {
@@ -45,7 +47,7 @@ async function start() {
         listen("state", showConnection);
         openStream(overview.last);
     } catch (error) {
-        return error.status === 401
+        return error.status === 401 || error.why === "security_error"
             ? null
             : fill(main, h("h1", {}, "Forge"), h("p", { class: "bad" }, error.message), h("p", {}, error.next ?? ""));
     }

@@ -1,6 +1,7 @@
 // What happens, as it happens. One tab of a browser holds the stream and tells the others, for a browser opens only
 // six connections to one server; when that tab goes, another takes over where it was.
 
+import { learnMe, linked } from "./api.js";
 import { parseExactly } from "./exact.js";
 
 const LONGEST_PAUSE = 5_000;
@@ -30,7 +31,7 @@ function hold() {
     stream.isHolder = true;
     let pause = 250;
     const connect = () => {
-        const source = new EventSource(stream.last === null ? "/api/stream" : `/api/stream?after=${stream.last}`);
+        const source = new EventSource(linked("/api/stream", { after: stream.last }));
         for (const kind of ["event", "changed", "gap"]) {
             source.addEventListener(kind, ({ data }) => spread(kind, data));
         }
@@ -41,7 +42,7 @@ function hold() {
         source.onerror = () => {
             source.close(); // a browser gives up by itself when the server answers with an error
             spread("state", "false");
-            setTimeout(connect, pause);
+            setTimeout(() => learnMe().catch(() => null).then(connect), pause); // its key may be another by now
             pause = Math.min(pause * 2, LONGEST_PAUSE);
         };
     };

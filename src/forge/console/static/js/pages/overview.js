@@ -1,10 +1,11 @@
 // Where one starts: what waits, what runs, what was.
 
-import { get, me } from "../api.js";
+import { get, me, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { soon } from "../pace.js";
+import { button } from "../parts/controls.js";
 import { empty } from "../parts/marks.js";
-import { report } from "../parts/notices.js";
+import { notify, report } from "../parts/notices.js";
 import { redraw } from "../redraw.js";
 import { address } from "../router.js";
 import { listen } from "../stream.js";
@@ -13,6 +14,7 @@ import { newChat, noModel, runRow } from "./runs.js";
 export function openOverview(place, at, scope) {
     const numbers = h("div", { class: "tiles" });
     const recent = h("div", { class: "run-rows" });
+    const leftAlone = h("div", {});
     fill(
         place,
         h(
@@ -22,6 +24,7 @@ export function openOverview(place, at, scope) {
             h("p", { class: "quiet" }, me.workspace, me.model ? ` · ${me.model}` : ""),
         ),
         (me.notes ?? []).map((one) => h("p", { class: "hint-line" }, one)),
+        leftAlone,
         me.model ? newChat() : noModel(),
         numbers,
         h("h2", {}, "Latest runs"),
@@ -35,6 +38,7 @@ export function openOverview(place, at, scope) {
                 get("/api/runs", { limit: 12 }, scope.signal),
             ]);
             redraw(numbers, tiles(overview));
+            redraw(leftAlone, overview.left_alone.runs ? takeThem(overview.left_alone, again) : null);
             redraw(recent, runs.runs.length ? runs.runs.map((run) => runRow({ run }).element) : begin());
         } catch (error) {
             report(error);
@@ -44,6 +48,17 @@ export function openOverview(place, at, scope) {
     const again = soon(look, 250, scope);
     scope.add(listen("changed", () => again()));
     return look();
+}
+
+/** Runs that nobody goes on with: they were begun by another version of the project. */
+function takeThem({ runs, versions, version }, again) {
+    const give = async () => {
+        const { migrated } = await post("/api/runs/migrate", {});
+        notify(`${migrated.length} ${migrated.length === 1 ? "run belongs" : "runs belong"} to this version now.`);
+        again();
+    };
+    const words = `${runs} ${runs === 1 ? "run waits" : "runs wait"} for a worker of version ${versions.join(", ")}, and none is up. `;
+    return h("p", { class: "hint-line" }, words, button("Give them to this version", give, { title: version }));
 }
 
 function tiles({ counts, waiting, tools, schedules, workers, sessions }) {

@@ -242,12 +242,13 @@ function ruleDialog(rule, policy) {
         const write = async () => {
             await post("/api/policy/rule", { rule: told.rule, write: true, was: told.was });
             close();
-            notify("The rule is written.", told.file);
+            notify("The rule is written.", told.note || told.file);
         };
         fill(
             shown,
             h("p", { class: "quiet" }, told.file),
             differenceBox(told.diff),
+            told.note ? h("p", { class: "hint-line" }, told.note) : null,
             h("div", { class: "actions" }, button("Write it", write, { kind: "primary" })),
         );
     };

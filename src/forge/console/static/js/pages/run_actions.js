@@ -1,6 +1,6 @@
 // What can be done about a run, and what else there is of it.
 
-import { get, part, post } from "../api.js";
+import { get, linked, part, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { ago, bytes, count, moment } from "../format.js";
 import { button, composer, dialog } from "../parts/controls.js";
@@ -11,7 +11,7 @@ import { textBox } from "../parts/text_view.js";
 import { go } from "../router.js";
 
 export function runActions(run, base, startReplay, takeBack) {
-    const download = (as, words) => h("a", { class: "button", href: `${base}/export?as=${as}`, download: "" }, words);
+    const download = (as, words) => h("a", { class: "button", href: linked(`${base}/export`, { as }), download: "" }, words);
     return [
         run.can.includes("cancel")
             ? button(
@@ -125,7 +125,7 @@ export function fileList(files) {
         h(
             "li",
             {},
-            h("a", { href: `/api/runs/${part(run)}/files/${name.split("/").map(part).join("/")}`, download: "" }, name),
+            h("a", { href: linked(`/api/runs/${part(run)}/files/${name.split("/").map(part).join("/")}`), download: "" }, name),
             ` ${bytes(size)}`,
         );
     return h("ul", {}, files.map(link));

@@ -122,7 +122,7 @@ function history(rows) {
             h(
                 "td",
                 {},
-                one.run?.startsWith?.("run-")
+                one.run
                     ? h("a", { href: address(["runs", one.run]) }, brief(one.error || one.result || one.run, 120))
                     : brief(one.error || one.result || "", 160),
             ),

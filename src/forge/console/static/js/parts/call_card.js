@@ -1,6 +1,6 @@
 // A call of a tool as a card: what it is, what it was given, what it says while it works, what came of it.
 
-import { get } from "../api.js";
+import { get, linked } from "../api.js";
 import { fill, h, setClass, setText } from "../dom.js";
 import { bytes, duration } from "../format.js";
 import { redraw } from "../redraw.js";
@@ -235,7 +235,7 @@ function resultView(item, source) {
 }
 
 function attachment({ name, media_type: type, size, index }, item, source) {
-    const href = `${source.base}/events/${item.resultAt}/attachments/${index}`;
+    const href = linked(`${source.base}/events/${item.resultAt}/attachments/${index}`);
     const place = h("div", { class: "attachment" });
     const show = async () => {
         try {

@@ -25,7 +25,7 @@ export function notify(text, more = null) {
 export function report(error) {
     if (error?.name === "AbortError") return;
     if (!error?.told) console.error(error);
-    if (error?.status !== 401) show(error.message, error.next, "notice bad");
+    if (error?.status !== 401 && error?.why !== "security_error") show(error.message, error.next, "notice bad");
 }
 
 /** In the place of a page that has nothing to show, unless another one is shown there by now. */

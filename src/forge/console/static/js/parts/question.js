@@ -36,6 +36,7 @@ export function questionCard(question, { answered = () => {}, isInRun = false, l
         try {
             const told = await post(`/api/questions/${part(question.id)}/answer`, { kind, ...more });
             taken(told.question);
+            if (told.note) notify("Your answer is taken.", told.note);
         } catch (error) {
             if (!(error instanceof Refusal) || error.status !== 409 || !error.told.question) throw error;
             taken(error.told.question);
