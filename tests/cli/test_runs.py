@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from forge.core.errors import ToolError
 from tests.cli.conftest import Ended, start
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
@@ -128,6 +130,10 @@ def test_a_no_and_other_arguments_reach_the_call(workspace, here):
     assert here("runs", "resume", run).code == 3
     assert here("runs", "answer", run, "--edit", "[1]").code == 2
     assert here("runs", "answer", run, "--edit", "{oops").code == 2
+    refused = here("runs", "answer", run, "--edit", '{"command": 5, "timeout": "soon"}')
+    assert refused.code == 2
+    assert "the arguments do not fit bash" in refused.err
+    assert len(here("runs", "show", run, "--json").json["questions"]) == 1
     assert here("runs", "answer", run, "--edit", '{"command": "echo changed >> done.txt"}').code == 0
     assert here("runs", "resume", run).out == "Done.\n"
     assert lines(workspace / "done.txt") == ["changed"]
@@ -158,7 +164,7 @@ def test_a_run_has_the_queue_the_tenant_the_priority_and_the_version_it_was_give
     ended = here("run", "--durable", "go", "--detach", *given)  # without a model: that is the worker's
     assert (ended.code, ended.err.splitlines()[0]) == (
         0,
-        "No worker is up for it. Start one: forge worker --queue night",
+        "No worker is up for it. Start one: forge worker --queue night --app-version 7",
     )
     (run,) = kept(here)
     assert [run[name] for name in ("queue", "tenant", "priority", "version")] == ["night", "acme", 5, "7"]
@@ -166,12 +172,139 @@ def test_a_run_has_the_queue_the_tenant_the_priority_and_the_version_it_was_give
     assert here("runs", "list", "--tenant", "other", "--json").json["runs"] == []
     said = f"run {run['id']} waits for a worker of version 7, queue night, and none is up"
     assert said in here("runs", "show", run["id"]).out
+    listed = here("runs", "list").err
+    assert listed == "1 run waits for a worker of version 7, queue night, and none is up: forge worker --queue night\n"
     left = here("worker", "status", "--json").json["unattended"]
     assert left == [{"version": "7", "queue": "night", "queued": 1}]
     model = script(workspace, "Done.")
     assert here("runs", "resume", run["id"], "--model", model).code == 2
     assert here("runs", "resume", run["id"], "--model", model, "--app-version", "7", "--quiet").out == "Done.\n"
     assert here("worker", "status", "--json").json["unattended"] == []
+    assert here("runs", "list").err == ""
+
+
+def detached(here: Any, *more: str) -> str:
+    ended = here("run", "--durable", "go", "--detach", *more)
+    assert ended.code == 0, ended.err
+    return str(ended.out.strip())
+
+
+def test_the_beginning_of_an_id_names_a_run_but_does_not_delete_it(workspace, here):
+    run = detached(here)
+    assert here("runs", "show", run[:6], "--json").json["id"] == run
+    assert here("runs", "files", run[:6], "--json").json == {"files": []}
+    assert here("runs", "cancel", run[:6], "--json").json["status"] == "cancelled"
+    missing = here("runs", "show", f"{run}7")
+    assert (missing.code, missing.out) == (2, "")
+    assert f"Did you mean {run}?" in missing.err
+    refused = here("runs", "delete", run[:6])
+    assert (refused.code, refused.out) == (2, "")
+    assert f"forge runs delete {run}" in refused.err
+    assert [one["id"] for one in kept(here)] == [run]
+    assert here("runs", "delete", run) == (0, "", f"{run} is deleted.\n")
+    assert kept(here) == []
+
+
+def test_a_database_of_a_newer_version_is_left_as_it_is(workspace, here):
+    run = detached(here)
+
+    def version(number: int) -> None:
+        with closing(sqlite3.connect(workspace / ".forge" / "durable.db")) as database, database:
+            database.execute("UPDATE forge_durable SET version = ?", (number,))
+
+    with closing(sqlite3.connect(workspace / ".forge" / "durable.db")) as database:
+        (ours,) = database.execute("SELECT version FROM forge_durable").fetchone()
+    version(99)
+    commands = (
+        ("list",),
+        ("show", run),
+        ("show", run, "--follow"),
+        ("cancel", run),
+        ("answer", run, "yes"),
+        ("resume", run),
+        ("migrate", "--all", "--to", "2"),
+        ("files", run),
+        ("delete", run),
+        ("prune", "--days", "0"),
+    )
+    for command in commands:
+        ended = here("runs", *command)
+        assert (ended.code, ended.out) == (2, ""), command
+        assert "was written by a newer Forge" in ended.err
+    assert "newer Forge" in here("worker", "status").err
+    version(ours)
+    assert [(one["id"], one["status"]) for one in kept(here)] == [(run, "queued")]
+
+
+def test_what_cannot_be_kept_in_a_session_is_shown_all_the_same(workspace, here, monkeypatch):
+    _, run = durably(here, workspace, "Done.")
+    for error in (ToolError("state.db could not be written: the disk is full"), OSError(28, "No space left on device")):
+
+        def full(*_: Any, broken: Exception = error, **__: Any) -> int:
+            raise broken
+
+        with monkeypatch.context() as patched:
+            patched.setattr("forge.app.durable.keep_finished", full)
+            for command in (("list",), ("show", run), ("files", run)):
+                ended = here("runs", *command)
+                assert ended.code == 0
+                assert "forge: what ended is not kept in its session yet: " in ended.err
+            assert kept(here)[0]["id"] == run
+    assert here("runs", "list").err == ""
+
+
+def test_what_is_to_be_typed_next_works_as_it_stands(workspace, here, monkeypatch):
+    elsewhere = workspace / "else where"
+    elsewhere.mkdir()
+    (workspace / "my.yaml").write_text("limits: {turns: 7}\n")
+    given = ("--database", "sqlite:///new.db", "--workspace", "else where", "--config", "my.yaml")
+    ended = here("run", "--durable", "go", "--model", script(workspace, wrote("one"), "Done."), *given)
+    assert ended.code == 3
+
+    def printed(text: str, beginning: str, end: str = "") -> list[str]:
+        (line,) = {line for line in text.splitlines() if beginning in line}
+        return shlex.split(
+            beginning + line.partition(beginning)[2].partition(end)[0] if end else line[line.index(beginning) :]
+        )
+
+    resume = printed(ended.err, "forge runs resume")
+    answer = printed(ended.err, "forge runs answer", ",")
+    assert here(*answer[1:]).code == 0
+    assert here("runs", "show", answer[3]).code == 2, "without its flags it is another database"
+    done = here(*resume[1:], "--quiet")
+    assert (done.code, done.out) == (0, "Done.\n")
+    refused = here("runs", "cancel", resume[3], *given)
+    again = printed(refused.err, "forge runs resume", " --say")
+    assert again == resume
+    left = here("run", "--durable", "go", "--detach", *given)
+    follow, worker = printed(left.err, "forge runs show"), printed(left.err, "forge worker")
+    assert worker == ["forge", "worker", *given[2:], *given[:2]]
+    assert here("runs", "delete", follow[3], *given).err.endswith(
+        f"Cancel it first: {shlex.join(['forge', 'runs', 'cancel', *given[2:], *given[:2]])} {follow[3]}\n"
+    )
+    assert here(*["cancel" if word == "show" else word for word in follow[1:] if word != "--follow"]).code == 0
+    assert here(*follow[1:]).code == 130
+    monkeypatch.setenv("FORGE_DATABASE", "sqlite:///new.db")
+    assert "--database" not in here("run", "--durable", "go", "--detach").err
+
+
+def test_looking_where_no_file_is_makes_none(workspace, here):
+    there = ("--database", "sqlite:///folder/none.db")
+    assert here("runs", "list", *there) == (0, "", "No run is kept here.\n")
+    assert here("runs", "list", "--json", *there).json == {"runs": []}
+    assert here("runs", "prune", "--days", "0", "--json", *there).json == {"deleted": 0}
+    for command in ("show", "cancel", "files", "delete", "resume"):
+        ended = here("runs", command, "run-1", *there)
+        assert (ended.code, ended.out) == (2, "")
+        assert f"there is no run 'run-1': none is kept in {workspace}/folder/none.db" in ended.err
+    assert "has no tables of Forge yet: there is no such file" in here("worker", "status", *there).err
+    begun = here("run", "--durable", "go", "--detach", *there)
+    assert begun.code == 2
+    assert f"there is no directory {workspace}/folder" in begun.err
+    assert list(workspace.iterdir()) == []
+    (workspace / "folder").mkdir()
+    run = detached(here, *there)
+    assert here("runs", "list", *there).out.startswith(run)
 
 
 @pytest.mark.slow
@@ -203,6 +336,7 @@ def test_runs_of_another_version_are_moved_by_hand(workspace, here):
     assert refused.code == 2
     assert f"forge runs migrate {run}" in refused.err
     assert here("runs", "migrate").code == 2
+    assert "the version has 3000 characters" in here("runs", "migrate", run, "--to", "x" * 3_000).err
     moved = here("runs", "migrate", "--all", "--json", "--config", "other.yaml").json
     assert moved["migrated"] == [run]
     assert here("runs", "resume", run, "--quiet", "--config", "other.yaml").out == "Done.\n"
@@ -228,6 +362,9 @@ def test_long_results_are_files_of_the_run(workspace, here):
     assert "99999\n" in whole.out
     assert file["name"] in here("runs", "files", run).out
     assert here("runs", "files", run, "--get", "nothing").code == 2
+    assert (workspace / ".forge" / "spill" / file["name"]).exists()
+    assert here("runs", "delete", run).code == 0
+    assert not (workspace / ".forge" / "spill" / file["name"]).exists()
 
 
 @pytest.mark.parametrize(
@@ -246,6 +383,8 @@ def test_long_results_are_files_of_the_run(workspace, here):
         (("run", "--durable", "x", "--queue", "_mine"), "cannot be the name of a queue"),
         (("runs", "answer", "x", " "), "The answer is empty"),
         (("runs", "answer", "x"), "Say what the answer is"),
+        (("runs", "resume", "x", "--say", ""), "--say is empty"),
+        (("runs", "resume", "x", "--say", "  "), "--say is empty"),
         (("runs", "answer", "x", "words", "--yes"), "Say one thing"),
         (("runs", "list", "--database", "mysql://a/b"), "must be SQLite or Postgres"),
     ],

@@ -16,6 +16,7 @@ from forge.agent.agent import Agent
 from forge.core.context import Scope, ToolContext
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
+from forge.core.result import ToolResult
 from forge.core.tool import tool
 from forge.durable.engine import Engine
 from forge.durable.subject import Subject
@@ -54,25 +55,44 @@ def pay(ctx: ToolContext, name: str) -> str:
     return f"paid {name}"
 
 
-CALLS = [
-    [ToolCall("look", {"name": "a"}, "look-a"), ToolCall("look", {"name": "b"}, "look-b")],
-    [ToolCall("pay", {"name": "a"}, "pay-a")],
-    [ToolCall("pay", {"name": "b"}, "pay-b"), ToolCall("look", {"name": "c"}, "look-c")],
-]
+@tool(permissions={"write"})
+async def begin(ctx: ToolContext) -> ToolResult:
+    """Begin something that goes on in the background, for as long as this process is to be killed."""
+    note("begin -")
+
+    async def work() -> str:
+        while list(DIRECTORY.glob("die-*")):  # noqa: ASYNC110 - whoever removes them is about to kill us
+            await asyncio.sleep(0.01)
+        return "the work is done"
+
+    return ctx.background(work(), "it has begun")
+
+
+LOOK_C = ToolCall("look", {"name": "c"}, "look-c")
+SCRIPTS = {
+    "go": [
+        [ToolCall("look", {"name": "a"}, "look-a"), ToolCall("look", {"name": "b"}, "look-b")],
+        [ToolCall("pay", {"name": "a"}, "pay-a")],
+        [ToolCall("pay", {"name": "b"}, "pay-b"), LOOK_C],
+    ],
+    "begin": [[ToolCall("begin", {}, "begin")], [LOOK_C]],
+}
 
 
 def turn(request: ModelRequest) -> Message:
     said = sum(message.role == "assistant" for message in request.messages)
     note(f"model {said}")
     die(f"model-{said}")
-    if said < len(CALLS):
-        return Message("assistant", f"turn {said}", tool_calls=tuple(CALLS[said]))
-    told = [message.text for message in request.messages if message.role == "tool"]
+    prompt, *heard = [message.text for message in request.messages if message.role == "user"]
+    calls = SCRIPTS[prompt]
+    if said < len(calls):
+        return Message("assistant", f"turn {said}", tool_calls=tuple(calls[said]))
+    told = [message.text for message in request.messages if message.role == "tool"] + heard
     return Message("assistant", " | ".join(told))
 
 
 async def main() -> None:
-    agent = Agent(Scripted(*[turn] * 20), tools=[look, pay], approve=approve_all)
+    agent = Agent(Scripted(*[turn] * 20), tools=[look, pay, begin], approve=approve_all)
     engine = Engine(sys.argv[1], worker=sys.argv[2])
     async with engine:
         engine.subjects["main"] = Subject.of(agent, Scope(workspace=DIRECTORY))

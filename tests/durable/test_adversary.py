@@ -29,8 +29,9 @@ from forge.durable import attempt as attempts
 from forge.durable import recorder
 from forge.durable.approval import answer_from_json, answer_to_json
 from forge.durable.client import Runs
+from forge.durable.follow_up import go_on
 from forge.durable.rows import NewRun, Outcome
-from forge.durable.store import RunStore
+from forge.durable.store import RunStore, StoreError
 from forge.durable.subject import Subject, found
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
@@ -113,6 +114,58 @@ async def test_what_always_covers_asks_no_question_that_stays_open(sqlite: str, 
         assert run.status == "waiting"
         assert told(worker) == ["paid Ada 5", "paid Ada 5"]
         assert [question.call for question in worker.store.questions("r")] == ["p3"]
+
+
+async def test_what_was_always_allowed_is_known_without_reading_what_was_asked(sqlite: str, tmp_path: Path) -> None:
+    again = replace(PAY, id="p2")
+
+    def forgetful(request: ModelRequest) -> object:
+        agent.gate.forget()  # as on another worker
+        return again
+
+    agent = Agent(script(PAY, forgetful, "done"), tools=[pay])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        (question,) = worker.store.questions("r")
+        with Runs(sqlite) as runs:
+            runs.give(question, Answer.ALWAYS)
+            assert worker.store.always("r") == set(question.request["covers"]) != set()
+        asked: list[str] = []
+        sa.event.listen(worker.store.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+        run = await asyncio.to_thread(worker.store.get, "r")
+        await go_on(worker.engine, run)
+        assert (await ended(worker)).status == "finished"
+    assert told(worker) == ["paid Ada 5", "paid Ada 5"]
+    looks = [one for one in asked if "forge_questions.always" in one]
+    assert looks
+    assert not [one for one in looks if "request" in one]
+
+
+async def test_always_with_other_arguments_allows_nothing_more_elsewhere(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script(PAY, "done"), tools=[pay])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        await answered(worker, {"kind": "always", "arguments": {"name": "Eve", "sum": 5}})
+        assert worker.store.always("r") == set()
+
+
+async def test_a_question_says_what_its_tool_takes(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script(PAY, "done"), tools=[pay])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        (question,) = worker.store.questions("r")
+        with Runs(sqlite) as runs:
+            for arguments in ({"name": "Eve"}, {"name": "Eve", "sum": "much"}, {"name": ["Eve"], "sum": 1}):
+                with pytest.raises(StoreError, match="the arguments do not fit pay") as caught:
+                    runs.answer("r", Answer.edit(arguments))
+                assert caught.value.suggestion
+            assert worker.store.question(question.id).answer is None
+            runs.answer("r", Answer.edit({"name": "Eve", "sum": 6}))
+        assert (await ended(worker)).status == "finished"
+    assert told(worker)[0].startswith("paid Eve 6\n")
 
 
 class Careless:

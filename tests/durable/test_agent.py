@@ -6,12 +6,15 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from pydantic import BaseModel
 
 import forge
 from forge import Agent, Answer, DurableAgent, Scope, ToolCall, tool
+from forge.core.errors import ToolError
 from tests.durable.working import script
 
 
@@ -58,6 +61,79 @@ async def test_it_goes_on_in_another_program_the_next_day(sqlite: str, tmp_path:
     async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
         result = await durable.result(waiting.run_id)
         assert result.text == "done"
+
+
+async def test_an_answer_to_a_run_that_is_not_there_pays_nobody(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script(ToolCall("pay", {"name": "Ada"}, "p"), "done"), tools=[pay])
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        await durable.run("pay Ada", run_id="invoice-17")
+        for use in (lambda id: durable.answer(id, Answer.ONCE), durable.cancel, durable.result):
+            with pytest.raises(ToolError, match='there is no run "invoice-1"'):
+                await use("invoice-1")
+        assert (await durable.result("invoice-17")).reason == "waiting"
+        assert (await durable.answer("invoice-17", Answer.ONCE)).text == "done"
+
+
+async def test_outside_async_with_it_says_so_at_once(sqlite: str, tmp_path: Path) -> None:
+    durable = DurableAgent(Agent(script("hi")), sqlite, scope=Scope(workspace=tmp_path))
+    uses = (durable.run, durable.submit, durable.result, durable.cancel, lambda id: durable.answer(id, Answer.ONCE))
+
+    async def refused() -> None:
+        for use in uses:
+            with pytest.raises(ToolError, match="outside `async with`") as caught:
+                await use("hello")
+            assert "async with DurableAgent" in caught.value.suggestion
+
+    await refused()
+    assert not (tmp_path / "durable.db").exists()
+    async with durable:
+        assert (await durable.run("hello")).text == "hi"
+    await refused()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"queues": "default"}, 'queues="default", which is no list of names'),
+        ({"queues": ["default", 5]}, "no list of names"),
+        ({"queues": [""]}, "no list of names"),
+        ({"offers": "gpu"}, "no list of names"),
+        ({"concurrency": 0}, "concurrency=0: it would never work"),
+        ({"concurrency": -1}, "concurrency=-1"),
+        ({"concurrency": "2"}, "concurrency"),
+        ({"concurrency": True}, "concurrency"),
+    ],
+)
+def test_settings_that_would_never_work_are_refused(settings: Any, words: str, sqlite: str) -> None:
+    with pytest.raises(ToolError, match=words) as caught:
+        DurableAgent(Agent(script("hi")), sqlite, **settings)
+    assert caught.value.suggestion
+    DurableAgent(Agent(script("hi")), sqlite, queues=["default"], offers=(), concurrency=1)
+
+
+async def test_whoever_waits_for_a_run_that_nobody_takes_is_told(
+    sqlite: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with DurableAgent(Agent(script("hi")), sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        await durable.run("taken")
+        assert "none is up" not in caplog.text
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(durable.run("hello", queue="nobody-listens", run_id="mine"), 0.5)
+        assert caplog.text.count("run mine waits for a worker of version 0, queue nobody-listens, and none is up") == 1
+
+
+async def test_arguments_of_the_wrong_kind_are_refused_at_once(sqlite: str, tmp_path: Path) -> None:
+    async with DurableAgent(Agent(script("hi")), sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        for more in ({"messages": 5}, {"messages": "text"}, {"run_id": 5}, {"tenant": None}, {"priority": 5.0}):
+            with pytest.raises(ToolError) as caught:
+                await durable.run("hello", **more)
+            assert caught.value.suggestion
+        with pytest.raises(ToolError, match="is no text: 5"):
+            await durable.run(5)  # type: ignore[arg-type]
+        assert durable.runs.list() == []
+        assert (await durable.run("hello", tenant="t", priority=5)).text == "hi"
+    with pytest.raises(ToolError, match="which is a text"):
+        DurableAgent(Agent(script("hi")), 5)  # type: ignore[arg-type]
 
 
 async def test_a_deleted_run_leaves_nothing_behind(database: str, tmp_path: Path) -> None:

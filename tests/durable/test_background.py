@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forge import Agent, ToolCall, ToolContext, ToolResult, tool
-from forge.durable.background import LOST, give_up_lost
+from forge.core.errors import ErrorKind
+from forge.core.events import ToolCompleted
+from forge.durable import background
+from forge.durable.background import LOST, completed_before, give_up_lost
 from forge.durable.beats import Beats
 from forge.durable.engine import Engine
-from forge.durable.rows import NewRun, Outcome, Wait
+from forge.durable.recorder import key_of
+from forge.durable.rows import NewRun, Outcome, RunInfo, Wait
+from forge.durable.store import RunStore
+from forge.workspace.store import StoreError
 from tests.durable.working import begun, ended, rested, script, working
 
 
@@ -111,3 +118,55 @@ async def test_background_work_of_a_run_that_is_cancelled_is_stopped(sqlite: str
         worker.store.request_cancel("r")
         await asyncio.wait_for(stopped.wait(), 20)
         assert worker.store.get("r").status == "cancelled"
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["refused", "taken"])
+async def test_a_database_that_is_away_when_background_work_ends_only_delays_the_news(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    """Also where it took them, and could not say so: they are told once."""
+    ready, tries = asyncio.Event(), 0
+
+    @tool
+    async def long(ctx: ToolContext) -> ToolResult:
+        """Begin something that takes its time."""
+
+        async def work() -> str:
+            await ready.wait()
+            return "the long work is done"
+
+        return ctx.background(work(), "it goes on")
+
+    advance = RunStore.advance
+
+    def away(store: RunStore, run_id: str, **how: Any) -> RunInfo | None:
+        nonlocal tries
+        tries += 1
+        if tries > 3:
+            return advance(store, run_id, **how)
+        if taken and tries == 1:
+            advance(store, run_id, **how)
+        raise StoreError("the disk is full", ErrorKind.SYSTEM)
+
+    agent = Agent(script(ToolCall("long", {}, "l"), "I wait for it", "so it is"), tools=[long])
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        monkeypatch.setattr(RunStore, "advance", away)
+        monkeypatch.setattr(background, "LOOK", 0.01)
+        ready.set()
+        run = await ended(worker)
+        assert run.status == "finished"
+        assert tries >= 3
+        said = [message.text for message in worker.store.messages("r") if "the long work is done" in message.text]
+        assert len(said) == 1
+
+
+def test_what_another_try_told_of_the_end_of_its_background_work_is_known(store: RunStore) -> None:
+    call = ToolCall("long", {}, "l")
+    store.create(NewRun(id="r"))
+    assert "its state is unknown" in completed_before(store, "r", 1, call).for_llm
+    told = ToolCompleted(call, ToolResult.of("it went well")).to_dict()
+    store.add_events("r", [(key_of(1, ToolCompleted.type, "l"), told)])
+    assert completed_before(store, "r", 1, call).for_llm == "it went well"
+    assert "its state is unknown" in completed_before(store, "r", 2, call).for_llm

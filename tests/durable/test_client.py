@@ -22,6 +22,7 @@ from forge.durable.worker import Worker
 from forge.permissions.answers import Answer
 from forge.permissions.policy import rules
 from forge.providers.scripted import Scripted
+from forge.workspace.state import state_directory
 from forge.workspace.store import StoreError
 
 PATIENCE = 60.0
@@ -102,13 +103,69 @@ def test_a_run_is_stored_and_queued_once(everywhere):
     refused(lambda: runs.submit("something else", run_id="mine"), "exists already")
 
 
-def test_a_unique_beginning_of_the_id_is_enough(runs):
-    runs.submit("go", run_id="run-abc")
-    runs.submit("go", run_id="run-xyz")
-    assert runs.get("run-ab").id == "run-abc"
-    assert runs.events("run-ab") == []
-    assert runs.questions("run-ab") == []
-    refused(lambda: runs.get("nobody"), "there is no run")
+def test_what_is_meant_for_a_run_that_is_not_there_reaches_no_other(runs):
+    run, _ = asking(runs, runs.submit("pay", run_id="invoice-17"), "q1")
+    uses = (
+        runs.get,
+        runs.messages,
+        runs.result,
+        runs.events,
+        runs.questions,
+        runs.wait,
+        runs.cancel,
+        runs.delete,
+        runs.resume,
+        runs.go_on,
+        lambda id: runs.answer(id, Answer.ONCE),
+        lambda id: runs.migrate(id, "2"),
+    )
+    for use in uses:
+        refused(lambda: use("invoice-1"), 'there is no run "invoice-1"', "Did you mean invoice-17?")  # noqa: B023
+    assert runs.get("invoice-17") == run
+    assert len(runs.questions("invoice-17")) == 1
+    assert runs.find("invoice-1").id == "invoice-17"
+    assert runs.answer("invoice-17", Answer.ONCE).status == "queued"
+
+
+def test_arguments_of_the_wrong_kind_are_refused_before_anything_happens(tmp_path):
+    runs: Any = Runs(f"sqlite:///{tmp_path}/durable.db")
+    made_of: Any = Runs
+    wordy: Any = 5
+    bad: dict[str, list[Any]] = {
+        "run_id": [5, 0, b"a", "a\0", "\ud800", "x" * 10_000],
+        "agent": [5, None, "", "\0"],
+        "session": [5, None, "\0"],
+        "tenant": [5, None, 0, "\ud800", "x" * 10_000],
+        "queue": [5, None, "", "a\0", "x" * 10_000],
+        "version": [5, 0, None, "x" * 256],
+        "priority": [5.0, None, "high", True, 2**40],
+        "messages": [5, None, "hello", ["hello"], [5]],
+        "scope": [5, "text", [1]],
+    }
+    for name, values in bad.items():
+        for value in values:
+            refused(lambda: runs.submit("go", **{name: value}))  # noqa: B023
+    for prompt in (5, None, b"go"):
+        refused(lambda: runs.submit(prompt), "the prompt is no text")  # noqa: B023
+    for run_id in (5, None, b"a"):
+        refused(lambda: runs.cancel(run_id), "the id of a run is no text")  # noqa: B023
+        refused(lambda: runs.resume(run_id), "the id of a run is no text")  # noqa: B023
+        refused(lambda: runs.answer(run_id, Answer.ONCE), "the id of a run is no text")  # noqa: B023
+    for say in ("", "  ", 5, b"more"):
+        refused(lambda: runs.resume("one", say), "what is said to a run")  # noqa: B023
+        refused(lambda: runs.answer("one", say), "answer")  # noqa: B023
+    refused(lambda: runs.resume("one", model=5), "the model is no text")
+    refused(lambda: runs.answer("one", Answer("once", feedback=wordy)), "the feedback of an answer is no text")
+    refused(lambda: runs.answer("one", Answer.ONCE, 5), "the id of a question is no text")
+    refused(lambda: runs.answer("one", Answer.ONCE, by=5), "who answers is no text")
+    for version in ("", "x" * 3_000, 5):
+        refused(lambda: runs.migrate("one", version), "the version")  # noqa: B023
+    refused(lambda: made_of(5), "which is a text: 5 is none")
+    assert list(tmp_path.iterdir()) == []
+    run = runs.submit("go", run_id="one", tenant="t", priority=-3, messages=[Message("user", "go")], scope={"a": 1})
+    assert (run.priority, run.tenant, run.version) == (-3, "t", "0")
+    assert runs.migrate("one", "x" * 255).version == "x" * 255
+    runs.close()
 
 
 def test_a_question_is_answered_in_words(runs):
@@ -160,7 +217,8 @@ def test_of_several_approvals_the_one_that_is_meant_is_named(runs):
     run, _ = asking(runs, runs.submit("go"), "qa", "qb")
     refused(lambda: runs.answer(run.id, Answer.ONCE), f"qa-{run.id} (write), qb-{run.id} (write)", "--question")
     refused(lambda: runs.answer(run.id, Answer.ONCE, "zz"), "asks nothing")
-    runs.answer(run.id, Answer.ONCE, "qb")
+    refused(lambda: runs.answer(run.id, Answer.ONCE, "qb"), "asks nothing")
+    runs.answer(run.id, Answer.ONCE, f"qb-{run.id}")
     assert [one.id for one in runs.questions(run.id)] == [f"qa-{run.id}"]
     assert runs.get(run.id).status == "queued"  # the one that was allowed runs now
 
@@ -170,6 +228,31 @@ def test_an_answer_that_the_call_cannot_take_is_refused(runs):
     refused(lambda: runs.answer(run.id, Answer.edit({"path": "b"})), "can no longer be changed")
     refused(lambda: runs.answer(run.id, Answer.ALWAYS), "may be remembered")
     assert runs.answer(run.id, Answer.ONCE).status == "queued"
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+def test_arguments_that_do_not_fit_are_refused_when_they_are_given(runs):
+    takes = {"parameters": SCHEMA, "aliases": {"file_path": "path"}, "strict": False}
+    run, (question,) = asking(runs, runs.submit("go"), "q1", takes=takes)
+    for arguments in ({"path": 5}, {"lines": 3}, {"path": "b", "other": 1}, {}):
+        edit = Answer.edit(arguments)
+        refused(lambda: runs.answer(run.id, edit), "the arguments do not fit write")  # noqa: B023
+        refused(lambda: runs.give(question, edit), "the arguments do not fit write")  # noqa: B023
+    assert [one.id for one in runs.questions(run.id)] == [question.id], "it is still open"
+    assert runs.answer(run.id, Answer.edit({"file_path": "b", "lines": "3"})).status == "queued"
+
+
+@pytest.mark.parametrize("takes", [None, 5, {}, {"parameters": {"type": 5}}, {"parameters": {"$ref": "http://a/b"}}])
+def test_where_it_is_not_known_what_fits_the_tool_itself_says_so_later(runs, takes):
+    run, _ = asking(runs, runs.submit("go"), "q1", takes=takes)
+    assert runs.answer(run.id, Answer.edit({"path": 5})).status == "queued"
 
 
 def test_a_run_that_waits_for_its_sub_agents_approval_is_answered_itself(runs):
@@ -255,6 +338,55 @@ def test_what_has_been_over_for_long_is_pruned_with_all_that_belongs_to_it(every
     with pytest.raises(StoreError, match="there is no run"):
         runs.store.files(old[1].id)
     assert {name.rpartition(".")[0] for name in workflows(runs)} == left()
+
+
+def test_a_delete_that_was_killed_in_between_can_be_repeated(everywhere, monkeypatch):
+    runs = everywhere
+    run = ended(runs, runs.submit("go"))
+    kept = ended(runs, runs.submit("keep"))
+
+    def killed(run_id: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs.store, "delete", killed)
+    with pytest.raises(KeyboardInterrupt):
+        runs.delete(run.id)
+    monkeypatch.undo()
+    assert set(workflows(runs)) == {f"{kept.id}.1"}, "what the engine has goes first"
+    assert runs.get(run.id) == run
+    runs.delete(run.id)
+    assert [one.id for one in runs.list()] == [kept.id]
+
+
+def test_what_is_not_over_loses_nothing_when_it_is_to_be_deleted(runs):
+    going_on = runs.submit("go")
+    refused(lambda: runs.delete(going_on.id), "is queued, and only what is over can be deleted", "forge runs cancel")
+    assert f"{going_on.id}.1" in workflows(runs)
+    runs.cancel(going_on.id)
+    runs.delete(going_on.id)
+    assert f"{going_on.id}.1" not in workflows(runs)
+
+
+def test_long_results_go_with_their_run_where_it_was(runs, tmp_path):
+    spill = state_directory(tmp_path, "spill")
+    (spill / "other.txt").write_text("of another run")
+    (spill / "link.txt").symlink_to(tmp_path / "outside.txt")
+    (tmp_path / "outside.txt").write_text("somebody's own")
+    hostile = ("../../outside.txt", "..", "link.txt", "a\0b")
+    first, second = (ended(runs, runs.submit("go")) for _ in range(2))
+    for run, name in ((first, "first.txt"), (second, "second.txt")):
+        (spill / name).write_text("long")
+        for one in (name, *hostile):
+            runs.store.put_file(run.id, one, b"long")
+    runs.delete(first.id, tmp_path)
+    assert {one.name for one in spill.iterdir()} == {"second.txt", "other.txt", "link.txt"}
+    sum(runs.prune(-60, tmp_path))
+    assert {one.name for one in spill.iterdir()} == {"other.txt", "link.txt"}
+    assert (tmp_path / "outside.txt").read_text() == "somebody's own"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    runs.delete(ended(runs, runs.submit("go")).id, elsewhere)
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_runs_are_given_to_another_version(everywhere):

@@ -18,22 +18,79 @@ import sqlalchemy as sa
 
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
+from forge.durable.client import Runs
 from forge.durable.rows import NewRun, Outcome
 from forge.durable.store import RunStore, StoreError
-from forge.durable.tables import VERSION, background, runs, versions
+from forge.durable.tables import ALWAYS, VERSION, background, runs, versions
 
 SECRET = "hunter2secret"
 
 
 def test_the_file_is_private_and_so_are_those_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "folder" / "durable.db"
+    path = tmp_path / "folder" / "durable.db"
+    path.parent.mkdir()
     with RunStore(f"sqlite:///{path}") as store:
         store.prepare()
         store.create(NewRun(id="one"))
         modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
         assert set(modes) == {"durable.db", "durable.db-wal", "durable.db-shm"}
         assert set(modes.values()) == {0o600}
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_looking_makes_no_file_and_nothing_makes_a_directory(tmp_path: Path) -> None:
+    path = tmp_path / "durable.db"
+    with RunStore(f"sqlite:///{path}") as store:
+        for look in (store.counts, store.list, lambda: store.get("one")):
+            with pytest.raises(StoreError, match="has no tables of Forge yet: there is no such file") as caught:
+                look()
+            assert caught.value.suggestion
+        assert list(tmp_path.iterdir()) == []
+        store.prepare()
+        assert store.counts() == {}
+    refused(f"sqlite:///{tmp_path}/new/durable.db", f"there is no directory {tmp_path}/new", ErrorKind.CONFIG)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("url", [5, None, b"sqlite:///a.db", "sqlite:///a\0.db", "postgresql://h/\ud800", "a" * 10_000])
+def test_what_is_no_url_is_refused_in_words(url: Any, tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as caught:
+        RunStore(url)
+    assert caught.value.kind is ErrorKind.CONFIG
+    assert "sqlite:///" in caught.value.suggestion
+    assert RunStore(f"sqlite:///{tmp_path}/ü.db").label.endswith("ü.db")
+
+
+def test_a_file_on_a_disk_without_room_can_be_looked_at(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RunStore(sqlite) as store:
+        store.prepare()
+        store.create(NewRun(id="one"))
+    opened = sqlite3.connect
+
+    class Full(sqlite3.Connection):
+        """As where the index beside the file cannot be made."""
+
+        def execute(self, statement: str, *more: Any) -> sqlite3.Cursor:
+            if "sqlite_master" in statement:
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+                raise error
+            return super().execute(statement, *more)
+
+    def connect(path: str, *args: Any, **kwargs: Any) -> sqlite3.Connection:
+        return opened(path, *args, **kwargs) if "immutable" in path else opened(path, *args, factory=Full, **kwargs)
+
+    monkeypatch.setattr("sqlite3.dbapi2.connect", connect)
+    with RunStore(sqlite) as store:
+        assert store.get("one").id == "one"
+        assert [run.id for run in store.list()] == ["one"]
+        with pytest.raises(StoreError, match="cannot be opened or written"):
+            store.create(NewRun(id="two"))
+        with pytest.raises(StoreError, match="disk full"):
+            store.prepare()
+    monkeypatch.undo()
+    with RunStore(sqlite) as store:
+        store.prepare()
+        assert store.create(NewRun(id="two")).id == "two"
 
 
 def test_a_file_that_others_could_read_is_made_private(tmp_path: Path) -> None:
@@ -117,8 +174,10 @@ def test_a_server_that_is_not_there_is_said_at_once() -> None:
 def test_a_database_that_is_missing_is_made(postgres_server: sa.URL) -> None:
     url = postgres_server.set(database=f'forge "new": {os.getpid()}')
     with RunStore(url.render_as_string(hide_password=False)) as store:
-        with pytest.raises(StoreError, match="does not exist"):
+        with pytest.raises(StoreError, match="does not exist: its server has no such database") as caught:
             store.counts()
+        assert not caught.value.passing
+        assert "cannot be reached" not in told(caught.value)
         store.prepare()
         assert store.counts() == {}
     admin = sa.create_engine(
@@ -136,7 +195,7 @@ def test_a_user_who_may_not_is_told_so(postgres: str) -> None:
             connection.exec_driver_sql(f"CREATE ROLE guest{os.getpid()} LOGIN")
     guest = url.set(username=f"guest{os.getpid()}", password=SECRET).render_as_string(hide_password=False)
     with RunStore(guest) as store:
-        with pytest.raises(StoreError, match="refused us: permission denied for table forge_runs") as caught:
+        with pytest.raises(StoreError, match="refused us: permission denied for table forge_") as caught:
             store.create(NewRun(id="one"))
         assert caught.value.kind is ErrorKind.CONFIG
         assert SECRET not in told(caught.value)
@@ -166,12 +225,47 @@ def test_a_newer_database_is_left_alone(database: str) -> None:
             assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION + 1
 
 
+def test_nothing_of_a_newer_database_is_read_or_changed(database: str) -> None:
+    with Runs(database) as runs:
+        over = runs.submit("go", run_id="over")
+        runs.cancel(over.id)
+        waits = runs.submit("go", run_id="waits")
+        _set_version(runs.store, VERSION + 1)
+    uses = (
+        lambda runs: runs.list(),
+        lambda runs: runs.get("over"),
+        lambda runs: runs.delete("over"),
+        lambda runs: list(runs.prune(0)),
+        lambda runs: runs.cancel("waits"),
+        lambda runs: runs.resume("over", "more"),
+        lambda runs: runs.answer("waits", "yes"),
+        lambda runs: runs.migrate("waits", "2"),
+        lambda runs: runs.submit("go", run_id="new"),
+        lambda runs: runs.questions(),
+    )
+    for use in uses:
+        with Runs(database) as runs, pytest.raises(StoreError, match="was written by a newer Forge") as caught:
+            use(runs)
+        assert caught.value.suggestion
+    with Runs(database) as runs:
+        _set_version(runs.store, VERSION)
+    with Runs(database) as runs:
+        assert {run.id: (run.status, run.version) for run in runs.list()} == {
+            "over": ("cancelled", over.version),
+            "waits": ("queued", waits.version),
+        }
+        runs.delete("over")
+        assert [run.id for run in runs.list()] == ["waits"]
+
+
 def test_a_database_of_an_older_version_is_brought_up_to_date(database: str) -> None:
     with RunStore(database) as store:
         store.prepare()
         store.create(NewRun(id="kept"))
         with store.engine.begin() as connection:
             background.drop(connection)
+            ALWAYS.drop(connection)
+            connection.exec_driver_sql("ALTER TABLE forge_questions DROP COLUMN always")
             connection.execute(sa.update(versions).values(version=1))
         store.prepare()
         store.begin("kept", 1, "w")
@@ -179,6 +273,7 @@ def test_a_database_of_an_older_version_is_brought_up_to_date(database: str) -> 
         with store.engine.begin() as connection:
             assert connection.execute(sa.select(background.c.run)).scalars().all() == ["kept"]
             assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION
+        assert store.always("kept") == set()
 
 
 def test_a_file_that_cannot_be_written_is_read_and_says_so(sqlite: str) -> None:
@@ -363,6 +458,11 @@ def test_a_store_that_nobody_closed_leaves_nothing_open(database: str) -> None:
     gc.collect()
     with pytest.raises((sqlite3.ProgrammingError, psycopg.OperationalError), match="closed"):
         inner.execute("SELECT 1")
+
+
+def _set_version(store: RunStore, version: int) -> None:
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(versions).values(version=version))
 
 
 def refused(url: str, words: str, kind: ErrorKind) -> None:

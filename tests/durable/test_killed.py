@@ -21,11 +21,11 @@ def worked(database: str, place: Path, *arguments: str) -> int:
     return subprocess.run(command, timeout=60, check=False).returncode
 
 
-def run_of(database: str, place: Path, *deaths: str) -> tuple[RunInfo, list[str]]:
+def run_of(database: str, place: Path, *deaths: str, prompt: str = "go") -> tuple[RunInfo, list[str]]:
     """One run through as many workers as die, and one more; what its tools and its model wrote down."""
     with RunStore(database) as store:
         store.prepare()
-        store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
+        store.create(NewRun(id="r", version="0", prompt=prompt, messages=(Message("user", prompt),)))
         for number, death in enumerate(deaths):
             (place / f"die-{death}").touch()
             assert worked(database, place, f"worker-{number}", *([f"worker-{number - 1}"] if number else [])) == -9
@@ -69,6 +69,25 @@ def test_killed_in_a_call_that_must_not_be_repeated_its_state_is_unknown(databas
     assert "its state is unknown" in run.result["text"]
     assert counted(log)["pay a"] == 1
     assert counted(log)["pay b"] == 1  # what comes later is not harmed
+
+
+@pytest.mark.parametrize("death", ["look-c", "model-1"])
+def test_background_work_that_a_killed_worker_had_begun_is_unknown_and_told_once(
+    local_first: str, tmp_path: Path, death: str
+) -> None:
+    run, log = run_of(local_first, tmp_path, death, prompt="begin")
+    assert run.result is not None
+    begun, looked, lost = run.result["text"].split(" | ")
+    assert (begun, looked) == ("it has begun", "saw c")
+    assert "the background work of begin, call begin, is over" in lost
+    assert "its state is unknown" in lost
+    assert counted(log)["begin -"] == 1
+
+
+def test_background_work_that_nobody_kills_is_told_as_it_is(local_first: str, tmp_path: Path) -> None:
+    run, _ = run_of(local_first, tmp_path, prompt="begin")
+    assert run.result is not None
+    assert run.result["text"].endswith("is over.]\nthe work is done")
 
 
 @pytest.mark.slow

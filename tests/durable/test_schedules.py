@@ -23,6 +23,7 @@ from forge.durable.subject import Subject
 from forge.permissions.answers import approve_all
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule
+from forge.workspace.store import StoreError
 from tests.durable.working import ended, script, working
 
 MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
@@ -147,19 +148,12 @@ async def test_a_run_of_that_name_is_the_run(store: RunStore) -> None:
     assert len(await fired(home, schedules, START + 2 * HOUR)) == 1
 
 
-async def test_an_agent_that_this_worker_does_not_have_leaves_the_time_to_others(store: RunStore) -> None:
+async def test_an_agent_that_this_worker_does_not_have_leaves_the_time_to_others(store: RunStore, caplog: Any) -> None:
     home = Home(store)
     await fired(home, Schedules([schedule()], agent="other"), START)
-    with pytest.raises(ToolError, match="no agent 'other'"):
-        await fire_due(home, Schedules([schedule()], agent="other"), START + HOUR)
+    assert await fired(home, Schedules([schedule()], agent="other"), START + HOUR) == []
+    assert "no agent 'other'" in caplog.text
     assert len(await fired(home, Schedules([schedule()]), START + HOUR)) == 1
-
-
-async def test_a_schedule_that_cannot_be_planned_does_not_stop_the_others(store: RunStore) -> None:
-    home = Home(store)
-    broken = schedule(id="broken", timezone="Mars/Base")
-    schedules = Schedules([broken, schedule()])
-    assert await fired(home, schedules, START, START + HOUR) == ["sched-nightly-20261115T130000Z"]
 
 
 def test_three_workers_that_race_fire_each_time_once(database: str) -> None:
@@ -315,3 +309,38 @@ async def test_what_could_not_be_delivered_is_tried_again_some_times(
     for _ in range(10):
         await deliver_ended(home, deliver)
     assert tries == 5
+
+
+async def test_a_schedule_that_cannot_be_planned_is_left_out_and_said_once(store: RunStore, caplog: Any) -> None:
+    """A zone that this machine lacks, a rule that nobody checked, a prompt that cannot be made."""
+    wrong = [schedule(id="a", timezone="Europe/Atlantis"), schedule("@every 5s", "b"), schedule(id="c")]
+
+    def missing(one: Schedule) -> str:
+        if one.id == "c":
+            raise ToolError("its skill is gone")
+        return one.task
+
+    schedules = Schedules([*wrong, schedule()], prompt=missing)
+    names = await fired(Home(store), schedules, START, START + HOUR, START + 2 * HOUR)
+    assert names == ["sched-nightly-20261115T130000Z", "sched-nightly-20261115T140000Z"]
+    said = sorted(record.message for record in caplog.records if "is left out:" in record.message)
+    assert [line.split()[1] for line in said] == ["a", "b", "c"]
+    assert said[2] == "schedule c is left out: its skill is gone"
+    assert [due.schedule.id for due in schedules.due(START, START + HOUR)] == ["c", "nightly"]
+
+
+async def test_a_database_that_is_away_is_no_schedules_fault(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    home, schedules = Home(store), Schedules([schedule()])
+    await fired(home, schedules, START)
+
+    def away(*_: object, **__: object) -> None:
+        raise StoreError("the database is away")
+
+    monkeypatch.setattr(store.database, "write", away)
+    with pytest.raises(StoreError):
+        await fire_due(home, schedules, START + HOUR)
+    assert not caplog.records
+    monkeypatch.undo()
+    assert await fired(home, schedules, START + HOUR) == ["sched-nightly-20261115T130000Z"]

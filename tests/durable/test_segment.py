@@ -342,3 +342,27 @@ async def test_a_turn_that_waits_twice_says_its_results_in_order(sqlite: str, tm
         run = await rested(worker, segment=2)
         assert run.status == "finished"
         assert told(worker) == ["paid Ada 5", "paid Bob 7"]
+
+
+async def test_a_tool_that_cancels_its_own_task_fails_and_the_run_goes_on(sqlite: str, tmp_path: Path) -> None:
+    ran = 0
+
+    @tool(permissions={"write"})
+    async def leave() -> str:
+        """End the task that this very call runs in."""
+        nonlocal ran
+        ran += 1
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(3_600)
+        return ""
+
+    agent = Agent(script(ToolCall("leave", {}, "l"), "so be it"), tools=[leave], approve=approve_all)
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        run = await ended(worker)
+        assert (run.status, run.segment, ran) == ("finished", 1, 1)
+        assert "it cancelled itself" in told(worker)[0]
+        steps = await asyncio.to_thread(worker.engine.starter.client.list_workflow_steps, "r.1")
+        assert len(steps) == 5  # two turns, intent, call and end: nothing was begun twice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,17 +175,47 @@ def test_a_beginning_is_enough_to_find_a_run(store: RunStore) -> None:
     for name in ("abc1", "abc2", "xyz", "Xyz2"):
         made(store, name)
     store.create(NewRun(id="xyz-child", parent="xyz"))
-    assert store.get("abc1").id == "abc1"
-    assert store.get("xy").id == "xyz"
-    assert store.get("X").id == "Xyz2"
-    assert store.get("xyz-").id == "xyz-child"
-    assert store.request_cancel("xy").id == "xyz"
+    assert store.find("abc1").id == "abc1"
+    assert store.find("xy").id == "xyz"
+    assert store.find("X").id == "Xyz2"
+    assert store.find("xyz-").id == "xyz-child"
     with pytest.raises(StoreError, match='several runs begin with "abc": abc1, abc2'):
-        store.get("abc")
+        store.find("abc")
     with pytest.raises(StoreError, match='there is no run "abc3"') as caught:
-        store.get("abc3")
+        store.find("abc3")
     assert caught.value.kind is ErrorKind.NOT_FOUND
     assert "abc1" in caught.value.suggestion
+
+
+def test_for_programs_an_id_is_the_whole_of_it(store: RunStore) -> None:
+    """Else what is meant for a run that is gone reaches another, whose id begins alike."""
+    made(store, "invoice-17")
+    store.begin("invoice-17", 1, "w")
+    store.ask(question("q1", "invoice-17"))
+    uses: list[Any] = [
+        store.get,
+        store.request_cancel,
+        store.delete,
+        store.advance,
+        store.questions,
+        store.files,
+        lambda run: store.file(run, "a"),
+        lambda run: store.put_file(run, "a", b"data"),
+        lambda run: store.set_version(run, "2"),
+        lambda run: store.set_scope(run, {}),
+        lambda run: store.ask(question("q2", run)),
+        lambda run: store.add_events(run, [(None, {})]),
+        lambda run: store.close_segment(run, 1, ended("finished")),
+    ]
+    before = store.get("invoice-17")
+    for use in uses:
+        with pytest.raises(StoreError, match='there is no run "invoice-1"') as caught:
+            use("invoice-1")
+        assert caught.value.suggestion == "Did you mean invoice-17?"
+    assert store.messages("invoice-1") == []
+    assert store.events("invoice-1") == []
+    assert store.get("invoice-17") == before
+    assert store.request_cancel("invoice-17").cancelling
 
 
 def test_a_hostile_id_is_not_found_and_not_made(store: RunStore) -> None:
@@ -208,12 +239,13 @@ HOSTILE = "NUL \0, lone \ud800, \x01 first, 'quote\" \\ %s :name 🙂 \u202e"
 
 
 def test_hostile_text_comes_back_as_it_was(store: RunStore) -> None:
-    for number, text in enumerate([HOSTILE, f"\x01{HOSTILE}", "\0", "\x01", "\ud800" * 255, "🙂" * 255]):
+    for number, text in enumerate([HOSTILE, f"\x01{HOSTILE}", "\0", "\x01", "\ud800" * 255, "🙂" * 253]):
         name, asked = f"run{number}", f"q{number}"
-        run = store.create(NewRun(id=name, agent=text, session=text, tenant=text, version=text, prompt=text))
-        assert (run.agent, run.session, run.tenant, run.version, run.prompt) == (text,) * 5
-        for found in (store.list(agent=text), store.list(session=text), store.list(tenant=text)):
-            assert found == [run]
+        named = text.replace("\0", "").replace("\ud800", "").join("nn")  # names have none of the two
+        run = store.create(NewRun(id=name, agent=named, session=named, tenant=named, version=named, prompt=text))
+        assert (run.agent, run.session, run.tenant, run.version, run.prompt) == (*(named,) * 4, text)
+        for found in (store.list(agent=named), store.list(session=named), store.list(tenant=named)):
+            assert run in found
         store.begin(name, 1, text)
         assert store.get(name).worker == text
         store.ask(question(asked, name, call=text, tool=text))
@@ -449,10 +481,63 @@ def test_what_json_cannot_hold_is_described(store: RunStore) -> None:
 
 
 def test_a_priority_that_no_column_holds_is_refused(store: RunStore) -> None:
-    for priority in (2**31, -(2**63), 10**30):
+    bad: list[Any] = [2**31, -(2**63), 10**30, 5.0, 10.5, float("nan"), None, "high", True, [1]]
+    for priority in bad:
         with pytest.raises(StoreError, match="priority"):
             store.create(NewRun(id="one", priority=priority))
     assert store.create(NewRun(id="one", priority=2**31 - 1)).priority == 2**31 - 1
+
+
+BAD: dict[str, list[Any]] = {
+    "id": [5, None, b"one", "", "a\0", "\ud800", "x" * 10_000, "a b"],
+    "agent": [5, None, "", "a\0", "\ud800", "x" * 10_000],
+    "queue": [5, None, "", "a\0", "\ud800", "x" * 10_000],
+    "session": [5, None, "a\0", "\ud800", "x" * 10_000],
+    "tenant": [5, None, ["a"], "a\0", "\ud800", "x" * 10_000],
+    "version": [5, None, "a\0", "\ud800", "x" * 256],
+    "parent": [5, None],
+    "parent_call": [5, None],
+    "prompt": [5, None, b"hello"],
+    "scope": [5, None, "text", [1]],
+    "carrier": [5, None],
+    "messages": [
+        5,
+        None,
+        "hello",
+        b"hello",
+        {"role": "user"},
+        ["hello"],
+        [Message("nobody", "x")],  # type: ignore[arg-type]
+        [Message([], "x")],  # type: ignore[arg-type]
+        [Message("user", 5)],  # type: ignore[arg-type]
+        [Message("tool", "x", call_id=5)],  # type: ignore[arg-type]
+        [Message("assistant", tool_calls=5)],  # type: ignore[arg-type]
+        [Message("assistant", tool_calls=("pay",))],  # type: ignore[arg-type]
+        [Message("assistant", tool_calls=(ToolCall(5, {}),))],  # type: ignore[arg-type]
+        [Message("assistant", tool_calls=(ToolCall("pay", [1]),))],  # type: ignore[arg-type]
+        [Message("user", "x", attachments=("file",))],  # type: ignore[arg-type]
+        [Message("user", "x", extra=5)],  # type: ignore[arg-type]
+    ],
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_stored_is_refused_before_a_transaction_begins(name: str, tmp_path: Path) -> None:
+    store = RunStore(f"sqlite:///{tmp_path}/durable.db")  # there is none: asking it would say so
+    for value in BAD[name]:
+        with pytest.raises(StoreError) as caught:
+            store.create(NewRun(**{"id": "one", name: value}))
+        assert caught.value.kind is ErrorKind.VALIDATION, caught.value
+        assert len(caught.value.message) < 300
+        assert caught.value.suggestion
+    lookups: list[Any] = [store.get, store.find, store.request_cancel, store.advance, store.delete]
+    for lookup in lookups:
+        with pytest.raises(StoreError, match="the id of a run is no text: 5"):
+            lookup(5)
+    assert list(tmp_path.iterdir()) == []
+    store.prepare()
+    assert store.create(NewRun(id="one", messages=[Message("user", "x")], scope={"a": 1}, tenant="ü")).id == "one"
+    store.close()
 
 
 def made(store: RunStore, name: str, prompt: str = "Hello.") -> RunInfo:

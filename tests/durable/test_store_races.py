@@ -96,8 +96,7 @@ def test_the_tables_are_made_once_by_many_who_start_together(database: str) -> N
 
     def prepare(number: int) -> str:
         with RunStore(database) as store:
-            with store.engine.connect():
-                start.wait(30)
+            start.wait(30)
             store.prepare()
             return store.create(NewRun(id=f"run{number}")).id
 
@@ -114,8 +113,7 @@ def test_the_engines_tables_are_made_once_by_many_who_start_together(database: s
 
     def submit(number: int) -> str:
         with Runs(database) as runs:
-            with runs.store.engine.connect():
-                start.wait(30)
+            start.wait(30)
             return runs.submit("p", run_id=f"run{number}").id
 
     with ThreadPoolExecutor(many) as pool:
@@ -253,7 +251,9 @@ def test_what_is_asked_often_finds_an_index(store: RunStore) -> None:
     store.questions("one")
     store.events("one")
     store.messages("one", 2)
-    store.request_cancel("on")
+    store.request_cancel("one")
+    store.find("on")
+    store.always("one")
     store.close_segment("one", 1, Outcome(status="go_on", messages=(), spent={}))
     store.list()
     store.list(status="queued")

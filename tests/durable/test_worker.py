@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -10,15 +11,22 @@ import time
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from forge import Agent, ToolCall, tool
 from forge.core.messages import Message
-from forge.durable.beats import Beats, listed
+from forge.durable import housekeeping
+from forge.durable.beats import Beats, listed, workers
 from forge.durable.database import Database
 from forge.durable.engine import Engine, running_engine
 from forge.durable.housekeeping import Housekeeping
-from forge.durable.rows import NewRun, Outcome, Wait
+from forge.durable.rows import OVER, NewRun, Outcome, Wait
 from forge.durable.store import RunStore
+from forge.durable.subject import Subject
+from forge.durable.tables import runs
+from forge.durable.workflow import MOST_TRIES
 from tests.durable.fleet import fleet_of, until
+from tests.durable.working import begun, ended, script, working
 
 
 def test_told_to_leave_it_ends_the_turn_and_another_goes_on(local_first: str, tmp_path: Path) -> None:
@@ -90,6 +98,102 @@ async def test_a_run_whose_time_has_come_is_queued_and_one_whose_time_has_not_is
         assert running_engine()
 
 
+async def test_a_run_whose_child_ended_just_when_it_began_to_wait_is_told(sqlite: str) -> None:
+    async with Engine(sqlite, version="1", listen=False) as engine:
+        store, waits = engine.store, {"p": "p.c", "q": "elsewhere"}
+        for parent, child in waits.items():
+            store.create(NewRun(id=parent, version="1"))
+            store.create(NewRun(id=f"{parent}.c", version="1", parent=parent))
+            store.begin(parent, 1, "w")
+            left = Outcome(status="waiting", messages=(), spent={}, waits=(Wait(kind="run", detail={"run": child}),))
+            store.close_segment(parent, 1, left)
+            store.begin(f"{parent}.c", 1, "w")
+            store.close_segment(f"{parent}.c", 1, Outcome(status="finished", messages=(), spent={}))
+        _look_now(store, "p.c", "q.c")
+        beats = Beats(sqlite, engine.worker)
+        beats.start()
+        keeping = Housekeeping(engine, beats)
+        await keeping.round()
+        assert [store.get(name).status for name in waits] == ["queued", "waiting"]
+        assert keeping._ended_children(time.time() + 60) == []  # each is looked at once
+        beats.leave(handed=True)
+
+
+def _look_now(store: RunStore, *children: str) -> None:
+    """Some seconds are over, and nobody was told: as if both sides had not seen each other."""
+    with store.engine.begin() as connection:
+        connection.execute(sa.update(runs).where(runs.c.id.in_(children)).values(look=1.0))
+        connection.execute(sa.update(runs).where(runs.c.id.not_in(children)).values(look=None))
+
+
+def test_runs_that_wait_cost_a_round_nothing(sqlite: str) -> None:
+    with RunStore(sqlite) as store:
+        store.prepare()
+        query = sa.select(runs.c.id).where(runs.c.status.in_(OVER), runs.c.look <= 1.0)
+        explain = f"EXPLAIN QUERY PLAN {query.compile(store.engine, compile_kwargs={'literal_binds': True})}"
+        plan = store.database.read(lambda connection: [row[3] for row in connection.exec_driver_sql(explain)])
+    assert plan == ["SEARCH forge_runs USING INDEX forge_runs_look (status=? AND look<?)"]
+
+
+async def test_a_worker_that_leaves_in_good_order_is_none_that_a_run_lost(sqlite: str, tmp_path: Path) -> None:
+    begins = 0
+
+    @tool(idempotent=True)
+    async def look() -> str:
+        """Look at something for longer than anybody waits."""
+        nonlocal begins
+        begins += 1
+        await asyncio.sleep(3_600)
+        return ""
+
+    agent = Agent(script(ToolCall("look", {}, "l"), "done"), tools=[look])
+    for number in range(1, 4):
+        async with working(sqlite, agent, tmp_path) as worker:
+            if number == 1:
+                await begun(worker)
+            while begins < number:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert _tries(worker.store) == 1
+        assert _tries(worker.store) == 0
+    async with Engine(sqlite, worker="lost", version="0") as engine:  # and one that does not
+        engine.subjects["main"] = Subject.of(agent)
+        while begins < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    async with Engine(sqlite, version="0", listen=False) as engine:
+        assert await asyncio.to_thread(engine.hand_back, "lost") == ["r.1"]
+        assert _tries(engine.store) == 1
+
+
+async def test_a_run_that_was_begun_too_often_fails_in_words(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "LOST", 0.0)
+    async with working(sqlite, Agent(script("hello")), tmp_path) as worker:
+        store = worker.store
+        for name, tries in (("last", MOST_TRIES - 1), ("late", MOST_TRIES)):
+            run = store.create(NewRun(id=name, version="0", messages=(Message("user", "go"),)))
+            store.begin(name, 1, "the dead one")
+            worker.engine.taking = False
+            await worker.engine.start_segment(run)
+            _tries(store, name, tries)
+        worker.engine.taking = True
+        assert (await ended(worker, "last")).status == "finished"
+        run = await ended(worker, "late")
+        assert run.result is not None
+        words = f"was begun {MOST_TRIES} times and its worker was lost each time, the last one was the dead one"
+        assert words in run.result["error"]["message"]
+
+
+def _tries(store: RunStore, run: str = "r", become: int | None = None) -> int:
+    """How often the engine has counted that it was begun."""
+    table = sa.table("workflow_status", sa.column("workflow_uuid"), sa.column("recovery_attempts"))
+    mine = table.c.workflow_uuid == f"{run}.1"
+    with store.engine.begin() as connection:
+        if become is not None:
+            connection.execute(sa.update(table).where(mine).values(recovery_attempts=become))
+        return int(connection.execute(sa.select(table.c.recovery_attempts).where(mine)).scalar_one())
+
+
 def test_exactly_one_declares_a_worker_dead_and_it_learns_so(database: str) -> None:
     with RunStore(database) as store:
         store.prepare()
@@ -129,9 +233,5 @@ def test_who_was_cut_off_itself_declares_nobody_dead(sqlite: str) -> None:
 
 
 def _pretend_to_be(database: str, worker: str, pid: int) -> None:
-    import sqlalchemy as sa
-
-    from forge.durable.beats import workers
-
     change = sa.update(workers).where(workers.c.id == worker).values(pid=pid)
     Database(database).write(lambda connection: connection.execute(change))

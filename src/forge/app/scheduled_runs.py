@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forge.app.config import load_configuration
-from forge.app.durable import is_own, project_database
+from forge.app.durable import project_database
 from forge.app.workspace import project_scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.schedules.schedule import Run, Status
@@ -62,7 +62,8 @@ def _database(asked: Asked) -> str:
     configuration = load_configuration(asked.config)
     workspace = project_scope(asked.workspace, configuration).workspace
     url = project_database(configuration, workspace)
-    return "" if is_own(url, workspace) and not Path(url.removeprefix("sqlite:///")).exists() else url
+    file = Path(url.removeprefix("sqlite:///")).expanduser()
+    return "" if url.startswith("sqlite:///") and not file.exists() else url
 
 
 def _shown(run: RunInfo) -> Run:

@@ -90,7 +90,7 @@ def runner(asked: Asked, model: str | None = None) -> Runner:
     def wishes(session: str) -> Wishes:
         return Wishes(workspace=asked.workspace, config=asked.config, policy=asked.policy, session=session)
 
-    _check_channels(configuration, channels)  # what is wrong is said before anything is due
+    check_channels(configuration, channels)  # what is wrong is said before anything is due
     assistant(wishes("schedules"), model)
 
     async def run(schedule: Schedule) -> Outcome:
@@ -99,7 +99,7 @@ def runner(asked: Asked, model: str | None = None) -> Runner:
     return Runner(project_schedules(asked), run)
 
 
-def _check_channels(configuration: Configuration, channels: ProjectChannels) -> None:
+def check_channels(configuration: Configuration, channels: ProjectChannels) -> None:
     for index, entry in enumerate(configuration.schedules or ()):
         name = entry.get("channel", "")
         if name and name not in channels.names:

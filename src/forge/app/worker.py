@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 from forge.app.agent import Assistant
 from forge.app.audit import NAME as AUDIT
 from forge.app.channels import ProjectChannels
+from forge.app.config import Configuration
 from forge.app.durable import is_own, keep_finished, make_own_file, project_database, queue_limits, subject_of
-from forge.app.schedules import scheduled_prompt, store_of
+from forge.app.schedules import check_channels, scheduled_prompt, store_of
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.threads import in_thread
@@ -29,6 +31,7 @@ from forge.durable.worker import Chore, Worker
 from forge.listeners.audit import audit_log
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import state_directory
+from forge.workspace.store import StoreError
 
 Report = Callable[[str], None]
 
@@ -56,6 +59,7 @@ class ProjectWorker:
         self.is_own = is_own(self.database, workspace)
         if self.is_own:
             make_own_file(workspace)
+        check_schedules(agent.made.configuration, workspace)
         limits = queue_limits(agent.made.configuration)
         self.queues = tuple(wishes.queues) or tuple(dict.fromkeys([DEFAULT, *limits]))
         self.worker = Worker(
@@ -74,7 +78,7 @@ class ProjectWorker:
         """Until `told`: then what is under way comes to the end of its turn, unless there is a `hurry`."""
         async with self._agent.made.opened(report), self.worker:
             report(self._introduction())
-            await told.wait()
+            await self._until(told)
             under_way = len(self.worker.engine.running())
             report(f"takes nothing more; {_runs(under_way)} under way" if under_way else "takes nothing more")
             if not await self._drained(hurry):
@@ -82,6 +86,15 @@ class ProjectWorker:
         if self.is_own:
             with RunStore(self.database) as store:
                 await in_thread(lambda: keep_finished(store, self._agent.scope.workspace))
+
+    async def _until(self, told: asyncio.Event) -> None:
+        """Raises `ToolError` where the worker cannot go on: whoever supervises the process must see that."""
+        waits = [asyncio.ensure_future(told.wait()), asyncio.ensure_future(self.worker.broken())]
+        done, rest = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for one in rest:
+            one.cancel()
+        for one in done:
+            one.result()
 
     async def _drained(self, hurry: asyncio.Event) -> bool:
         draining = asyncio.ensure_future(self.worker.drain(self._wishes.drain_seconds))
@@ -100,6 +113,15 @@ class ProjectWorker:
             f"worker {engine.worker} of version {engine.version} on {engine.store.label}: "
             f"queues {', '.join(self.queues)}{offers}, {_runs(engine.concurrency)} at a time"
         )
+
+
+def check_schedules(configuration: Configuration, workspace: Path) -> None:
+    """Raises `ToolError` that names the one that cannot be: later it would only be left out."""
+    if configuration.schedules is None:
+        return
+    check_channels(configuration, ProjectChannels(configuration))
+    with suppress(StoreError):  # nothing can be written here: said in every round
+        store_of(configuration, workspace).close()
 
 
 def project_chores(agent: Assistant) -> Sequence[Chore]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from forge.app.kept import session_store
 from forge.cli.audited import audited
 from forge.cli.ending import Ending
 from forge.cli.loop_thread import LoopThread
+from forge.cli.next_commands import Commands
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.screen import Screen
@@ -53,6 +53,7 @@ class Project:
     database: str
     version: str
     agent: Assistant
+    commands: Commands
 
     @property
     def is_own(self) -> bool:
@@ -131,7 +132,8 @@ class Attended:
         self.run = begin(self.runs)
         self._following = Following(self.runs.store, self.run.id, after)
         if self._speaks:
-            self.screen.note(f"run {self.run.id} · killed, it goes on with: forge runs resume {self.run.id}")
+            way = self.project.commands.line("runs", "resume", self.run.id)
+            self.screen.note(f"run {self.run.id} · killed, it goes on with: {way}")
 
     def follow(self) -> Ending:
         """To its end, or until it waits for somebody who is not here. Raises `OSError` when nobody takes the output,
@@ -156,19 +158,19 @@ class Attended:
 
     def say_goodbye(self, ending: Ending) -> None:
         """What became of the run, and what can be typed next."""
-        run = self.runs.get(self.run.id)
+        run, commands = self.runs.get(self.run.id), self.project.commands
         if run.is_over:
             self._keep(run)
         if run.status == "waiting":
-            for line in what_it_waits_for(self.runs, run):
+            for line in what_it_waits_for(self.runs, run, commands):
                 click.echo(line, err=True)
         elif not self._speaks:
             pass
         elif run.status == "finished":
-            again = shlex.join(["forge", "run", "--durable", "--session", run.session])
+            again = commands.line("run", "--durable", "--session", run.session)
             self.screen.note(f"run {run.id} · session {run.session} · to go on: {again}")
         else:
-            self.screen.note(f"run {run.id} {run.status} · to go on: forge runs resume {run.id}")
+            self.screen.note(f"run {run.id} {run.status} · to go on: {commands.line('runs', 'resume', run.id)}")
         self.screen.settle()
 
     async def _followed(self) -> RunInfo:
@@ -185,8 +187,10 @@ class Attended:
 
     async def _cancel(self) -> None:
         await in_thread(lambda: self.runs.cancel(self.run.id))
-        for run_id, attempt in tuple(ATTEMPTS.items()):
-            if run_id == self.run.id or run_id.startswith(f"{self.run.id}-"):
+        ours = {self.run.id}
+        for run_id, attempt in sorted(ATTEMPTS.items(), key=lambda one: len(one[0])):  # the ids of children are longer
+            if run_id in ours or attempt.run.parent in ours:
+                ours.add(run_id)
                 attempt.stop()  # here at once; elsewhere at the next tick
 
     async def _to_the_end(self) -> RunInfo:

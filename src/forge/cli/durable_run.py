@@ -11,7 +11,6 @@ from dataclasses import replace
 import click
 
 from forge.app.agent import Assistant, assistant
-from forge.app.config import load_configuration
 from forge.app.durable import (
     HEARD,
     approver,
@@ -23,13 +22,14 @@ from forge.app.durable import (
 )
 from forge.app.kept import session_store
 from forge.app.worker import check_names
-from forge.app.workspace import workspace_root
 from forge.cli.attended import Project, attended
 from forge.cli.keyboard import Keyboard
+from forge.cli.next_commands import Commands
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
+from forge.cli.runs_kept import kept_runs
 from forge.cli.sitting import Asked, wishes_of
-from forge.cli.waits import is_attended, worker_for
+from forge.cli.waits import worker_for
 from forge.core.messages import Message
 from forge.durable.client import Runs, new_run_id
 from forge.durable.queues import DEFAULT
@@ -114,7 +114,8 @@ def resume(
         project = _project(options, asked, database, run.id, version=app_version, detach=detach)
         if run.version != project.version:
             words = f"run {run.id} belongs to version {run.version} of the project, and this is {project.version}"
-            raise Refusal(f"{words}\nGive it to this one: forge runs migrate {run.id}")
+            way = project.commands.line("runs", "migrate", run.id)
+            raise Refusal(f"{words}\nGive it to this one: {way}")
 
     def begin(runs: Runs) -> RunInfo:
         return runs.resume(run.id, say, asked.model or "")
@@ -131,13 +132,10 @@ def _history(agent: Assistant, session: str) -> list[Message]:
 
 def _found(options: Options, run_id: str, database: str | None) -> tuple[RunInfo, int]:
     """The run, and the number of its last event."""
-    check_installed()
-    configuration = load_configuration(options.config)
-    workspace = workspace_root(options.workspace, configuration.root)
-    with closing(Runs(project_database(configuration, workspace, database))) as runs:
-        run = runs.get(run_id)
+    with kept_runs(options, database, run_id) as kept:
+        run: RunInfo = kept.runs.find(run_id)
         after = 0
-        while events := runs.events(run.id, after):
+        while events := kept.runs.events(run.id, after):
             after = events[-1][0]
         return run, after
 
@@ -161,21 +159,23 @@ def _project(
         database=project_database(configuration, agent.scope.workspace, database),
         version=version or project_version(configuration, wishes.built.sha256 if wishes.built is not None else ""),
         agent=agent,
+        commands=Commands(options, database, version),
     )
 
 
 def _leave_it(options: Options, project: Project, begin: Callable[[Runs], RunInfo]) -> int:
     """Store it for whoever has time, and say under which name."""
-    with refusals(), closing(Runs(project.database)) as runs:
+    commands = project.commands
+    with refusals(), commands.suggested(), closing(Runs(project.database)) as runs:
         run = begin(runs)
-        attended_to = is_attended(runs, run)
+        attended_to = runs.is_attended(run)
     if options.json:
         click.echo(json.dumps({"run": run.id, "session": run.session, "status": run.status, "queue": run.queue}))
     else:
         click.echo(run.id)
         if not attended_to:
-            click.echo(f"No worker is up for it. Start one: {worker_for(run)}", err=True)
-        click.echo(f"To follow it: forge runs show {run.id} --follow", err=True)
+            click.echo(f"No worker is up for it. Start one: {worker_for(run.queue, commands)}", err=True)
+        click.echo(f"To follow it: {commands.line('runs', 'show', run.id, '--follow')}", err=True)
     return 0
 
 
@@ -188,12 +188,12 @@ def _attend(
     after: int = 0,
 ) -> int:
     with attended(options, asked, project, (DEFAULT, queue)) as made:
-        with refusals():
+        with refusals(), project.commands.suggested():
             made.begin(begin, after)
         ending = made.follow()
         answers = not asked.reads_stdin and sys.stderr.isatty() and not options.json
         while answers and ending.reason == "question" and (answer := Keyboard().message()):
-            with refusals():
+            with refusals(), project.commands.suggested():
                 made.runs.answer(made.run.id, answer, by="terminal")
             ending = made.follow()
         made.say_goodbye(ending)

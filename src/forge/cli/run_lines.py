@@ -12,6 +12,7 @@ import click
 from forge.cli.show import harmless
 
 if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
+    from forge.cli.next_commands import Commands
     from forge.durable.client import Runs
     from forge.durable.rows import RunInfo
 
@@ -31,7 +32,7 @@ def everything_of(runs: Runs, run: RunInfo) -> dict[str, Any]:
     }
 
 
-def told(runs: Runs, run: RunInfo) -> Iterator[str]:
+def told(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
     from forge.cli.session import readable_message
     from forge.cli.waits import what_it_waits_for
 
@@ -49,7 +50,7 @@ def told(runs: Runs, run: RunInfo) -> Iterator[str]:
         "segment": str(run.segment),
     }
     yield from (f"  {name:<8} {harmless(value)}" for name, value in known.items() if value)
-    yield from (harmless(line) for line in what_it_waits_for(runs, run))
+    yield from (harmless(line) for line in what_it_waits_for(runs, run, commands))
     for child in runs.list(parent=run.id, limit=1_000):
         yield f"  started  {child.id}  {state_of(child)}  {brief_prompt(child.prompt)}"
     yield ""

@@ -10,12 +10,11 @@ import click
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.run_lines import brief_prompt, everything_of, plain_run, state_of, told, when
-from forge.cli.runs_kept import kept_runs, print_json, with_database
+from forge.cli.runs_kept import Kept, kept_runs, print_json, with_database
 from forge.cli.runs_removed import delete, prune
 from forge.cli.show import harmless
 
 if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
-    from forge.durable.client import Runs
     from forge.durable.rows import RunInfo
 
 STATUSES = ("queued", "running", "waiting", "finished", "failed", "cancelled")
@@ -25,7 +24,7 @@ STATUSES = ("queued", "running", "waiting", "finished", "failed", "cancelled")
 def command() -> None:
     """See the runs that are kept (forge run --durable), answer what they ask, stop one, go on with one.
 
-    A run is named by its id or by the beginning of it.
+    A run is named by its id or, where nothing is deleted, by the beginning of it.
     """
 
 
@@ -47,9 +46,15 @@ def list_(
     With --json: {"runs": [{id, status, prompt, agent, session, tenant, queue, priority, version, segment, waits,
     spent, worker, parent, created, updated, cancelling, result}]}.
     """
-    with kept_runs(options, database) as runs:
-        parent = None if everything else ""
-        found = runs.list(status=status or None, tenant=tenant, parent=parent, limit=limit) if runs is not None else []
+    found: list[RunInfo] = []
+    alone: list[str] = []
+    with kept_runs(options, database) as kept:
+        if kept.runs is not None:
+            from forge.cli.waits import nobody_takes
+
+            parent = None if everything else ""
+            found = kept.runs.list(status=status or None, tenant=tenant, parent=parent, limit=limit)
+            alone = [] if options.json else list(nobody_takes(kept.runs, found, kept.commands))
     if options.json:
         print_json({"runs": [plain_run(run) for run in found]})
         return
@@ -58,6 +63,8 @@ def list_(
     width = max((len(run.id) for run in found), default=0)
     for run in found:
         click.echo(f"{run.id:<{width}}  {state_of(run):<9}  {when(run.created)}  {brief_prompt(run.prompt)}".rstrip())
+    for line in alone:
+        click.echo(line, err=True)
 
 
 @command.command()
@@ -73,16 +80,16 @@ def show(options: Options, run: str, database: str | None, follow: bool) -> int:
     With --json: all that is known of it, with messages, questions, files and the runs it started. With --follow --json
     every event is a line of JSON, as with `forge run`; the exit codes are those of `forge run`, too.
     """
-    with kept_runs(options, database, run) as runs:
+    with kept_runs(options, database, run) as kept:
+        found = kept.runs.find(run)
         if follow:
             from forge.cli.watching import watch
 
-            return watch(runs, runs.get(run).id, as_json=options.json)
-        found = runs.get(run)
+            return watch(kept.runs, found.id, kept.commands, as_json=options.json)
         if options.json:
-            print_json(everything_of(runs, found))
+            print_json(everything_of(kept.runs, found))
             return 0
-        for line in told(runs, found):
+        for line in told(kept.runs, found, kept.commands):
             click.echo(line)
     return 0
 
@@ -115,12 +122,13 @@ def answer(
 
     An answer is taken once, and counts for exactly the call that was asked about.
     """
-    from forge.cli.waits import answered  # the permissions
+    from forge.cli.waits import answered, question_meant  # the permissions
 
     said = answered(text, yes=options.yes, no=no, always=always, edit=edit)
-    with kept_runs(options, database, run) as runs:
-        after = runs.answer(run, said, question, by="forge runs")
-        _report(options, runs, after)
+    with kept_runs(options, database, run) as kept:
+        asker = kept.runs.find(run)
+        after = kept.runs.answer(asker.id, said, question_meant(kept.runs, asker, question), by="forge runs")
+        _report(options, kept, after)
 
 
 @command.command()
@@ -134,13 +142,13 @@ def cancel(options: Options, run: str, database: str | None) -> None:
 
     One that is at work is stopped by its worker, within seconds.
     """
-    with kept_runs(options, database, run) as runs:
-        before = runs.get(run)
+    with kept_runs(options, database, run) as kept:
+        before = kept.runs.find(run)
         if before.is_over:
             say = ' --say "…"' if before.status == "finished" else ""
-            way = f"To go on with it: forge runs resume {before.id}{say}"
+            way = f"To go on with it: {kept.commands.line('runs', 'resume', before.id)}{say}"
             raise Refusal(f"cannot cancel run {before.id}: it is {before.status}\n{way}")
-        after = runs.cancel(before.id)
+        after = kept.runs.cancel(before.id)
     if options.json:
         print_json(plain_run(after))
         return
@@ -176,6 +184,8 @@ def resume(
 
     What was done is not done again. The output and the exit codes are those of `forge run`.
     """
+    if say is not None and not say.strip():
+        raise click.UsageError('--say is empty. Write what the model is to hear: forge runs resume RUN --say "TEXT"')
     with refusals():
         from forge.app.durable import check_installed
 
@@ -204,9 +214,9 @@ def migrate(options: Options, run: str | None, database: str | None, everything:
     """
     if (run is None) is not everything:
         raise click.UsageError("Name a run, or --all of them.")
-    with kept_runs(options, database, run or "") as runs:
-        to = version or _version(options)
-        found = runs.list(status=STATUSES[:3], parent="", limit=100_000) if run is None else [runs.get(run)]
+    with kept_runs(options, database, run or "") as kept:
+        runs, to = kept.runs, version or _version(options)
+        found = runs.list(status=STATUSES[:3], parent="", limit=100_000) if run is None else [runs.find(run)]
         moved = [runs.migrate(one.id, to).id for one in found if one.version != to]
     if options.json:
         print_json({"migrated": moved, "version": to})
@@ -227,12 +237,13 @@ def files(options: Options, run: str, database: str | None, name: str | None) ->
 
     With --json: {"files": [{name, size}]}.
     """
-    with kept_runs(options, database, run) as runs:
+    with kept_runs(options, database, run) as kept:
+        store, run_id = kept.runs.store, kept.runs.find(run).id
         if name is not None:
             sys.stdout.flush()
-            sys.stdout.buffer.write(runs.store.file(run, name))
+            sys.stdout.buffer.write(store.file(run_id, name))
             return
-        found = runs.store.files(run)
+        found = store.files(run_id)
     if options.json:
         print_json({"files": [{"name": one, "size": size} for one, size in found]})
         return
@@ -249,15 +260,15 @@ def _version(options: Options) -> str:
     return project_version(load_configuration(options.config))
 
 
-def _report(options: Options, runs: Runs, run: RunInfo) -> None:
-    from forge.cli.waits import is_attended
+def _report(options: Options, kept: Kept, run: RunInfo) -> None:
+    from forge.cli.waits import worker_for
 
     if options.json:
         print_json(plain_run(run))
-    elif run.is_over or is_attended(runs, run):
+    elif run.is_over or kept.runs.is_attended(run):
         click.echo(f"{run.id} goes on.", err=True)
     else:
-        way = f"forge worker, or here: forge runs resume {run.id}"
+        way = f"{worker_for(run.queue, kept.commands)}, or here: {kept.commands.line('runs', 'resume', run.id)}"
         click.echo(f"{run.id} goes on as soon as a worker is up: {way}", err=True)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from forge.cli.options import Options
+from forge.cli.refusal import Refusal
 from forge.cli.runs_kept import kept_runs, print_json, with_database
 
 
@@ -18,13 +19,17 @@ def delete(options: Options, run: str, database: str | None) -> None:
     """Remove a run that is over, and those it started, with all that was said in it.
 
     \b
-    forge runs delete run-3f2a
+    forge runs delete run-3f2a9c0d1e2b
 
-    What it did stays done, and its session stays: forge session delete removes that.
+    The beginning of an id is not enough. What it did stays done, and its session stays: forge session delete removes
+    that.
     """
-    with kept_runs(options, database, run) as runs:
-        gone = runs.get(run).id
-        runs.delete(gone)
+    with kept_runs(options, database, run) as kept:
+        gone = kept.runs.find(run).id
+        if gone != run:
+            way = f"If it is meant: {kept.commands.line('runs', 'delete', gone)}"
+            raise Refusal(f"cannot delete a run by the beginning of its id: {run!r} may be {gone}\n{way}")
+        kept.runs.delete(gone, kept.workspace)
     if options.json:
         print_json({"deleted": gone})
         return
@@ -47,13 +52,13 @@ def prune(options: Options, database: str | None, days: float, dry_run: bool) ->
     What they did stays done, and their sessions stay. Workers may be at work meanwhile. With --json: {"deleted"}, or
     {"found"} with --dry-run.
     """
-    with kept_runs(options, database) as runs:
-        if runs is None:
+    with kept_runs(options, database) as kept:
+        if kept.runs is None:
             count = 0
         elif dry_run:
-            count = runs.prunable(days * 86_400)
+            count = kept.runs.prunable(days * 86_400)
         else:
-            count = sum(_counted(runs.prune(days * 86_400), shown=not options.json))
+            count = sum(_counted(kept.runs.prune(days * 86_400, kept.workspace), shown=not options.json))
     if options.json:
         print_json({"found" if dry_run else "deleted": count})
         return

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 
 from forge.agent.result import RunResult
+from forge.cli.next_commands import Commands
+from forge.cli.refusal import Refusal
 from forge.cli.show import harmless
 from forge.core.executor import readable
 from forge.core.messages import ToolCall
+from forge.durable.attendance import in_words, unattended
 from forge.durable.beats import listed
 from forge.durable.client import Runs
 from forge.durable.queues import DEFAULT, offer_queue
@@ -31,33 +34,42 @@ def result_so_far(run: RunInfo) -> RunResult:
     return result
 
 
-def is_attended(runs: Runs, run: RunInfo) -> bool:
-    """Whether somebody is there to work on it."""
-    return any(one.takes(run.version, run.queue) for one in listed(runs.store.database))
-
-
-def worker_for(run: RunInfo) -> str:
+def worker_for(queue: str, commands: Commands) -> str:
     """The command that starts a worker of this project for it."""
-    place = run.queue.removeprefix(offer_queue(""))
-    if place != run.queue:
-        return f"forge worker --offer {shlex.quote(place)}"
-    return "forge worker" if run.queue == DEFAULT else f"forge worker --queue {shlex.quote(run.queue)}"
+    place = queue.removeprefix(offer_queue(""))
+    if place != queue:
+        return commands.line("worker", "--offer", place)
+    return commands.line("worker", *(("--queue", queue) if queue != DEFAULT else ()))
 
 
-def what_it_waits_for(runs: Runs, run: RunInfo) -> Iterator[str]:
+def nobody_takes(runs: Runs, found: Sequence[RunInfo], commands: Commands) -> Iterator[str]:
+    """A line for each kind of these runs that is queued where no living worker takes it."""
+    queued = Counter((run.version, run.queue) for run in found if run.status == "queued")
+    workers = listed(runs.store.database) if queued else []
+    for (version, queue), count in queued.items():
+        if not any(worker.takes(version, queue) for worker in workers):
+            who = "1 run waits" if count == 1 else f"{count} runs wait"
+            where = harmless(f"{who} for a worker of version {version}, queue {queue}, and none is up")
+            yield f"{where}: {worker_for(queue, commands)}"
+
+
+def what_it_waits_for(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
     """Lines that say what it is, and what can be typed to let the run go on."""
-    if run.status == "queued" and not is_attended(runs, run):
-        yield f"run {run.id} waits for a worker of version {run.version}, queue {run.queue}, and none is up"
-        yield f"  {worker_for(run)}, or for a project of another version first: forge runs migrate {run.id}"
+    alone = unattended(runs.store, run)
+    if alone is not None:
+        yield in_words(alone)
+        moving = commands.line("runs", "migrate", alone.id)
+        yield f"  {worker_for(alone.queue, commands)}, or for a project of another version first: {moving}"
+    answering = commands.line("runs", "answer", run.id)
     questions = runs.questions(run.id)
     for question in questions:
         which = f" --question {question.id}" if len(questions) > 1 else ""
         yield f"run {run.id} waits for a yes: {wanted(question)}"
-        yield f'  forge runs answer {run.id}{which} --yes, or --no "WHY"'
+        yield f'  {answering}{which} --yes, or --no "WHY"'
     for wait in run.waits:
         match wait.kind:
             case "question":
-                yield f'run {run.id} waits for an answer: forge runs answer {run.id} "…"'
+                yield f'run {run.id} waits for an answer: {answering} "…"'
             case "time":
                 yield f"run {run.id} waits until {_clock(wait.detail.get('until'))}"
             case "background":
@@ -76,6 +88,18 @@ def wanted(question: Question) -> str:
     parts = ", ".join(" ".join(part) for part in shown.get("parts", ()) if all(part))
     call = ToolCall(question.tool, shown.get("arguments") or {})
     return harmless(f"{question.tool} wants to {parts}" if parts else readable(call)).replace("\n", " ")
+
+
+def question_meant(runs: Runs, run: RunInfo, beginning: str | None) -> str | None:
+    """The id of the question of this run that begins so; what names none is refused later, in words."""
+    if beginning is None:
+        return None
+    found = [one.id for one in runs.questions(run.id) if one.id.startswith(beginning)]
+    if len(found) > 1:
+        raise Refusal(
+            f"several questions of run {run.id} begin with {beginning!r}: {', '.join(found)}\nGive more of it."
+        )
+    return found[0] if found else beginning
 
 
 def _clock(moment: object) -> str:

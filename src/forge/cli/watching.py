@@ -8,6 +8,7 @@ from contextlib import closing
 
 from forge.cli.ending import Ending
 from forge.cli.ndjson import Ndjson
+from forge.cli.next_commands import Commands
 from forge.cli.paper import Paper
 from forge.cli.render import ForPeople
 from forge.cli.screen import Screen
@@ -17,7 +18,7 @@ from forge.core.events import RunFinished
 from forge.durable.client import Runs
 
 
-def watch(runs: Runs, run_id: str, *, as_json: bool) -> int:
+def watch(runs: Runs, run_id: str, commands: Commands, *, as_json: bool) -> int:
     """Until it is over or waits for somebody; the exit code. Raises `OSError` when nobody takes the output."""
     paper, started = Paper(), time.monotonic()
     screen = Screen(Ndjson(paper) if as_json else ForPeople(paper, lambda _, result: result.preview()))
@@ -33,7 +34,7 @@ def watch(runs: Runs, run_id: str, *, as_json: bool) -> int:
     with closing(screen):
         screen.begin()
         if not as_json and (run := runs.get(run_id)).status == "queued":
-            screen.note(*what_it_waits_for(runs, run))  # for a worker, where none is up: maybe for ever
+            screen.note(*what_it_waits_for(runs, run, commands))  # for a worker, where none is up: maybe for ever
         asyncio.run(follow())
         run = runs.get(run_id)
         result = result_so_far(run)
@@ -44,6 +45,6 @@ def watch(runs: Runs, run_id: str, *, as_json: bool) -> int:
             activity.emit(told)
         screen.finish(ending)
         if not (as_json or run.is_over):
-            screen.note(*what_it_waits_for(runs, run))
+            screen.note(*what_it_waits_for(runs, run, commands))
         screen.settle()
     return ending.exit_code

@@ -11,14 +11,16 @@ import sqlalchemy as sa
 from forge.core.errors import ErrorKind
 from forge.core.plain import brief
 from forge.durable._found import found, inserted, missing, now, within
-from forge.durable._runs import LONGEST_NAME, alone, nudge
-from forge.durable.rows import OVER, Question
+from forge.durable._given import LONGEST_NAME
+from forge.durable._runs import alone, nudge
+from forge.durable.rows import COVERS, OVER, Question
 from forge.durable.tables import events, files, questions, runs
 from forge.durable.wire import object_of
 from forge.workspace.store import StoreError
 
 LARGEST_FILE = 16 * 1024 * 1024  # bytes
 _LAST = 2**62  # beyond every number
+_SHOWN = [questions.c[name] for name in Question.__dataclass_fields__]
 
 
 def asked(connection: sa.Connection, question: Question) -> Question:
@@ -42,7 +44,7 @@ def asked(connection: sa.Connection, question: Question) -> Question:
 
 
 def question_of(connection: sa.Connection, question_id: str) -> Question:
-    row = connection.execute(sa.select(questions).where(questions.c.id == question_id)).first()
+    row = connection.execute(sa.select(*_SHOWN).where(questions.c.id == question_id)).first()
     if row is None:
         words = f"there is no question {brief(question_id)}"
         raise StoreError(words, ErrorKind.NOT_FOUND, "`forge runs list --status waiting` shows what waits.")
@@ -50,7 +52,7 @@ def question_of(connection: sa.Connection, question_id: str) -> Question:
 
 
 def questions_of(connection: sa.Connection, run_id: str | None, open: bool) -> list[Question]:
-    query = sa.select(questions).order_by(questions.c.asked, questions.c.id)
+    query = sa.select(*_SHOWN).order_by(questions.c.asked, questions.c.id)
     if run_id is not None:
         query = query.where(questions.c.run == found(connection, run_id).id)
     if open:
@@ -66,12 +68,26 @@ def answered(connection: sa.Connection, question_id: str, answer: Mapping[str, A
     if question.answer is None and run.is_over:
         words = f"run {run.id} is {run.status}: nothing waits for this answer"
         raise StoreError(words, ErrorKind.USER, f"`forge runs resume {run.id}` continues it.")
-    taken = change.values(answer=object_of(answer), answered=now(connection), by=by)
+    always = _always(question, answer)
+    taken = change.values(answer=object_of(answer), answered=now(connection), by=by, always=always)
     if not connection.execute(taken).rowcount:
         return False
     if any(wait.detail.get("question") == question_id for wait in run.waits):
         nudge(connection, run.id)
     return True
+
+
+def _always(question: Question, answer: Mapping[str, Any]) -> list[str] | None:
+    """What it allows from now on. With other arguments than those that were asked about, the worker that runs it
+    remembers it, alone."""
+    if answer.get("kind") != "always" or answer.get("arguments") is not None:
+        return None
+    return [str(one) for one in question.request.get(COVERS, ())] or None
+
+
+def always_of(connection: sa.Connection, run_id: str) -> set[str]:
+    query = sa.select(questions.c.always).where(questions.c.run == run_id, questions.c.always.is_not(None))
+    return {digest for covered in connection.execute(query).scalars() for digest in covered}
 
 
 def add_events(connection: sa.Connection, run_id: str, new: Sequence[tuple[str | None, Mapping[str, Any]]]) -> None:

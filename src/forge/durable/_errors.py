@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from typing import Any
 
@@ -18,6 +19,8 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _SHUT = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_AUTH})
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+
+_NO_DATABASE = re.compile(r'database ".*" does not exist')
 
 # Postgres: connection lost, server starting or stopping, too many connections, or a transaction to be tried again
 _AGAIN = ("08", "57P0", "25P03", "53300", "40001", "40P01", "55P03")
@@ -85,6 +88,10 @@ def _of_sqlite(label: str, words: str, error: sqlite3.Error) -> StoreError:
 def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreError:
     if state == "42P01":
         return _unprepared(label)
+    if state == "3D000" or _NO_DATABASE.search(words):  # of a connection that failed, there is no state
+        text = f"{label} does not exist: its server has no such database"
+        way = "Check the name in its URL. A worker or a run makes it, where its user may make databases."
+        return StoreError(text, ErrorKind.CONFIG, way)
     if state.startswith("28") or state == "42501" or "authentication failed" in words:
         text = f"{label} refused us: {words}"
         return StoreError(text, ErrorKind.CONFIG, "Check user and password of its URL, and what that user may do.")
@@ -101,6 +108,10 @@ def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreErro
     return StoreError(f"{label}: {words}", ErrorKind.SYSTEM, "The database's log says more.")
 
 
-def _unprepared(label: str) -> StoreError:
-    text = f"{label} has no tables of Forge yet"
+def no_file(label: str) -> StoreError:
+    return _unprepared(label, ": there is no such file")
+
+
+def _unprepared(label: str, why: str = "") -> StoreError:
+    text = f"{label} has no tables of Forge yet{why}"
     return StoreError(text, ErrorKind.CONFIG, "Start a worker or a run on it, which makes them; or check the URL.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,14 +13,13 @@ from forge.agent.wire import imported
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain import brief
+from forge.durable._given import is_id
 from forge.durable.rows import SCHEDULED, RunInfo
 from forge.durable.tables import messages, runs
 from forge.durable.wire import wait_from_json
 from forge.workspace.store import StoreError
 
-LONGEST_ID = 200
 MOST = 1_000_000  # rows at once
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*")
 _LAST = "\U0010ffff"  # sorts after every other character
 _NEAR = 2_000  # of the newest runs that a mistyped id is compared with
 COLUMNS = [runs.c[name] for name in RunInfo.__dataclass_fields__]
@@ -39,36 +37,37 @@ def inserted(connection: sa.Connection, table: sa.Table) -> Any:
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
-def check_id(run_id: str) -> None:
-    if not _ID.fullmatch(run_id) or len(run_id) > LONGEST_ID:
-        words = f"{brief(run_id)} cannot be the id of a run"
-        suggestion = f"Use at most {LONGEST_ID} letters, digits and _.:- and begin with a letter or a digit."
-        raise StoreError(words, ErrorKind.VALIDATION, suggestion)
-
-
 def found(connection: sa.Connection, run_id: str, *, lock: bool = False) -> RunInfo:
-    """The run of this id, or of this unique beginning; locked until the end of the transaction, if asked.
+    """The run of exactly this id; locked until the end of the transaction, if asked."""
+    row = _row(connection, run_id, lock)
+    if row is None:
+        raise missing(connection, run_id)
+    return info(row)
+
+
+def meant(connection: sa.Connection, beginning: str) -> RunInfo:
+    """The run of this id, or the only one whose id begins so: for people, who type it.
 
     The ids of runs that another run started begin with its id: they count only where no other run is meant.
     """
-    row = _row(connection, run_id, lock)
+    row = _row(connection, beginning, lock=False)
     if row is not None:
         return info(row)
-    begun = _beginning_with(connection, run_id, runs.c.parent == "") or _beginning_with(connection, run_id)
-    row = _row(connection, begun[0], lock) if len(begun) == 1 else None
-    if row is not None:
-        return info(row)
-    if len(begun) > 1:
-        words = f"several runs begin with {brief(run_id)}: {', '.join(begun)}"
+    begun = _beginning_with(connection, beginning, runs.c.parent == "") or _beginning_with(connection, beginning)
+    if len(begun) == 1:
+        return found(connection, begun[0])
+    if begun:
+        words = f"several runs begin with {brief(beginning)}: {', '.join(begun)}"
         raise StoreError(words, ErrorKind.NOT_FOUND, "Give more of the id.")
-    raise missing(connection, run_id)
+    raise missing(connection, beginning)
 
 
 def missing(connection: sa.Connection, run_id: str) -> StoreError:
     from rapidfuzz import process  # only for a mistyped id
 
+    begun = _beginning_with(connection, run_id)[:3]
     newest = connection.execute(sa.select(runs.c.id).order_by(runs.c.created.desc()).limit(_NEAR)).scalars()
-    near = [one[0] for one in process.extract(run_id, list(newest), limit=3, score_cutoff=70)]
+    near = begun or [one[0] for one in process.extract(run_id, list(newest), limit=3, score_cutoff=70)]
     meant = f"Did you mean {' or '.join(near)}?" if near else "`forge runs list` shows all runs."
     return StoreError(f"there is no run {brief(run_id)}", ErrorKind.NOT_FOUND, meant)
 
@@ -119,14 +118,14 @@ def info(row: sa.Row[Any]) -> RunInfo:
 
 
 def _row(connection: sa.Connection, run_id: str, lock: bool) -> sa.Row[Any] | None:
-    if not _ID.fullmatch(run_id):
+    if not is_id(run_id):
         return None
     query = sa.select(*COLUMNS).where(runs.c.id == run_id)
     return connection.execute(query.with_for_update() if lock else query).first()
 
 
 def _beginning_with(connection: sa.Connection, prefix: str, *conditions: sa.ColumnElement[bool]) -> list[str]:
-    if not _ID.fullmatch(prefix):
+    if not is_id(prefix):
         return []
     query = sa.select(runs.c.id).where(runs.c.id >= prefix, runs.c.id < prefix + _LAST, *conditions)
     return list(connection.execute(query.order_by(runs.c.id).limit(4)).scalars())

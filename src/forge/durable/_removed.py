@@ -20,14 +20,40 @@ Family = list[tuple[str, int]]  # runs with the numbers of their last segments
 def removed(connection: sa.Connection, run_id: str) -> None:
     run = found(connection, run_id, lock=True)
     if not run.is_over:
-        words = f"run {run.id} is {run.status}, and only what is over can be deleted"
-        raise StoreError(words, ErrorKind.USER, f"Cancel it first: forge runs cancel {run.id}")
+        raise _goes_on(run.id, run.status)
     alone(connection, run.id)
     for table in _PARTS:
         connection.execute(sa.delete(table).where(table.c.run == run.id))
     connection.execute(sa.delete(runs).where(runs.c.id == run.id))
     for child in connection.execute(sa.select(runs.c.id).where(runs.c.parent == run.id, HAS_PARENT)).scalars().all():
         removed(connection, child)
+
+
+def ended_family(connection: sa.Connection, run_id: str) -> Family:
+    """The run and all that it started, if all of them are over. Raises `StoreError`."""
+    run = found(connection, run_id)
+    family = family_of(connection, [(run.id, run.segment)])
+    for some in _portions([name for name, _ in family]):
+        query = sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some), runs.c.status.not_in(OVER))
+        if (going_on := connection.execute(query.limit(1)).first()) is not None:
+            raise _goes_on(going_on.id, going_on.status)
+    return family
+
+
+def files_of(connection: sa.Connection, family: Family) -> list[str]:
+    """Their names."""
+    portions = _portions([name for name, _ in family])
+    queries = [sa.select(files.c.name).where(files.c.run.in_(some)) for some in portions]
+    return [name for query in queries for name in connection.execute(query).scalars()]
+
+
+def _goes_on(run_id: str, status: str) -> StoreError:
+    words = f"run {run_id} is {status}, and only what is over can be deleted"
+    return StoreError(words, ErrorKind.USER, f"Cancel it first: forge runs cancel {run_id}")
+
+
+def _portions(ids: list[str]) -> list[list[str]]:
+    return [ids[start : start + AT_ONCE] for start in range(0, len(ids), AT_ONCE)]
 
 
 def old(connection: sa.Connection, before: float, limit: int) -> Family:
@@ -58,8 +84,7 @@ def remove_old(connection: sa.Connection, roots: Family, before: float) -> int:
     still = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id.in_([run for run, _ in roots]))
     locked = [(row.id, row.segment) for row in connection.execute(still.with_for_update())]
     ids = [run for run, _ in family_of(connection, locked)]
-    for start in range(0, len(ids), AT_ONCE):
-        some = ids[start : start + AT_ONCE]
+    for some in _portions(ids):
         for table in _PARTS:
             connection.execute(sa.delete(table).where(table.c.run.in_(some)))
         connection.execute(sa.delete(runs).where(runs.c.id.in_(some)))

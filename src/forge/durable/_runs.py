@@ -12,21 +12,20 @@ from forge.agent.wire import exported
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, unanswered_calls
 from forge.core.plain import brief
-from forge.durable._found import COLUMNS, check_id, found, info, inserted, now, within
+from forge.durable._found import COLUMNS, found, info, inserted, now, within
 from forge.durable._found import said as said_in
+from forge.durable._given import check_new
 from forge.durable.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
 from forge.durable.tables import HAS_PARENT, background, messages, questions, runs
 from forge.durable.wire import object_of, wait_to_json
 from forge.workspace.store import StoreError
 
 GRACE = 5.0  # seconds for whoever answered a run, or ended what it waits for, to continue it
-LONGEST_NAME = 255  # characters
-_PRIORITIES = range(-(2**31), 2**31)
 _EVENTS = 0x666F7267  # marks our locks among those of others in the database
 
 
 def make(connection: sa.Connection, run: NewRun) -> RunInfo:
-    _check(run)
+    check_new(run)
     moment = now(connection)
     values: dict[str, Any] = {
         "id": run.id,
@@ -179,7 +178,7 @@ def changed(
         "result": None if result is None else object_of(result),
         "cancelling": False,
         "updated": moment,
-        "look": moment if status == "queued" else _wake(waits),
+        "look": moment if status == "queued" else moment + GRACE if status in OVER and run.parent else _wake(waits),
     }
     after = info(connection.execute(change.values(values).returning(*COLUMNS)).one())
     if after.is_over and after.parent:
@@ -256,14 +255,3 @@ def _has_come(connection: sa.Connection, waits: Sequence[Wait]) -> bool:
         (asked and connection.execute(given.limit(1)).first())
         or (started and connection.execute(ended.limit(1)).first())
     )
-
-
-def _check(run: NewRun) -> None:
-    check_id(run.id)
-    for name in ("agent", "session", "tenant", "queue", "version", "parent"):  # an index holds no long ones
-        if len(getattr(run, name)) > LONGEST_NAME:
-            words = f"the {name} of run {run.id} has {len(getattr(run, name))} characters"
-            raise StoreError(words, ErrorKind.VALIDATION, f"Use at most {LONGEST_NAME}.")
-    if run.priority not in _PRIORITIES:
-        words = f"run {run.id} has a priority that cannot be stored: {brief(run.priority)}"
-        raise StoreError(words, ErrorKind.VALIDATION, "Higher numbers go first; use -10 to 10.")

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forge.core.errors import ErrorKind
 from forge.durable.database import Database
-from forge.durable.tables import VERSION, background, metadata, versions
+from forge.durable.tables import ALWAYS, VERSION, background, metadata, questions, versions
 from forge.workspace.store import StoreError
 
 PART = "runs"
@@ -19,7 +19,9 @@ Migration = Callable[[sa.Connection], None]
 
 
 def prepare(database: Database) -> None:
-    if not database.is_sqlite:
+    if database.is_sqlite:
+        database.make_file()
+    else:
         _make_database(database)
     if database.read(_version) != VERSION:
         database.write(lambda connection: _migrate(connection, database.label))
@@ -28,14 +30,20 @@ def prepare(database: Database) -> None:
 def _migrate(connection: sa.Connection, label: str) -> None:
     if connection.dialect.name != "sqlite":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
-    version = _version(connection)
-    if version > VERSION:
-        words = f"{label} was written by a newer Forge (its run tables have version {version}, ours {VERSION})"
-        raise StoreError(words, ErrorKind.CONFIG, "Update Forge on this machine, or use another database.")
+    version = refuse_newer(connection, label)
     for migrate in MIGRATIONS[version:]:
         migrate(connection)
     connection.execute(sa.delete(versions).where(versions.c.part == PART))
     connection.execute(sa.insert(versions).values(part=PART, version=VERSION))
+
+
+def refuse_newer(connection: sa.Connection, label: str) -> int:
+    """The version of the tables, 0 where there are none. Raises `StoreError` for one that we do not know."""
+    version = _version(connection)
+    if version > VERSION:
+        words = f"{label} was written by a newer Forge (its run tables have version {version}, ours {VERSION})"
+        raise StoreError(words, ErrorKind.CONFIG, "Update Forge on this machine, or use another database.")
+    return version
 
 
 def _version(connection: sa.Connection) -> int:
@@ -48,11 +56,15 @@ def _first(connection: sa.Connection) -> None:
     metadata.create_all(connection)
 
 
-def _with_background(connection: sa.Connection) -> None:
+def _second(connection: sa.Connection) -> None:
+    """Background work, and what "always" allows, have a place of their own."""
     background.create(connection, checkfirst=True)
+    if questions.c.always.name not in {one["name"] for one in sa.inspect(connection).get_columns(questions.name)}:
+        connection.exec_driver_sql(f"ALTER TABLE {questions.name} ADD COLUMN {questions.c.always.name} TEXT")
+        ALWAYS.create(connection)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_first, _with_background)
+MIGRATIONS: tuple[Migration, ...] = (_first, _second)
 assert len(MIGRATIONS) == VERSION
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,10 @@ from pydantic import TypeAdapter
 from forge.agent.agent import Agent
 from forge.agent.result import RunResult
 from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message
+from forge.core.plain import brief
+from forge.durable._given import check_messages
 from forge.durable.client import Runs
 from forge.durable.results import run_result
 from forge.durable.rows import RunInfo, Wait
@@ -46,12 +49,14 @@ class DurableAgent:
         scope: Scope | None = None,
         **worker: Any,
     ) -> None:
+        _check_settings(worker)
         self.agent = agent
         self.scope = scope if scope is not None else Scope()
         self.database = database or local_database(self.scope.workspace)
         self.runs = Runs(self.database)
         self._settings = worker
         self._open = AsyncExitStack()
+        self._is_open = False
 
     async def __aenter__(self) -> Self:
         try:
@@ -61,9 +66,11 @@ class DurableAgent:
         except BaseException:
             await self._open.aclose()
             raise
+        self._is_open = True
         return self
 
     async def __aexit__(self, *exception: object) -> None:
+        self._is_open = False
         await self._open.aclose()
         await asyncio.to_thread(self.runs.close)
 
@@ -74,26 +81,37 @@ class DurableAgent:
 
     async def submit(self, prompt: str, *, run_id: str = "", messages: Sequence[Message] = (), **more: Any) -> RunInfo:
         """Begin a run, and leave it to whoever has time."""
+        self._check_open()
+        check_messages(messages)
         first = [Message("system", self.agent.instructions)] if self.agent.instructions and not messages else []
         said = (*first, *messages, Message("user", prompt))
         more.setdefault("version", self._settings.get("version", ""))
         return await asyncio.to_thread(
-            lambda: self.runs.submit(prompt, agent=self.agent.name, run_id=run_id or None, messages=said, **more)
+            lambda: self.runs.submit(prompt, agent=self.agent.name, run_id=run_id, messages=said, **more)
         )
 
     async def answer(self, run_id: str, answer: Answer | str, **more: Any) -> DurableResult:
         """Answer what a run waits for, an approval or a question, and follow it from there."""
+        self._check_open()
         await asyncio.to_thread(lambda: self.runs.answer(run_id, answer, **more))
         return await self.result(run_id)
 
     async def cancel(self, run_id: str) -> DurableResult:
+        self._check_open()
         await asyncio.to_thread(self.runs.cancel, run_id)
         return await self.result(run_id)
 
     async def result(self, run_id: str) -> DurableResult:
         """Wait until the run is over, or waits for somebody."""
+        self._check_open()
         run = await self.runs.settled(run_id)
         return await asyncio.to_thread(self._result, run)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            words = "a DurableAgent is used outside `async with`: no worker of it is up, so nothing would ever happen"
+            way = "Write `async with DurableAgent(agent) as durable:` around it; to submit only, use `Runs(database)`."
+            raise ToolError(words, ErrorKind.USER, way)
 
     def _result(self, run: RunInfo) -> DurableResult:
         messages = self.runs.store.messages(run.id)
@@ -102,6 +120,22 @@ class DurableAgent:
         if self.agent.output is not None and found.output is not None:
             fields["output"] = TypeAdapter(self.agent.output).validate_python(found.output)
         return DurableResult(**fields, run_id=run.id, waits=run.waits)
+
+
+def _check_settings(worker: Mapping[str, Any]) -> None:
+    for name in ("queues", "offers"):
+        names = worker.get(name, ())
+        if isinstance(names, str) or not isinstance(names, Sequence) or not all(_is_name(one) for one in names):
+            words = f"a DurableAgent was given {name}={brief(names)}, which is no list of names"
+            raise ToolError(words, ErrorKind.VALIDATION, f'Write {name}=["default"].')
+    concurrency = worker.get("concurrency", 1)
+    if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+        words = f"a DurableAgent was given concurrency={brief(concurrency)}: it would never work on anything"
+        raise ToolError(words, ErrorKind.VALIDATION, "Use a whole number from 1 on: how many runs at a time.")
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name.strip())
 
 
 def local_database(workspace: Path) -> str:

@@ -11,13 +11,14 @@ from typing import Any
 from forge.core.errors import Waiting
 from forge.core.plain import plain, sendable
 from forge.durable.attempt import Attempt, current
-from forge.durable.rows import Question
+from forge.durable.rows import COVERS, Question
 from forge.durable.wire import object_of
 from forge.permissions.answers import Answer
 from forge.permissions.remember import memory
 from forge.permissions.request import PermissionRequest
 
-COVERS = "covers"  # in a stored question: digests of what "always" would remember, one for each part
+TAKES = "takes"  # in a stored question: what arguments its tool takes, for whoever writes others
+LARGEST_SCHEMA = 16_000  # characters of it that are stored
 _BOUND = ("tool", "arguments", "parts", "preview", "introduction", "question", "result", "form")
 LOOK = 0.5  # seconds between looks for the answer to a question that is held
 
@@ -74,6 +75,7 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
         "reason": ruling.reason if ruling is not None else "",
         "remember": request.remember,
         COVERS: _covered(request),
+        TAKES: _taken(request),
         "editable": request.editable,
         "personal": request.personal,
         "preview": request.preview,
@@ -102,14 +104,17 @@ def _was_always(attempt: Attempt, request: PermissionRequest) -> bool:
     wanted = _covered(request)
     if not wanted:
         return False
-    always = [one for one in attempt.store.questions(attempt.run.id, open=False) if _is_always(one)]
-    return set(wanted) <= {digest for one in always for digest in one.request.get(COVERS, ())}
+    return set(wanted) <= attempt.store.always(attempt.run.id)
 
 
-def _is_always(question: Question) -> bool:
-    """With other arguments than those that were asked about it is remembered by the worker that ran it, alone."""
-    answer = question.answer or {}
-    return answer.get("kind") == "always" and answer.get("arguments") is None
+def _taken(request: PermissionRequest) -> dict[str, Any] | None:
+    """So that arguments which do not fit are refused when they are given. Nothing, where none can be, or it is long."""
+    if not request.editable or request.result is not None or request.question:
+        return None
+    spec = request.spec
+    found = {"parameters": spec.parameters, "aliases": dict(spec.argument_aliases), "strict": spec.strict}
+    wire = object_of(found)
+    return wire if len(json.dumps(wire)) <= LARGEST_SCHEMA else None
 
 
 def _covered(request: PermissionRequest) -> list[str]:

@@ -37,6 +37,7 @@ class Attempt:
         self.broken: Exception | None = None  # a step could not be recorded: what the loop makes of that is no outcome
         self._replays = replays
         self._characters = 0  # of what was recorded; counted like the steps
+        self._news: list[Callable[[], None]] = []  # what the model is told where nothing is recorded any more
         self._stopped = run.cancelling
         self._draining = False
         self._task: asyncio.Task[Any] | None = None
@@ -59,7 +60,17 @@ class Attempt:
                 self.broken = error
                 raise
             self._characters += _length(told)
+            self._tell_news()
             return told
+
+    def when_replayed(self, tell: Callable[[], None]) -> None:
+        """Called once all that earlier tries recorded was replayed: what they never knew belongs behind it."""
+        self._news.append(tell)
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        while self._news and self.steps >= self._replays:
+            self._news.pop(0)()
 
     async def record(self, name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
         """Record a value that is known already, stopped or not; what an earlier try recorded comes first.
@@ -83,7 +94,7 @@ class Attempt:
         try:
             return await task
         except asyncio.CancelledError:
-            if self._stopped and not _is_cancelled_itself():
+            if self._stopped and not is_cancelled_itself():
                 raise Stopped from None
             task.cancel()
             raise
@@ -120,7 +131,8 @@ def _length(recorded: Any) -> int:
     return sum(map(_length, recorded)) if isinstance(recorded, list) else 0
 
 
-def _is_cancelled_itself() -> bool:
+def is_cancelled_itself() -> bool:
+    """Whether it is the task that runs now which is to end, and not only one that it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy as sa
 
 from forge.agent.loop import completed
 from forge.core.background import BackgroundWork
-from forge.core.messages import Message
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import ToolCompleted
+from forge.core.executor import readable
+from forge.core.messages import Message, ToolCall
+from forge.core.plain import text_of
+from forge.core.result import ToolResult
 from forge.core.threads import in_thread
 from forge.durable import _runs
+from forge.durable._errors import is_away
 from forge.durable._found import found
 from forge.durable.beats import workers
+from forge.durable.recorder import key_of
 from forge.durable.rows import RunInfo
-from forge.durable.tables import background
+from forge.durable.store import RunStore
+from forge.durable.tables import background, events
 
 if TYPE_CHECKING:
     from forge.durable.home import Home
@@ -24,6 +34,8 @@ LOOK, RARELY = 0.5, 10.0  # seconds between looks at a run that is busy with som
 MOST = 100  # runs that are told in one round
 LOST = """[This is not from the person: the machine that did this run's background work has gone.]
 The state of that work is unknown. Check what is there before you repeat it."""
+
+log = logging.getLogger("forge.durable")
 
 _watching: dict[str, set[asyncio.Task[None]]] = {}  # by run
 
@@ -62,31 +74,81 @@ async def give_up_lost(home: Home) -> None:
             await home.start_segment(queued)
 
 
+def completed_before(store: RunStore, run_id: str, segment: int, call: ToolCall) -> ToolResult:
+    """What came of background work that another try of the segment began: its end, if that try told of it in time."""
+    key = key_of(segment, ToolCompleted.type, call.id)
+    query = sa.select(events.c.event).where(events.c.run == run_id, events.c.key == key)
+    told = store.database.read(lambda connection: connection.execute(query).scalar())
+    if told is not None:
+        return ToolResult.from_dict(told["result"])
+    words = "its state is unknown: the worker that did it was lost while it was under way, and it may have happened"
+    error = ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it.")
+    return ToolResult.failed(error, during=readable(call)).with_data(state="unknown")
+
+
 async def _watch(home: Home, run: RunInfo, work: BackgroundWork, session: str) -> None:
     try:
         while await work.next_completed(session):
             said = [completed(call, result) for call, result in work.take_completed(session)]
             if not await _told(home, run.id, said):
                 return
+        database = home.store.database
+        await _done(run.id, lambda: database.write(lambda connection: _forget(connection, run)))
     except asyncio.CancelledError:
         work.cancel(session)
         raise
-    await in_thread(lambda: home.store.database.write(lambda connection: _forget(connection, run)))
+    except Exception as error:  # it was deleted, say
+        work.cancel(session)
+        log.error("run %s does not hear of its background work: %s", run.id, text_of(error), exc_info=_trace_of(error))
 
 
 async def _told(home: Home, run_id: str, said: list[Message]) -> bool:
-    pause = LOOK
+    pause, store = LOOK, home.store
     while True:
-        run = await asyncio.to_thread(home.store.get, run_id)
+        run: RunInfo = await _done(run_id, lambda: store.get(run_id))
         if run.status == "cancelled":
             return False
         if run.is_over or _can_be_told(run):
-            queued = await asyncio.to_thread(home.store.advance, run_id, say=said, from_segment=run.segment)
+            queued = await _done(run_id, lambda: _say(store, run, said))  # noqa: B023 - awaited at once
+            if isinstance(queued, RunInfo):
+                await _started(home, queued)
             if queued is not None:
-                await home.start_segment(queued)
                 return True
         await asyncio.sleep(pause)
         pause = min(RARELY, pause * 1.5)
+
+
+def _say(store: RunStore, run: RunInfo, said: list[Message]) -> RunInfo | Literal["before"] | None:
+    """The run, queued to hear it; None: it is busy with something else."""
+    queued = store.advance(run.id, say=said, from_segment=run.segment)
+    if queued is None and said[-1].text in {message.text for message in store.messages(run.id)}:
+        return "before"  # the database had taken it, and went away before it could say so
+    return queued
+
+
+async def _started(home: Home, run: RunInfo) -> None:
+    try:
+        await home.start_segment(run)
+    except Exception as error:  # it is stored, and whoever looks for what was never begun finds it
+        log.warning("run %s is begun later: %s", run.id, text_of(error))
+
+
+async def _done(run_id: str, work: Callable[[], Any]) -> Any:
+    """Tried again for as long as the database is away: only this process knows what came of the work."""
+    pause = LOOK
+    while True:
+        try:
+            return await in_thread(work)
+        except Exception as error:
+            if not is_away(error):
+                raise
+            log.warning("run %s hears of its background work later: %s", run_id, text_of(error))
+        await asyncio.sleep(pause)
+        pause = min(RARELY, pause * 1.5)
+
+
+def _trace_of(error: Exception) -> Exception | None:
+    return None if isinstance(error, ToolError) else error
 
 
 def _can_be_told(run: RunInfo) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -22,6 +23,8 @@ EVERY = 2.0  # seconds between two beats
 SILENT = 10.0  # seconds without one: dead, for all the others can know
 STUCK = 60.0  # seconds that a worker's loop may stand still before it stops beating
 KEPT = 86_400.0  # seconds that a worker which has gone is still listed
+
+log = logging.getLogger("forge.durable")
 
 _MAKING = 0x666F72676577  # the lock of those who make the table
 
@@ -259,8 +262,10 @@ class Beats:
                 if not self.beat():
                     self.lost.set()
                     return
-            except StoreError:  # the database is away: the next beat tries again
+            except Exception as error:  # the database is away, mostly: the next beat tries again
                 self._steady = None
+                if not isinstance(error, StoreError):
+                    log.exception("a beat of worker %s failed", self.worker)
 
     def _has_ended_here(self, worker: str) -> bool:
         c = workers.c

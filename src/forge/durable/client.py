@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
@@ -14,16 +15,19 @@ from forge.agent.result import RunResult
 from forge.core.errors import ErrorKind
 from forge.core.events import Event
 from forge.core.messages import Message
-from forge.core.plain import brief
 from forge.core.threads import in_thread
+from forge.durable._given import check_messages, check_name, check_new, check_text, check_words
+from forge.durable.answering import check_answer, check_given, nothing_asked, which
 from forge.durable.approval import answer_to_json
+from forge.durable.attendance import Watch, is_attended
 from forge.durable.database import Database
 from forge.durable.follow_up import is_ready
 from forge.durable.following import Following
-from forge.durable.pruning import forget_segments, prunable, prune
+from forge.durable.pruning import prunable, prune, remove
 from forge.durable.queues import DEFAULT
 from forge.durable.results import run_result
-from forge.durable.rows import NewRun, Question, RunInfo, Wait
+from forge.durable.rows import NewRun, Question, RunInfo
+from forge.durable.settling import SHORTEST, is_settled, pauses
 from forge.durable.starter import Starter, workflow_id
 from forge.durable.store import RunStore
 from forge.durable.subject import MODEL
@@ -32,8 +36,6 @@ from forge.permissions.answers import Answer
 from forge.workspace.store import StoreError
 
 VERSION = "0"  # of applications that name none; workers that name none have the same
-SHORTEST, LONGEST = 0.05, 0.5  # seconds between two looks at a run
-PERSON = ("approval", "question")  # kinds of waits that only somebody can end
 
 FINE = ("answer", "task_completion", "converse", "question")
 
@@ -50,11 +52,12 @@ def new_run_id() -> str:
 class Runs:
     """The runs of a database. Every method but `follow` and `settled` blocks for as long as the database takes.
 
-    Errors are `StoreError`: what was tried, what went wrong, what to do next.
+    Ids are whole ones; `find` is for people who type their beginnings. Errors are `StoreError`: what was tried, what
+    went wrong, what to do next.
     """
 
     def __init__(self, database: str | RunStore) -> None:
-        self.store = RunStore(database) if isinstance(database, str) else database
+        self.store = database if isinstance(database, RunStore) else RunStore(database)
         self._starter = Starter(self.store)
 
     def __enter__(self) -> Self:
@@ -85,27 +88,35 @@ class Runs:
 
         `messages` is all that the model is shown first, the prompt included; by default the prompt alone.
         """
-        self._starter.client  # noqa: B018 - makes the tables where the database is new
-        run = self.store.create(
-            NewRun(
-                id=run_id or new_run_id(),
-                agent=agent,
-                session=session,
-                tenant=tenant,
-                queue=queue,
-                priority=priority,
-                version=version or VERSION,
-                messages=messages or (Message("user", prompt),),
-                prompt=prompt,
-                scope=scope or {},
-                carrier=carrier(),
-            )
+        check_text(prompt, "the prompt")
+        check_messages(messages)
+        new = NewRun(
+            id=new_run_id() if run_id is None or run_id == "" else run_id,
+            agent=agent,
+            session=session,
+            tenant=tenant,
+            queue=queue,
+            priority=priority,
+            version=VERSION if version == "" else version,
+            messages=messages or (Message("user", prompt),),
+            prompt=prompt,
+            scope={} if scope is None else scope,
+            carrier=carrier(),
         )
-        return self._started(run)
+        check_new(new)  # before the tables are made
+        self._starter.client  # noqa: B018 - makes the tables where the database is new
+        return self._started(self.store.create(new))
 
     def get(self, run_id: str) -> RunInfo:
-        """The run of this id, or the only one that begins with it."""
         return self.store.get(run_id)
+
+    def find(self, beginning: str) -> RunInfo:
+        """The run of this id, or the only one whose id begins so."""
+        return self.store.find(beginning)
+
+    def is_attended(self, run: RunInfo) -> bool:
+        """Whether a living worker takes it."""
+        return is_attended(self.store, run)
 
     def list(self, **wanted: Any) -> Infos:
         """The newest first; `wanted` as `RunStore.list` takes it."""
@@ -132,7 +143,7 @@ class Runs:
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """What happens, until the run is over or waits for somebody."""
         following = Following(self.store, (await in_thread(lambda: self.get(run_id))).id, after)
-        for pause in _pauses():
+        for pause in pauses():
             run, events = await in_thread(following.look)
             for event in events:
                 yield event
@@ -143,52 +154,48 @@ class Runs:
     def wait(self, run_id: str, timeout: float | None = None) -> RunInfo:
         """The run once it is over or waits for somebody, or as it is after so many seconds."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
-        for pause in _pauses():
+        watch = Watch(self.store)
+        for pause in pauses():
             run = self.get(run_id)
             if self.is_settled(run) or time.monotonic() >= until:
                 return run
+            watch.look(run)
             time.sleep(min(pause, max(0.0, until - time.monotonic())))
         raise AssertionError("pauses never end")
 
     async def settled(self, run_id: str) -> RunInfo:
         """The same, for programs with an event loop."""
-        for pause in _pauses():
+        watch = Watch(self.store)
+        for pause in pauses():
             run: RunInfo = await in_thread(lambda: self.get(run_id))
             if await in_thread(lambda: self.is_settled(run)):  # noqa: B023
                 return run
+            await in_thread(lambda: watch.look(run))  # noqa: B023
             await asyncio.sleep(pause)
         raise AssertionError("pauses never end")
 
     def is_settled(self, run: RunInfo) -> bool:
         """Whether nothing more happens by itself: the run is over, or all it waits for is somebody's answer."""
-        if run.status != "waiting":
-            return run.is_over
-        return all(self._needs_somebody(wait) for wait in run.waits)
-
-    def _needs_somebody(self, wait: Wait) -> bool:
-        if wait.kind == "approval":
-            return self.store.question(wait.detail["question"]).answer is None
-        if wait.kind == "run":
-            child = self.store.get(wait.detail["run"])
-            return not child.is_over and self.is_settled(child)
-        return wait.kind == "question"
+        return is_settled(self.store, run)
 
     def answer(self, run_id: str, answer: Answer | str, question: str | None = None, by: str = "") -> RunInfo:
         """Answer what a run waits for: a yes or no to a call, or the words that answer its question. Taken once.
 
-        `question` is the id of one approval, or the beginning of it, where several are asked for.
+        `question` is the id of one approval, where several are asked for.
         """
+        check_given(answer, question, by)
         run = self.get(run_id)
         if isinstance(answer, str):
             return self._told(run, answer)
-        asked = self._asked(run, question)
+        asked = which(run, self.questions(run.id), question)
         self.give(asked, answer, by)
         self.go_on(asked.run)
         return self.get(run.id)
 
     def give(self, question: Question, answer: Answer, by: str = "") -> None:
         """Store the answer to an approval; the run goes on with `go_on`."""
-        _check_answer(question, answer)
+        check_given(answer, None, by)
+        check_answer(question, answer)
         if not self.store.answer(question.id, answer_to_json(answer), by or answer.by or "person"):
             said = self.store.question(question.id)
             kind = (said.answer or {}).get("kind", "")
@@ -209,15 +216,16 @@ class Runs:
             self.go_on(run.parent)
         return run
 
-    def delete(self, run_id: str) -> None:
-        """Remove a run that is over, and those it started, with all that was said in it."""
-        family = list(self._family(self.get(run_id)))
-        self.store.delete(run_id)
-        forget_segments(self._starter.client, [(run.id, run.segment) for run in family])
+    def delete(self, run_id: str, workspace: Path | None = None) -> None:
+        """Remove a run that is over, and those it started, with all that was said in it.
 
-    def prune(self, seconds: float) -> Iterator[int]:
+        `workspace`: its long results are removed there too.
+        """
+        remove(self.store, self._starter.client, self.get(run_id).id, workspace)
+
+    def prune(self, seconds: float, workspace: Path | None = None) -> Iterator[int]:
         """Remove every run that has been over for so long, with those it started; how many, in batches as they go."""
-        return prune(self.store, self._starter.client, seconds)
+        return prune(self.store, self._starter.client, seconds, workspace)
 
     def prunable(self, seconds: float) -> int:
         """How many runs `prune` would remove, those that they started not counted."""
@@ -226,6 +234,9 @@ class Runs:
     def resume(self, run_id: str, say: str | None = None, model: str = "") -> RunInfo:
         """Go on with a run that ended, with something new to say or where it broke off; or see to it that one goes on
         which nobody works on. `model`: another one than it has been asking."""
+        check_name(model, "the model", empty=True)
+        if say is not None:
+            check_words(say, "what is said to a run")
         run = self.get(run_id)
         if model and model != run.scope.get(MODEL):
             run = self.store.set_scope(run.id, {**run.scope, MODEL: model})
@@ -245,6 +256,7 @@ class Runs:
 
     def migrate(self, run_id: str, version: str) -> RunInfo:
         """Give a run, and those it started, to workers of another application version."""
+        check_name(version, "the version")
         found = self.get(run_id)
         for run in self._family(found):
             if run.id == found.id or not run.is_over:
@@ -258,27 +270,12 @@ class Runs:
         for child in self.store.list(parent=run.id, limit=1_000):
             yield from self._family(child)
 
-    def _asked(self, run: RunInfo, question: str | None) -> Question:
-        found = [one for one in self.questions(run.id) if one.id.startswith(question or "")]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(f"{one.id} ({one.tool})" for one in found)
-            raise StoreError(f"run {run.id} asks for several: {names}", ErrorKind.USER, "Say which with --question ID.")
-        if question:
-            words = f"run {run.id} asks nothing under the id {brief(question)}"
-            raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs show {run.id}` shows what it asks.")
-        if any(wait.kind == "question" for wait in run.waits):
-            words = f"run {run.id} has a question that is answered in words"
-            raise StoreError(words, ErrorKind.USER, f'Answer it: forge runs answer {run.id} "…"')
-        raise _nothing_asked(run)
-
     def _told(self, run: RunInfo, words: str) -> RunInfo:
         if not any(wait.kind == "question" for wait in run.waits):
             if run.status == "waiting" and self.questions(run.id):
                 problem = f"run {run.id} waits for a yes or a no, and words are neither"
                 raise StoreError(problem, ErrorKind.USER, f"forge runs answer {run.id} --yes, or --no and why.")
-            raise _nothing_asked(run)
+            raise nothing_asked(run)
         return self._advanced(run, words)
 
     def _advanced(self, run: RunInfo, words: str | None) -> RunInfo:
@@ -293,30 +290,6 @@ class Runs:
         if run.status in ("queued", "running"):  # the second: a segment that is under way stays as it is
             self._starter.start(run)
         return run
-
-
-def _nothing_asked(run: RunInfo) -> StoreError:
-    state = "waits for nobody" if run.status == "waiting" else f"is {run.status}"
-    words = f"run {run.id} {state}: there is nothing to answer"
-    way = f'To go on with it: forge runs resume {run.id} --say "…"' if run.is_over else "Look again in a moment."
-    return StoreError(words, ErrorKind.USER, way)
-
-
-def _check_answer(question: Question, answer: Answer) -> None:
-    shown = question.request
-    if answer.arguments is not None and not shown.get("editable") and not shown.get("form"):
-        words = f"{question.tool} runs already: its arguments can no longer be changed"
-        raise StoreError(words, ErrorKind.USER, "Answer with yes or no.")
-    if answer.kind == "always" and not shown.get("remember"):
-        words = f"nothing may be remembered about this call of {question.tool}"
-        raise StoreError(words, ErrorKind.USER, "Answer with yes: it counts for this call alone.")
-
-
-def _pauses() -> Iterator[float]:
-    pause = SHORTEST
-    while True:
-        yield pause
-        pause = min(LONGEST, pause * 1.3)
 
 
 def _set_version(database: Database, workflow: str, version: str) -> None:

@@ -15,9 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from forge.core.errors import ErrorKind
-from forge.core.plain import text_of
-from forge.durable._errors import in_words, is_passing
-from forge.workspace.store import StoreError, make_private
+from forge.core.plain import brief, text_of
+from forge.durable._errors import in_words, is_passing, no_file
+from forge.durable.sqlite_file import Looking, engine_for, make_file, set_sync
+from forge.workspace.store import StoreError
 
 PATIENCE = 30.0  # seconds that a database may be away, or held by others
 HOLDS = 10.0  # seconds that a client of Postgres may do nothing inside a transaction: a paused machine holds no locks
@@ -29,10 +30,21 @@ T = TypeVar("T")
 class Database:
     """Connects at the first transaction. Usable from any thread, and on both sides of a fork."""
 
-    def __init__(self, url: str, patience: float = PATIENCE) -> None:
-        """`patience`: seconds to try again for, when a database that was there goes away."""
+    def __init__(
+        self,
+        url: str,
+        patience: float = PATIENCE,
+        *,
+        first: Callable[[sa.Connection, str], object] | None = None,
+        looks: bool = False,
+    ) -> None:
+        """`patience`: seconds to try again for, when a database that was there goes away. `first` is done once, before
+        anything else, with the label. `looks`: a file that is missing is made by `make_file` alone, and one that cannot
+        be written is read as it is until then."""
         self._url = parsed(url)
         self._patience = patience
+        self._first = first
+        self._looking = Looking(looks)
         self._lock = threading.Lock()
         self._engine: sa.Engine | None = None
         self._was_there = False
@@ -84,6 +96,14 @@ class Database:
             with contextlib.suppress(Exception):
                 engine.dispose()
 
+    def make_file(self) -> None:
+        """See to it that there is one, to be written. Raises `StoreError`."""
+        make_file(Path(str(self._url.database)))
+        self._looking.allowed = False
+        if self._looking.happens:
+            self._looking.happens = False
+            self.close()
+
     def tidy(self) -> None:
         """Write SQLite's log into the file and empty it: nothing deleted stays in it. Later, if others are busy."""
         if self.is_sqlite:
@@ -112,10 +132,13 @@ class Database:
             self._was_there = True
             try:
                 with connection.execution_options(forge_transaction=kind).begin():
+                    if (first := self._first) is not None:
+                        first(connection, self.label)
+                        self._first = None
                     return work(connection)
             finally:
                 if kind == "QUICK" and self.is_sqlite and not connection.invalidated:
-                    _sync(connection, "FULL")  # for whoever gets this connection next
+                    set_sync(connection, "FULL")  # for whoever gets this connection next
 
     def migrate_engine(self, system: Any) -> None:
         """Make or update DBOS's tables. Raises `StoreError`.
@@ -149,18 +172,10 @@ class Database:
             sa.event.listen(engine, "connect", _let_go_of_locks)
             return engine
         path = Path(str(self._url.database))
-        try:
-            make_private(path)
-        except OSError as error:
-            raise StoreError(
-                f"{path} cannot be opened: {error.strerror or error}",
-                ErrorKind.CONFIG,
-                "It must be a file of your own, in a directory that you may write.",
-            ) from error
-        engine = sa.create_engine(self._url, hide_parameters=True, connect_args={"timeout": PATIENCE})
-        sa.event.listen(engine, "connect", _set_up)
-        sa.event.listen(engine, "begin", _begin)
-        return engine
+        if self._looking.allowed and not os.path.lexists(path):
+            raise no_file(self.label)
+        make_file(path)
+        return engine_for(self._url, PATIENCE, self._looking)
 
 
 _KEPT_ALIVE = {
@@ -173,6 +188,12 @@ _KEPT_ALIVE = {
 
 def parsed(url: str) -> sa.URL:
     """The URL of a database we can use. Raises StoreError, without what may be its password."""
+    if not isinstance(url, str):
+        words = f"the durable database is named by its URL, which is a text: {brief(url)} is none"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+    if "\0" in url or not _is_encodable(url):
+        words = "the URL of the durable database has characters that no path and no server takes"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
     if url.startswith("postgres://"):
         url = f"postgresql://{url.removeprefix('postgres://')}"
     scheme = url.partition("://")[0]
@@ -212,6 +233,14 @@ def _file(url: str) -> sa.URL:
     return sa.URL.create("sqlite", database=str(Path(path).expanduser().absolute()))
 
 
+def _is_encodable(url: str) -> bool:
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def label_of(url: sa.URL) -> str:
     if url.get_backend_name() == "sqlite":
         return str(url.database)
@@ -227,42 +256,6 @@ def _texts(query: Any) -> list[str]:
 def _let_go_of_locks(connection: Any, _record: object) -> None:
     connection.execute(f"SET idle_in_transaction_session_timeout = {HOLDS * 1_000:.0f}")
     connection.commit()  # else it would be undone when the connection goes back to its pool
-
-
-def _set_up(connection: Any, _record: object) -> None:
-    connection.isolation_level = "IMMEDIATE"  # who writes waits for its turn, and does not fail halfway
-    connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
-    connection.execute("PRAGMA secure_delete = ON")
-    connection.execute("PRAGMA foreign_keys = ON")  # for DBOS, when it works on this engine
-    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        _start_log(connection)
-
-
-def _start_log(connection: Any) -> None:
-    """Switch the write-ahead log on. SQLite does not wait by itself when several processes try this at once."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except Exception as error:
-            if "locked" not in str(error) or time.monotonic() > until:
-                raise
-            time.sleep(0.01)
-
-
-def _begin(connection: sa.Connection) -> None:
-    kind = connection.get_execution_options().get("forge_transaction")
-    if kind == "QUICK":
-        _sync(connection, "NORMAL")
-    if kind is not None:  # else it is not ours, and begins when it first writes
-        connection.exec_driver_sql("BEGIN DEFERRED" if kind == "DEFERRED" else "BEGIN IMMEDIATE")
-
-
-def _sync(connection: sa.Connection, mode: str) -> None:
-    raw: Any = connection.connection.dbapi_connection
-    if raw is not None:
-        raw.execute(f"PRAGMA synchronous = {mode}")
 
 
 _databases: WeakSet[Database] = WeakSet()

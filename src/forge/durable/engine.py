@@ -19,6 +19,7 @@ from dbos import DBOS, DBOSConfig
 
 from forge.core.threads import in_thread
 from forge.durable import queues as queueing
+from forge.durable.claims import Claims
 from forge.durable.connections import system_engine
 from forge.durable.database import HOLDS
 from forge.durable.queues import Limits, offer_queue
@@ -102,23 +103,23 @@ class Engine:
         # private: DBOS tells nobody what this process runs, and asking the database every beat would cost a query
         return [] if self._dbos is None else self._dbos._active_workflows_set.activeList()
 
-    def hand_back(self, worker: str) -> list[str]:
-        """Put what another worker had begun back into its queues, for whoever is first; the ids of those it was.
+    def hand_back(self, worker: str, *, counts: bool = True) -> list[str]:
+        """Put what a worker had begun back into its queues, for whoever is first; the ids of those it was.
 
         Blocking. Asked twice, or by two, it does no harm: only what that worker still owns is touched. That is why
         it is not DBOS.resume_workflow, which takes a workflow from whoever runs it now, and forgets how often it
-        was begun (a run that kills its workers must end some day).
+        was begun (a run that kills its workers must end some day). `counts`: it is one of the times that a run may
+        lose its worker; not where that leaves in good order.
         """
         assert self._dbos is not None
         database = self._dbos._sys_db
         pending = DBOS.list_workflows(
             executor_id=worker, status="PENDING", load_input=False, load_output=False, application_name=NAME
         )
-        return [
-            one.workflow_id
-            for one in pending
-            if database.reenqueue_for_recovery(one.workflow_id, [worker], queueing.DEFAULT)
-        ]
+        ids = [one.workflow_id for one in pending]
+        if ids and not counts:
+            self.store.database.write(lambda connection: queueing.uncount(connection, worker, ids))
+        return [one for one in ids if database.reenqueue_for_recovery(one, [worker], queueing.DEFAULT)]
 
     def forgotten(self) -> list[str]:
         """Put back into its queue what this worker took and does not run, twice in a row; the ids of those it was.
@@ -163,18 +164,20 @@ class Engine:
         DBOS.listen_queues(self.takes if self.listen else [])
         DBOS.launch()
         database = self._dbos._sys_db
+        claims = Claims(self.store.database, self.takes, lambda: self.concurrency if self.taking else 0)
+        claims.stand_before(self._dbos)
         ask = database.get_queue
 
         def get_queue(name: str) -> Any:
             self._rest()
             queue = ask(name)
             if queue is not None:
-                queue._worker_concurrency, queue._polling_interval_sec = self._room(name), LOOK
+                queue._polling_interval_sec = LOOK
+                claims.looks_into(queue)
             return queue
 
-        # private: DBOS's threads ask for the queue's row before each look into the queue, and find there a worker's
-        # concurrency and when to look again, the same for all workers. Ours differ from machine to machine, none is
-        # taken while draining, and a worker without work looks rarely: so they rest here
+        # private: DBOS's threads ask for the queue's row before each look into the queue, and find there when to look
+        # again, the same for all workers. Ours rest here, and one without work looks rarely
         database.get_queue = get_queue  # type: ignore[method-assign,assignment]
 
     def _rest(self) -> None:
@@ -191,14 +194,6 @@ class Engine:
         self._busy = time.monotonic()
         with self._news:
             self._news.notify_all()
-
-    def _room(self, queue: str) -> int:
-        """How many this worker may have of a queue: what its other queues leave. Two queues that are looked into at
-        the same moment may both be given the same room: then there is too much for as long as that work takes."""
-        if not self.taking or self._dbos is None:
-            return 0
-        count = self._dbos._active_workflows_set.count_for_queue
-        return max(0, self.concurrency - sum(count(name) for name in self.takes if name != queue))
 
     async def _end(self) -> None:
         global _running

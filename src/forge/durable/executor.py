@@ -12,10 +12,12 @@ from forge.agent.loop import may_run_again, waiting
 from forge.agent.subagent import Task
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.events import ToolCompleted
 from forge.core.executor import ToolExecutor, readable
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
-from forge.durable.attempt import Attempt
+from forge.durable.attempt import Attempt, is_cancelled_itself
+from forge.durable.background import completed_before
 from forge.durable.children import ONLY, place_call
 from forge.durable.rows import Wait
 from forge.durable.spilled import is_spilled
@@ -73,10 +75,14 @@ class RecordedExecutor(ToolExecutor):
         return {"attempt": self.attempt.token}
 
     async def _recorded(self, call: ToolCall, scope: Scope, intent: str) -> ToolResult:
+        is_replayed = True
+
         async def perform() -> Mapping[str, Any]:
+            nonlocal is_replayed
+            is_replayed = False
             if intent != self.attempt.token and not self._may_be_repeated(call):
                 return result_to_json(self._unknown(call, scope))
-            return await self._performed(call, scope)
+            return await self._apart(call, scope)
 
         name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")  # databases take this
         told = await self.attempt.step(f"call {name}", perform)
@@ -84,7 +90,20 @@ class RecordedExecutor(ToolExecutor):
             what = dict(told["waiting"])
             self.waits.append(Wait(kind=what.pop("kind", ""), call=call.id, detail=what))
             return ToolResult.failed(Waiting(told["message"], **told["waiting"]), during=readable(call))
-        return result_from_json(told)
+        result = result_from_json(told)
+        if result.pending and is_replayed:
+            await self._lost(call, scope)
+        return result
+
+    async def _apart(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
+        """In a task of its own: a tool that cancels its task fails, and the segment goes on."""
+        try:
+            return await asyncio.create_task(self._performed(call, scope))
+        except asyncio.CancelledError:
+            if is_cancelled_itself():
+                raise
+            error = ToolError("it cancelled itself", ErrorKind.CANCELLED)
+            return result_to_json(ToolResult.failed(error, during=readable(call)))
 
     async def _performed(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
         place = self.registry.find(call.name).spec.runs_on
@@ -128,6 +147,18 @@ class RecordedExecutor(ToolExecutor):
         ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
         self._ended(ctx, result, self._started(ctx))
         return result
+
+    async def _lost(self, call: ToolCall, scope: Scope) -> None:
+        """Another try had begun it in the background, in a process that does not have this segment any more."""
+        run = self.attempt.run
+        result = await asyncio.to_thread(completed_before, self.attempt.store, run.id, run.segment, call)
+        ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
+
+        def tell() -> None:
+            self.background.keep_completed(ctx, result)
+            ctx.emit(ToolCompleted(call, result))
+
+        self.attempt.when_replayed(tell)
 
     def _keep_spilled(self, path: Path, workspace: Path) -> None:
         """So that whoever asked, and whoever goes on with the run, has the file too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,17 +18,19 @@ from forge.durable._found import COLUMNS, info
 from forge.durable.background import give_up_lost
 from forge.durable.beats import Beats, workers
 from forge.durable.engine import Engine
-from forge.durable.follow_up import follow_up, go_on, is_ready
+from forge.durable.follow_up import follow_up, go_on
 from forge.durable.results import result_of
 from forge.durable.rows import OVER, Outcome, RunInfo
 from forge.durable.starter import workflow_id
 from forge.durable.tables import runs
+from forge.durable.workflow import MOST_TRIES
 
 LOST = 30.0  # seconds without a change before a run at work is looked at more closely
 MOST = 100  # of each kind in one round
 RARELY = 0.2  # of the rounds look through all that is begun
 
-ENDED = ["ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
+TOO_OFTEN = "MAX_RECOVERY_ATTEMPTS_EXCEEDED"
+ENDED = ("ERROR", "CANCELLED", TOO_OFTEN)
 
 log = logging.getLogger("forge.durable")
 
@@ -44,13 +46,14 @@ class Housekeeping:
     async def round(self) -> int:
         """How many workers there are to share it."""
         now = await in_thread(self._store.now)
-        for run in [*await in_thread(lambda: self._store.due(now, MOST)), *await in_thread(self._forgotten)]:
+        for run in await in_thread(lambda: self._store.due(now, MOST)):
             await go_on(self._engine, run)
+        await self._follow_up_children(now)
         missing, ended = await in_thread(self._stranded)
         for run in missing:
             await self._engine.start_segment(run)
-        for run in [*ended, *await in_thread(lambda: self._broken(now))]:
-            await self._close(run)
+        for run, status in [*ended, *await in_thread(lambda: self._broken(now))]:
+            await self._close(run, status)
         await give_up_lost(self._engine)
         if random.random() < RARELY:  # noqa: S311
             await self.hand_back_late_ones()
@@ -81,29 +84,37 @@ class Housekeeping:
         query = query.where(begun.c.status == "PENDING", begun.c.executor_id.in_(gone))
         return database.read(lambda connection: list(connection.execute(query).scalars()))
 
-    def _forgotten(self) -> list[RunInfo]:
-        """Runs whose sub-agent's run is over since they began to wait: who ended it died before it told them."""
-        child = runs.alias()
-        over = sa.select(child.c.id).where(
-            child.c.parent == runs.c.id,
-            child.c.parent != "",
-            child.c.status.in_(OVER),
-            child.c.updated >= runs.c.updated,
+    async def _follow_up_children(self, now: float) -> None:
+        """Runs that others started and that ended some seconds ago: whoever ended them may have died before it told
+        those, just when they began to wait. Each is looked at once, so that those who wait cost nothing."""
+        children = await in_thread(lambda: self._ended_children(now))
+        if not children:
+            return
+        theirs = {parent for _, parent in children}
+        for run in await in_thread(lambda: self._found(runs.c.id.in_(theirs), runs.c.status == "waiting")):
+            waits_for = {str(wait.detail.get("run", "")) for wait in run.waits if wait.kind == "run"}
+            if not waits_for.isdisjoint(child for child, _ in children):
+                await go_on(self._engine, run)
+        seen = sa.update(runs).where(runs.c.id.in_([child for child, _ in children]), runs.c.status.in_(OVER))
+        database = self._store.database
+        await in_thread(
+            lambda: database.write(lambda connection: connection.execute(seen.values(look=None)), lasting=False)
         )
-        return [run for run in self._found(runs.c.status == "waiting", over.exists()) if is_ready(self._store, run)]
 
-    def _stranded(self) -> tuple[list[RunInfo], list[RunInfo]]:
+    def _ended_children(self, now: float) -> list[tuple[str, str]]:
+        query = sa.select(runs.c.id, runs.c.parent).where(runs.c.status.in_(OVER), runs.c.look <= now).limit(MOST)
+        return self._store.database.read(lambda connection: [(row.id, row.parent) for row in connection.execute(query)])
+
+    def _stranded(self) -> tuple[list[RunInfo], list[tuple[RunInfo, str]]]:
         """Queued runs without a workflow, and those whose workflow has ended; all others just wait for their turn."""
         some = self._store.stranded()
         status = self._status(some)
-        missing = [run for run in some if workflow_id(run.id, run.segment) not in status]
-        return missing, [run for run in some if status.get(workflow_id(run.id, run.segment)) in ENDED]
+        return [run for run in some if workflow_id(run.id, run.segment) not in status], _ended(some, status)
 
-    def _broken(self, now: float) -> list[RunInfo]:
+    def _broken(self, now: float) -> list[tuple[RunInfo, str]]:
         """Runs at work whose workflow has ended: it failed, or was begun too often and killed its workers each time."""
         some = self._found(runs.c.status == "running", runs.c.updated < now - LOST)
-        status = self._status(some)
-        return [run for run in some if status.get(workflow_id(run.id, run.segment)) in ENDED]
+        return _ended(some, self._status(some))
 
     def _status(self, some: list[RunInfo]) -> dict[str, str]:
         """Of the workflows of their segments, where there are any: one question for all."""
@@ -116,8 +127,13 @@ class Housekeeping:
             for one in client.list_workflows(workflow_ids=ids, load_input=False, load_output=False)
         }
 
-    async def _close(self, run: RunInfo) -> None:
+    async def _close(self, run: RunInfo, status: str) -> None:
         words = f"segment {run.segment} of run {run.id} ended without an outcome on worker {run.worker}"
+        if status == TOO_OFTEN:
+            words = (
+                f"segment {run.segment} of run {run.id} was begun {MOST_TRIES} times and its worker was lost each time"
+            )
+            words += f", the last one was {run.worker}" if run.worker else ""
         advice = "That worker's log says more. What was said until then is kept: `forge runs resume` goes on from it."
         failure = Failure(words, ErrorKind.SYSTEM, advice)
         result = result_of(RunResult(text=words, reason="error", turns=0, messages=[], error=failure))
@@ -132,6 +148,12 @@ class Housekeeping:
         query = sa.select(*COLUMNS).where(*conditions).order_by(sa.func.random()).limit(limit)
         rows = self._store.database.read(lambda connection: connection.execute(query).all())
         return [info(row) for row in rows]
+
+
+def _ended(some: Sequence[RunInfo], status: Mapping[str, str]) -> list[tuple[RunInfo, str]]:
+    """Those whose workflow has ended, and how."""
+    found = [(run, status.get(workflow_id(run.id, run.segment), "")) for run in some]
+    return [(run, how) for run, how in found if how in ENDED]
 
 
 def lost(history: Sequence[Message]) -> list[Message]:

@@ -1,13 +1,17 @@
-"""What the engine recorded of runs is removed with them; and so are all runs that have been over for long."""
+"""Removes runs that are over: what the engine recorded of them and their files first, so that it can be repeated."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forge.durable import _removed
+from forge.durable.spilled import is_spilled
 from forge.durable.starter import workflow_id
 from forge.durable.store import RunStore
+from forge.workspace.state import NAME as STATE
 
 if TYPE_CHECKING:
     from dbos import DBOSClient
@@ -16,15 +20,19 @@ BATCH = 200  # runs that are removed in one transaction
 SEGMENTS = 500  # … and segments in one of the engine's
 
 
-def prune(store: RunStore, client: DBOSClient, seconds: float) -> Iterator[int]:
-    """Remove what has been over for so long; how many runs, batch by batch.
+def remove(store: RunStore, client: DBOSClient, run_id: str, workspace: Path | None) -> None:
+    """One run, and those it started. Whoever is killed in between has only to begin again."""
+    family = store.database.read(lambda connection: _removed.ended_family(connection, run_id))
+    _forget(store, client, family, workspace)
+    store.delete(run_id)
 
-    What the engine recorded goes first: whoever is killed in between has only to begin again.
-    """
+
+def prune(store: RunStore, client: DBOSClient, seconds: float, workspace: Path | None) -> Iterator[int]:
+    """Remove what has been over for so long; how many runs, batch by batch."""
     before = store.now() - seconds
     database = store.database
     while roots := database.read(lambda connection: _removed.old(connection, before, BATCH)):
-        forget_segments(client, database.read(lambda connection: _removed.family_of(connection, roots)))
+        _forget(store, client, database.read(lambda connection: _removed.family_of(connection, roots)), workspace)
         yield database.write(lambda connection: _removed.remove_old(connection, roots, before))
     database.tidy()
 
@@ -34,7 +42,24 @@ def prunable(store: RunStore, seconds: float) -> int:
     return store.database.read(lambda connection: _removed.count_old(connection, before))
 
 
-def forget_segments(client: DBOSClient, family: Sequence[tuple[str, int]]) -> None:
+def _forget(store: RunStore, client: DBOSClient, family: _removed.Family, workspace: Path | None) -> None:
+    _forget_segments(client, family)
+    if workspace is not None:
+        _forget_files(workspace, store.database.read(lambda connection: _removed.files_of(connection, family)))
+
+
+def _forget_files(workspace: Path, names: Sequence[str]) -> None:
+    """Those that are here. A run that is taken up again meanwhile gets its own from the database."""
+    folder = workspace / STATE / "spill"
+    if not folder.is_dir():  # it stays so
+        return
+    for name in names:
+        with contextlib.suppress(OSError, ValueError):  # gone already, or no name of a file
+            if is_spilled(folder / name, workspace):
+                (folder / name).unlink()
+
+
+def _forget_segments(client: DBOSClient, family: Sequence[tuple[str, int]]) -> None:
     segments = [workflow_id(run, number) for run, last in family for number in range(1, last + 1)]
     for start in range(0, len(segments), SEGMENTS):
         client.delete_workflows(segments[start : start + SEGMENTS])

@@ -89,7 +89,7 @@ def place(database: Database, *, queue: str, tenant: str, priority: int, begun: 
     the same turn, which only means that the earlier one goes first.
     """
     base = (FIRST - max(LAST, min(FIRST, priority))) * CLASS
-    status = _queued_ones(database)
+    status = _workflows(database.is_sqlite)
     c = status.c
     beside = sa.and_(_is_queued(c), c.queue_name == queue, c.priority >= base, c.priority < base + CLASS)
     own = sa.and_(c.queue_partition_key == (tenant or NOBODY), c.queue_partition_key.is_not(None))
@@ -102,20 +102,32 @@ def place(database: Database, *, queue: str, tenant: str, priority: int, begun: 
     return base + min(turn, CLASS - 1)
 
 
+def uncount(connection: sa.Connection, worker: str, ids: Sequence[str]) -> None:
+    """What this worker began and hands over in good order was not begun in vain: DBOS counts when it is claimed."""
+    status = _workflows(connection.dialect.name == "sqlite")
+    c = status.c
+    mine = sa.and_(c.workflow_uuid.in_(ids), c.executor_id == worker, c.status == "PENDING", c.recovery_attempts > 0)
+    connection.execute(sa.update(status).where(mine).values(recovery_attempts=c.recovery_attempts - 1))
+
+
 def depths(database: Database) -> dict[str, int]:
     """How many segments wait in each queue; queues with none are left out."""
-    c = _queued_ones(database).c
+    c = _workflows(database.is_sqlite).c
     query = sa.select(c.queue_name, sa.func.count()).where(_is_queued(c), c.queue_name.is_not(None))
     rows = database.read(lambda connection: connection.execute(query.group_by(c.queue_name)).all())
     return {name: count for name, count in rows if not name.startswith("_")}
 
 
-def _queued_ones(database: Database) -> sa.TableClause:
-    """DBOS's table of workflows. It is documented, but nothing public tells the head of a queue or counts it."""
-    columns: list[sa.ColumnClause[Any]] = [
-        sa.column(name) for name in ("queue_name", "queue_partition_key", "status", "priority")
-    ]
-    return sa.table("workflow_status", *columns, schema=None if database.is_sqlite else "dbos")
+_COLUMNS = (
+    *("queue_name", "queue_partition_key", "status", "priority"),
+    *("workflow_uuid", "executor_id", "recovery_attempts"),
+)
+
+
+def _workflows(is_sqlite: bool) -> sa.TableClause:
+    """DBOS's table. It is documented, but nothing public tells the head of a queue, or counts it."""
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in _COLUMNS]
+    return sa.table("workflow_status", *columns, schema=None if is_sqlite else "dbos")
 
 
 def _is_queued(c: Any) -> sa.ColumnElement[bool]:

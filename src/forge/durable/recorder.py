@@ -90,4 +90,8 @@ class Recorder:
         call = getattr(event, "call", None)
         which = call.id if call is not None else getattr(event, "turn", "")
         wish = f"{getattr(event, 'permission', '')}:{getattr(event, 'target', '')}"
-        return f"{self._attempt.run.segment}:{event.type}:{which}:{wish}"
+        return key_of(self._attempt.run.segment, event.type, which, wish)
+
+
+def key_of(segment: int, kind: str, which: str, wish: str = ":") -> str:
+    return f"{segment}:{kind}:{which}:{wish}"

@@ -15,6 +15,7 @@ OPEN: tuple[Status, ...] = ("queued", "running")  # its segment has not ended
 OVER: tuple[Status, ...] = ("finished", "failed", "cancelled")
 
 SCHEDULED = "sched-"  # how the names of runs begin that the clock began
+COVERS = "covers"  # in a stored question: digests of what "always" would remember, one for each part
 BEFORE = "before"  # in what a run has spent: what it had when it was taken up again
 
 

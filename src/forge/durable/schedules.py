@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from forge.core.errors import ToolError
 from forge.core.messages import Message
+from forge.core.plain import text_of
 from forge.core.threads import in_thread
 from forge.durable import _runs, deliveries
 from forge.durable._found import inserted
@@ -23,6 +24,7 @@ from forge.durable.subject import found
 from forge.durable.tables import Text, runs
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule
+from forge.workspace.store import StoreError
 
 REST = 60.0  # seconds, at most, between two looks at the database
 SHORTEST_LOOK = 60.0  # seconds back, where the latest time that was due is looked for; then ever further
@@ -83,6 +85,7 @@ class Schedules:
         self.prompt = prompt
         self._awake = 0.0  # by the steady clock: nothing is due before
         self.is_ready = False  # its tables are there
+        self._told: set[tuple[str, str]] = set()  # what was said of which
 
     @property
     def all(self) -> tuple[Schedule, ...]:
@@ -90,8 +93,15 @@ class Schedules:
 
     def due(self, after: float, now: float) -> list[Due]:
         """What came due since, each schedule at most once: the latest time. Intervals are counted from `after`."""
-        found = ((one, latest(one, after, now, after)) for one in self.all if one.enabled)
-        return [Due(schedule, at) for schedule, at in found if at is not None]
+        found: list[Due] = []
+        for one in self.all:
+            try:
+                at = latest(one, after, now, after) if one.enabled else None
+            except ToolError as error:
+                self.leave_out(one, error)
+                continue
+            found += [Due(one, at)] if at is not None else []
+        return found
 
     def prepare(self, database: Database) -> None:
         """Make the tables; many may do so at the same time."""
@@ -107,6 +117,13 @@ class Schedules:
         if not database.read(lambda connection: sa.inspect(connection).has_table(deliveries.table.name)):
             database.write(make)
         self.is_ready = True
+
+    def leave_out(self, schedule: Schedule, error: Exception) -> None:
+        """Said once: it is tried again in every round, and the others go on."""
+        words = error.message if isinstance(error, ToolError) else text_of(error)
+        if (schedule.id, words) not in self._told:
+            self._told.add((schedule.id, words))
+            log.error("schedule %s is left out: %s", schedule.id, words)
 
     @property
     def rests(self) -> bool:
@@ -132,16 +149,15 @@ async def fire_due(home: Home, schedules: Schedules, now: float | None = None) -
 
 
 def latest(schedule: Schedule, after: float, now: float, anchor: float) -> float | None:
-    """The latest time in (after, now] that it was due; None: there was none, or it cannot be told."""
-    try:
-        rule = Cron.parse(schedule.cron, schedule.timezone)
-        if rule.every:
-            at = anchor + (now - anchor) // rule.every * rule.every
-            return at if after < at <= now and at > anchor else None
+    """The latest time in (after, now] that it was due; None: there was none.
+
+    Raises `ToolError` where it cannot be told: this machine does not know its zone, say; another may.
+    """
+    rule = Cron.parse(schedule.cron, schedule.timezone)
+    if not rule.every:
         return _latest(rule, after, now)
-    except ToolError as error:  # this machine does not know its zone, say; another may
-        log.error("schedule %s cannot be planned: %s", schedule.id, error.message)
-        return None
+    at = anchor + (now - anchor) // rule.every * rule.every
+    return at if after < at <= now and at > anchor else None
 
 
 def _latest(rule: Cron, after: float, now: float) -> float | None:
@@ -169,19 +185,31 @@ def _fire(home: Home, schedules: Schedules, now: float | None) -> list[RunInfo]:
     moment = home.store.now() if now is None else now
     wanted = {schedule.id: schedule for schedule in schedules.all}
     known = _known(database, wanted, moment)
-    fired, planned = [], []
+    fired: list[RunInfo] = []
+    planned: list[float] = []
     for schedule in wanted.values():
         row = known[schedule.id]
         if schedule.one_shot and row.run:
             continue
-        at = latest(schedule, row.upto, moment, row.since)
-        if at is not None:
-            new = _new(home, schedules, Due(schedule, at))
-            run = database.write(lambda connection: _begun(connection, schedule, row, at, new))  # noqa: B023
-            fired += [run] if run is not None else []
-        planned += _next(schedule, moment, row.since)
+        try:
+            fired += _seen_to(home, schedules, schedule, row, moment)
+            planned += _next(schedule, moment, row.since)
+        except StoreError:
+            raise  # the database is away, for all of them
+        except Exception as error:
+            schedules.leave_out(schedule, error)
     schedules.rest(min(planned, default=moment + REST) - moment)
     return fired
+
+
+def _seen_to(home: Home, schedules: Schedules, schedule: Schedule, row: _Row, now: float) -> list[RunInfo]:
+    """The run that it is time for, if there is one and nobody else began it."""
+    at = latest(schedule, row.upto, now, row.since)
+    if at is None:
+        return []
+    new = _new(home, schedules, Due(schedule, at))
+    run = home.store.database.write(lambda connection: _begun(connection, schedule, row, at, new))
+    return [run] if run is not None else []
 
 
 def _known(database: Database, schedules: Mapping[str, Schedule], now: float) -> dict[str, _Row]:
@@ -251,8 +279,5 @@ def _begun(connection: sa.Connection, schedule: Schedule, row: _Row, at: float, 
 
 
 def _next(schedule: Schedule, now: float, anchor: float) -> list[float]:
-    try:
-        at = Cron.parse(schedule.cron, schedule.timezone).next_after(now, anchor)
-    except ToolError:
-        return []
+    at = Cron.parse(schedule.cron, schedule.timezone).next_after(now, anchor)
     return [] if at is None else [at]

@@ -160,6 +160,9 @@ class Driven:
         except Stopped:
             executor.background.cancel(self.scope.session_id)
             result = self._stopped()
+        except BaseException:  # the segment is lost to us, or failed: nobody would hear of that work
+            executor.background.cancel(self.scope.session_id)
+            raise
         outcome = self._left(result, executor)
         if outcome.status not in ("waiting", "go_on"):
             error = result.error.text() if result.error is not None else ""

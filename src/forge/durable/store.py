@@ -12,9 +12,9 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from forge.core.messages import Message
-from forge.durable import _asked, _found, _runs
+from forge.durable import _asked, _found, _given, _runs
 from forge.durable._removed import removed
-from forge.durable._schema import prepare
+from forge.durable._schema import prepare, refuse_newer
 from forge.durable.database import PATIENCE, Database
 from forge.durable.rows import NewRun, Outcome, Question, RunInfo, Status, Wait
 from forge.durable.tables import runs
@@ -35,7 +35,7 @@ class RunStore:
 
     def __init__(self, url: str, patience: float = PATIENCE) -> None:
         """Connects at the first call. `patience`: seconds to try again for, when a database that was there is away."""
-        self.database = Database(url, patience)
+        self.database = Database(url, patience, first=refuse_newer, looks=True)
 
     def __repr__(self) -> str:
         return f"RunStore({self.label})"
@@ -74,11 +74,18 @@ class RunStore:
 
     def create(self, run: NewRun) -> RunInfo:
         """Store a run, queued for its first segment. The same id again gives the run that there is."""
+        _given.check_new(run)
         return self.database.write(lambda connection: _runs.make(connection, run))
 
     def get(self, run_id: str) -> RunInfo:
-        """The run of this id, or the only one that begins with it."""
+        """The run of exactly this id."""
+        _given.check_lookup(run_id)
         return self.database.read(lambda connection: _found.found(connection, run_id))
+
+    def find(self, beginning: str) -> RunInfo:
+        """The run of this id, or the only one whose id begins so: for people who type it, never for programs."""
+        _given.check_lookup(beginning)
+        return self.database.read(lambda connection: _found.meant(connection, beginning))
 
     def list(
         self,
@@ -137,6 +144,8 @@ class RunStore:
 
         None: somebody else did so, or it is running, or `from_segment` is not the one it is at.
         """
+        _given.check_lookup(run_id)
+        _given.check_messages(say)
         return self.database.write(lambda connection: _runs.advanced(connection, run_id, say, from_segment, revive))
 
     def request_cancel(self, run_id: str) -> RunInfo:
@@ -144,6 +153,7 @@ class RunStore:
 
         The same happens to the runs that it started.
         """
+        _given.check_lookup(run_id)
         return self.database.write(lambda connection: _runs.cancelled(connection, run_id))
 
     def cancelled(self, run_ids: Collection[str]) -> set[str]:
@@ -156,6 +166,8 @@ class RunStore:
 
     def set_version(self, run_id: str, version: str) -> RunInfo:
         """Give a run to workers of another application version."""
+        _given.check_lookup(run_id)
+        _given.check_name(version, "the version")
         return self.database.write(lambda connection: _runs.given(connection, run_id, version=version))
 
     def set_scope(self, run_id: str, scope: Mapping[str, Any]) -> RunInfo:
@@ -176,12 +188,17 @@ class RunStore:
 
     def delete(self, run_id: str) -> None:
         """Remove a run that is over, with all that belongs to it, the runs that it started too."""
+        _given.check_lookup(run_id)
         self.database.write(lambda connection: removed(connection, run_id))
         self.database.tidy()
 
     def ask(self, question: Question) -> Question:
         """Store a question; the same id again gives the one that is stored, which may have been answered."""
         return self.database.write(lambda connection: _asked.asked(connection, question))
+
+    def always(self, run_id: str) -> set[str]:
+        """What a person allowed for the rest of this run, as the digests that its requests had."""
+        return self.database.read(lambda connection: _asked.always_of(connection, run_id))
 
     def question(self, id: str) -> Question:
         return self.database.read(lambda connection: _asked.question_of(connection, id))

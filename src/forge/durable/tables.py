@@ -132,8 +132,11 @@ questions = sa.Table(
     sa.Column("answer", Json),
     sa.Column("answered", Seconds),
     sa.Column("by", Text, nullable=False),
+    sa.Column("always", Json),  # what the answer allows in this run from now on: digests, as the request has them
 )
 sa.Index("forge_questions_run", questions.c.run)
+_is_always = questions.c.always.is_not(None)
+ALWAYS = sa.Index("forge_questions_always", questions.c.run, sqlite_where=_is_always, postgresql_where=_is_always)
 _is_open = questions.c.answered.is_(None)
 sa.Index("forge_questions_open", questions.c.asked, sqlite_where=_is_open, postgresql_where=_is_open)
 

@@ -17,11 +17,12 @@ from forge.durable.segment import END, perform
 from forge.durable.starter import SEGMENT
 
 MOST_TRIES = 20  # of a segment: one that kills every worker that takes it must end some day
+# (handing over in good order is none)
 
 log = logging.getLogger("forge.durable")
 
 
-@DBOS.workflow(name=SEGMENT, max_recovery_attempts=MOST_TRIES)
+@DBOS.workflow(name=SEGMENT, max_recovery_attempts=MOST_TRIES - 1)  # the first is none for DBOS
 async def segment(run_id: str, number: int) -> str:
     """Begun once for each segment, and again by whoever takes it over."""
     workflow = DBOS.workflow_id

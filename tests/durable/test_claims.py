@@ -1,0 +1,135 @@
+"""Where tenants have a limit, the urgent still goes first and tenants take turns; and all limits hold together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from forge.durable.claims import _query, next_ones
+from forge.durable.rows import NewRun
+from forge.durable.starter import Starter
+from forge.durable.store import RunStore
+from tests.durable.fleet import Fleet, fleet_of
+from tests.durable.test_queues import most_at_work
+
+
+@pytest.fixture
+def starter(store: RunStore) -> Iterator[Starter]:
+    starter = Starter(store)
+    assert starter.client  # makes the engine's tables
+    yield starter
+    starter.close()
+
+
+def queue(store: RunStore, starter: Starter, *names: str, **new: Any) -> None:
+    for name in names:
+        starter.start(store.create(NewRun(**{"id": name, "tenant": name[0], "version": "1", **new})))
+
+
+def at_work(store: RunStore, *names: str) -> None:
+    table = sa.table("workflow_status", sa.column("workflow_uuid"), sa.column("status"))
+    table.schema = None if store.database.is_sqlite else "dbos"
+    begun = sa.update(table).where(table.c.workflow_uuid.in_([f"{name}.1" for name in names]))
+    store.database.write(lambda connection: connection.execute(begun.values(status="PENDING")))
+
+
+def following(store: RunStore, limit: int, room: int) -> dict[str, int]:
+    return dict(next_ones(store.database, "default", "1", limit, room))
+
+
+def test_the_next_ones_are_those_of_all_tenants_that_stand_first(store: RunStore, starter: Starter) -> None:
+    queue(store, starter, *(f"a{number}" for number in range(4)), "b0", "c0")
+    queue(store, starter, "z0", "z1", "z2", priority=5)
+    assert following(store, limit=2, room=1) == {"z": 1}
+    assert following(store, limit=3, room=3) == {"z": 3}
+    assert following(store, limit=2, room=4) == {"z": 2, "a": 1, "b": 1}  # z may have no more, and the others turns
+    assert following(store, limit=9, room=99) == {"z": 3, "a": 4, "b": 1, "c": 1}
+    assert list(following(store, limit=2, room=5)) == ["z", "a", "b", "c"]
+
+
+def test_a_tenant_that_has_what_it_may_have_is_passed_over(store: RunStore, starter: Starter) -> None:
+    queue(store, starter, "a0", "a1", "b0", "b1", "b2")
+    at_work(store, "a0", "b0")
+    assert following(store, limit=1, room=5) == {}
+    assert following(store, limit=2, room=5) == {"a": 1, "b": 1}
+    assert following(store, limit=3, room=5) == {"a": 1, "b": 2}
+
+
+def test_what_another_queue_or_another_version_has_is_not_meant(store: RunStore, starter: Starter) -> None:
+    queue(store, starter, "a0", queue="night")
+    queue(store, starter, "b0", version="2")
+    assert following(store, limit=1, room=5) == {}
+    queue(store, starter, "c0")
+    assert following(store, limit=1, room=5) == {"c": 1}
+
+
+def test_looking_for_them_goes_through_no_table_and_no_backlog(store: RunStore, starter: Starter) -> None:
+    if not store.database.is_sqlite:
+        return  # Postgres plans by how much there is
+    values = {"queue": "default", "version": "1", "limit": 2, "room": 2, "most": 2}
+    explain = sa.text(f"EXPLAIN QUERY PLAN {_query(is_sqlite=True)}")
+    plan = [row[3] for row in store.database.read(lambda connection: connection.execute(explain, values).all())]
+    assert sum("partition_dequeue" in step for step in plan) >= 4
+    assert not [step for step in plan if step.startswith(("SCAN workflow_status", "SCAN one"))]
+
+
+@pytest.mark.parametrize("limits", [{"concurrency": 1, "per_tenant": 1}, {"per_tenant": 1}], ids=["both", "one"])
+def test_priorities_and_turns_hold_where_tenants_have_a_limit(
+    local_first: str, tmp_path: Path, limits: dict[str, Any]
+) -> None:
+    with fleet_of(local_first, tmp_path) as fleet:
+        names = [fleet.submit(f"{name}{n}", calls=1, tenant=name, priority=-5) for name in "abcd" for n in range(2)]
+        names += [fleet.submit(f"z{number}", calls=1, tenant="z", priority=10) for number in range(2)]
+        fleet.worker(limits={"default": limits}, concurrency=1)
+        fleet.over(*names)
+        order = [line[0] for line in fleet.lines() if len(line) == 3]
+        assert order == ["z0", "z1", "a0", "b0", "c0", "d0", "a1", "b1", "c1", "d1"]
+
+
+@pytest.mark.slow
+def test_all_limits_hold_over_three_workers(database: str, tmp_path: Path) -> None:
+    limits = {"default": {"concurrency": 4, "per_tenant": 2, "rate": {"calls": 5, "seconds": 1}}}
+    with fleet_of(database, tmp_path) as fleet:
+        for _ in range(3):
+            fleet.worker(limits=limits)
+        names = [fleet.submit(f"{name}{n}", calls=1, seconds=0.4, tenant=name) for n in range(8) for name in "abc"]
+        fleet.over(*names)
+        assert most_at_work(fleet) <= 4
+        assert max(most_at_work(fleet, tenant) for tenant in "abc") == 2
+        assert _most_begun_within(fleet, names, 1.0) <= 5
+
+
+@pytest.mark.slow
+def test_three_workers_never_give_one_tenant_more_while_its_urgent_runs_come(database: str, tmp_path: Path) -> None:
+    """Whoever saw an older head of the tenant's queue must not take that one too."""
+    with fleet_of(database, tmp_path) as fleet:
+        for _ in range(3):
+            fleet.worker(limits={"default": {"per_tenant": 1}})
+        names = []
+        for number in range(30):
+            names.append(fleet.submit(f"a{number}", calls=1, seconds=0.02, tenant="a", priority=number // 3))
+            time.sleep(0.03)
+        fleet.over(*names)
+        assert most_at_work(fleet) == 1
+
+
+def test_a_worker_of_several_queues_has_no_more_at_work_than_it_may(sqlite: str, tmp_path: Path) -> None:
+    queues = ["default", "night", "day"]
+    with fleet_of(sqlite, tmp_path) as fleet:
+        names = [fleet.submit(f"{one}{n}", calls=1, seconds=0.3, queue=one) for one in queues for n in range(3)]
+        fleet.worker(queues=queues, concurrency=2)
+        fleet.over(*names)
+        assert most_at_work(fleet) == 2
+
+
+def _most_begun_within(fleet: Fleet, names: list[str], seconds: float) -> int:
+    """By the engine's own record of when each was claimed."""
+    found = fleet.starter.client.list_workflows(workflow_ids=[f"{name}.1" for name in names])
+    times = sorted(float(one.dequeued_at or 0) / 1_000 for one in found)
+    assert times[0] > 0
+    return max(sum(start <= one < start + seconds for one in times) for start in times)
