@@ -37,7 +37,7 @@ def is_own(directory: Path) -> bool:
 def own(directory: Path) -> None:
     """From now on it counts as made here. Raises `OSError`."""
     # another process, which writes the same, finds all of it or nothing
-    replace_file(directory / MARK, _mark(os.lstat(directory).st_ino))
+    replace_file(directory / MARK, _mark(os.lstat(directory).st_ino), lasting=False)
 
 
 def is_foreign(directory: Path) -> bool:

@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 
 
-def replace_file(path: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """Readable by its owner alone, unless `mode` says otherwise. Raises `OSError`, and leaves what was there."""
+def replace_file(path: Path, content: str | bytes, mode: int = 0o600, *, lasting: bool = True) -> None:
+    """Readable by its owner alone, unless `mode` says otherwise. Raises `OSError`, and leaves what was there.
+
+    Not `lasting`: what a power failure may take, and the next one makes anew.
+    """
     beside = path.with_name(f".forge-tmp-{os.urandom(8).hex()}")
     file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -16,7 +19,8 @@ def replace_file(path: Path, content: str | bytes, mode: int = 0o600) -> None:
             stream.write(content.encode() if isinstance(content, str) else content)
             os.fchmod(file, mode)  # whatever the umask
             stream.flush()
-            os.fsync(file)
+            if lasting:
+                os.fsync(file)
         os.replace(beside, path)
     except BaseException:
         with contextlib.suppress(OSError):
