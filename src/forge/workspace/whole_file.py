@@ -17,7 +17,8 @@ def replace_file(path: Path, content: str | bytes, mode: int = 0o600, *, lasting
     try:
         with os.fdopen(file, "wb") as stream:
             stream.write(content.encode() if isinstance(content, str) else content)
-            os.fchmod(file, mode)  # whatever the umask
+            if mode != 0o600:
+                os.fchmod(file, mode)  # whatever the umask
             stream.flush()
             if lasting:
                 os.fsync(file)
