@@ -26,7 +26,7 @@ def is_own(directory: Path) -> bool:
     number = os.lstat(directory).st_ino
     if (str(directory), number) in _known:
         return True
-    if _read(directory) != _mark(number):
+    if not _is_marked(directory, number):
         if not _is_harmless(directory):
             return False
         own(directory)
@@ -44,10 +44,15 @@ def is_foreign(directory: Path) -> bool:
     """A directory that is there, and was not made here. Changes nothing, never raises."""
     try:
         number = os.lstat(directory).st_ino
-        known = (str(directory), number) in _known or _read(directory) == _mark(number)
+        known = (str(directory), number) in _known or _is_marked(directory, number)
         return directory.is_dir() and not known and not _is_harmless(directory)
     except OSError:
         return False
+
+
+def _is_marked(directory: Path, number: int) -> bool:
+    mark = _read(directory)
+    return bool(mark) and mark == _mark(number)
 
 
 def _is_harmless(directory: Path) -> bool:
