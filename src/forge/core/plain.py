@@ -14,13 +14,17 @@ DEEPEST = 100  # levels of data that are written out
 
 def sendable(text: str) -> str:
     """The text without lone surrogates, which no provider and no file accepts."""
+    return text if is_sendable(text) else text.encode("utf-8", "replace").decode()
+
+
+def is_sendable(text: str) -> bool:
     if text.isascii():
-        return text
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
+        return False
+    return True
 
 
 def clipped(text: str, most_bytes: int) -> str:

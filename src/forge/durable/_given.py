@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, Role, ToolCall
-from forge.core.plain import brief
+from forge.core.plain import brief, is_sendable
 from forge.core.result import Attachment
 from forge.durable.rows import NewRun
 from forge.workspace.store import StoreError
@@ -61,7 +61,7 @@ def check_name(name: object, what: str, *, empty: bool = False) -> None:
         raise StoreError(f"{what} is empty", ErrorKind.VALIDATION, "Give it a name.")
     if len(text) > LONGEST_NAME:
         raise StoreError(f"{what} has {len(text)} characters", ErrorKind.VALIDATION, f"Use at most {LONGEST_NAME}.")
-    if "\0" in text or not _is_encodable(text):
+    if "\0" in text or not is_sendable(text):
         raise _no(what, text, "has characters that no database takes", "Leave out NUL and lone surrogates.")
 
 
@@ -125,16 +125,6 @@ def _check_priority(run: NewRun) -> None:
     if not is_whole or not LOWEST <= run.priority <= HIGHEST:
         words = f"run {run.id} has a priority that cannot be stored: {brief(run.priority)}"
         raise StoreError(words, ErrorKind.VALIDATION, "Use a whole number from -10 to 10; higher ones go first.")
-
-
-def _is_encodable(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _no(what: str, value: object, problem: str, way: str) -> StoreError:

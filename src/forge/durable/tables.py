@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.core.plain import plain
+from forge.core.plain import is_sendable, plain
 
 VERSION = 2  # of these tables; a database with a higher one is left alone
 
@@ -52,15 +52,7 @@ class Json(sa.types.TypeDecorator[Any]):
 
 
 def _is_storable(text: str) -> bool:
-    if "\0" in text or text.startswith(_ESCAPED):
-        return False
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return "\0" not in text and not text.startswith(_ESCAPED) and is_sendable(text)
 
 
 Seconds = sa.Double  # since 1970
