@@ -353,6 +353,26 @@ def test_runs_that_have_been_over_for_long_are_pruned(workspace, here):
     assert here("runs", "prune").code == here("runs", "prune", "--days", "-1").code == 2
 
 
+def test_what_a_pruned_or_deleted_run_said_is_in_its_session(workspace, here):
+    from forge.app.config import Configuration
+    from forge.app.durable import project_database
+    from forge.core.messages import Message
+    from forge.durable.client import Runs
+    from forge.durable.rows import Outcome
+
+    durably(here, workspace, "Done.")  # makes the database
+    with Runs(project_database(Configuration(), workspace)) as runs:
+        for name in ("pruned", "deleted"):  # a worker ended them, and nobody has looked since
+            runs.submit("Q", run_id=name, session=f"of-{name}")
+            runs.store.begin(name, 1, "w")
+            said = (Message("assistant", f"The answer of {name}."),)
+            runs.store.close_segment(name, 1, Outcome(status="finished", messages=said, spent={}, result={}))
+    assert here("runs", "delete", "deleted").code == 0
+    assert here("runs", "prune", "--days", "0").code == 0
+    for name in ("pruned", "deleted"):
+        assert f"The answer of {name}." in here("session", "show", f"of-{name}").out
+
+
 @pytest.mark.slow
 def test_long_results_are_files_of_the_run(workspace, here):
     long = call("bash", command="seq 100000")

@@ -231,10 +231,16 @@ def test_what_workers_ran_is_in_the_history(here, workspace, runs):
 
 
 def test_where_workers_are_up_nobody_else_runs_what_is_due(here, workspace, runs):
+    from forge.app.config import Configuration
+    from forge.app.durable import project_version
     from forge.durable.beats import Beats
 
     (workspace / "script.json").write_text('["done"]')
-    beats = Beats(runs.database.url, "w1")
+    other = Beats(runs.database.url, "w0", version="of another project")
+    other.start()
+    assert here("schedule", "run", "--once", "--model", f"scripted:{workspace / 'script.json'}").code == 0
+    other.leave(handed=True)
+    beats = Beats(runs.database.url, "w1", version=project_version(Configuration()))
     beats.start()
     refused = here("schedule", "run", "--once", "--model", f"scripted:{workspace / 'script.json'}")
     assert refused.code == 2

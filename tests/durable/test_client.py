@@ -333,11 +333,11 @@ def test_what_has_been_over_for_long_is_pruned_with_all_that_belongs_to_it(every
     assert sum(runs.prune(0)) == 4
     assert left() == {old[0].id, f"{old[0].id}-child", going_on.id, revived.id, fresh.id}
     runs.store.close_segment(f"{old[0].id}-child", 1, Outcome(status="cancelled", messages=(), spent={}))
-    assert list(runs.prune(0)) == [2]
-    assert left() == {going_on.id, revived.id, fresh.id}
+    assert list(runs.prune(0)) == [], "its sub-agent has only just ended"
+    assert left() == {old[0].id, f"{old[0].id}-child", going_on.id, revived.id, fresh.id}
     with pytest.raises(StoreError, match="there is no run"):
         runs.store.files(old[1].id)
-    assert {name.rpartition(".")[0] for name in workflows(runs)} == left()
+    assert {name.rpartition(".")[0] for name in workflows(runs)} == left() - {f"{old[0].id}-child"}
 
 
 def test_a_delete_that_was_killed_in_between_can_be_repeated(everywhere, monkeypatch):
@@ -387,6 +387,35 @@ def test_long_results_go_with_their_run_where_it_was(runs, tmp_path):
     elsewhere.mkdir()
     runs.delete(ended(runs, runs.submit("go")).id, elsewhere)
     assert list(elsewhere.iterdir()) == []
+
+
+def test_only_whole_families_that_are_old_are_pruned(everywhere, monkeypatch):
+    runs = everywhere
+    old, young = ended(runs, runs.submit("old")), ended(runs, runs.submit("its child is young"))
+    for run in (old, young):
+        for name, parent in (("c", run.id), ("d", f"{run.id}-c")):
+            runs.store.create(NewRun(id=f"{run.id}-{name}", parent=parent))
+            assert runs.store.begin(f"{run.id}-{name}", 1, "w")
+    finished = Outcome(status="finished", messages=(), spent={})
+    for name in ("c", "d"):
+        runs.store.close_segment(f"{old.id}-{name}", 1, finished)
+    runs.store.close_segment(f"{young.id}-c", 1, finished)
+    moment = runs.store.now()
+    monkeypatch.setattr(runs.store, "now", lambda: moment)
+    assert sum(runs.prune(0)) == 3
+    assert {run.id for run in runs.list()} == {young.id, f"{young.id}-c", f"{young.id}-d"}  # the last is at work
+    runs.store.close_segment(f"{young.id}-d", 1, finished)
+    assert list(runs.prune(0)) == []
+    monkeypatch.setattr(runs.store, "now", lambda: moment + 100)
+    assert list(runs.prune(0)) == [3]
+
+
+def test_a_refused_resume_changes_nothing(runs):
+    run = ended(runs, runs.submit("go"))
+    with pytest.raises(ToolError, match="nothing to go on with"):
+        runs.resume(run.id, model="scripted:other.yaml")
+    assert "model" not in runs.get(run.id).scope
+    assert runs.resume(run.id, "more", model="scripted:other.yaml").scope["model"] == "scripted:other.yaml"
 
 
 def test_runs_are_given_to_another_version(everywhere):

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.durable.client import Runs
-from forge.durable.rows import NewRun, Outcome
+from forge.durable.rows import NewRun, Outcome, Question, Wait
 from forge.durable.store import RunStore, StoreError
 from forge.durable.tables import ALWAYS, VERSION, background, runs, versions
 
@@ -262,11 +262,7 @@ def test_a_database_of_an_older_version_is_brought_up_to_date(database: str) -> 
     with RunStore(database) as store:
         store.prepare()
         store.create(NewRun(id="kept"))
-        with store.engine.begin() as connection:
-            background.drop(connection)
-            ALWAYS.drop(connection)
-            connection.exec_driver_sql("ALTER TABLE forge_questions DROP COLUMN always")
-            connection.execute(sa.update(versions).values(version=1))
+        _make_older(store)
         store.prepare()
         store.begin("kept", 1, "w")
         store.close_segment("kept", 1, Outcome(status="waiting", messages=(), spent={}, held="w"))
@@ -274,6 +270,32 @@ def test_a_database_of_an_older_version_is_brought_up_to_date(database: str) -> 
             assert connection.execute(sa.select(background.c.run)).scalars().all() == ["kept"]
             assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION
         assert store.always("kept") == set()
+
+
+def test_whoever_answers_or_stops_a_run_brings_an_older_database_up_to_date(database: str) -> None:
+    with RunStore(database) as store:
+        store.prepare()
+        for name in ("asks", "stops", "works"):
+            store.create(NewRun(id=name))
+            store.begin(name, 1, "w")
+        store.ask(Question(id="q", run="asks", call="c", tool="t", digest="d", request={}))
+        waits = (Wait(kind="background", detail={"worker": "gone"}),)
+        store.close_segment("works", 1, Outcome(status="waiting", messages=(), spent={}, waits=waits))
+        _make_older(store)
+    with RunStore(database) as store:
+        assert [run.id for run in store.list(status="waiting")] == ["works"]  # looking changes nothing
+        assert store.answer("q", {"kind": "no"}, "me")
+        assert store.request_cancel("stops").cancelling
+        with store.engine.begin() as connection:
+            assert connection.execute(sa.select(background)).all() == [("works", 1, "gone")], "it is to be told"
+
+
+def _make_older(store: RunStore) -> None:
+    with store.engine.begin() as connection:
+        background.drop(connection)
+        ALWAYS.drop(connection)
+        connection.exec_driver_sql("ALTER TABLE forge_questions DROP COLUMN always")
+        connection.execute(sa.update(versions).values(version=1))
 
 
 def test_a_file_that_cannot_be_written_is_read_and_says_so(sqlite: str) -> None:

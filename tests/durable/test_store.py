@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
 from forge.durable.rows import NewRun, Outcome, Question, RunInfo, Wait
 from forge.durable.store import RunStore, StoreError
+from forge.durable.tables import background
 
 
 def test_a_run_is_queued_for_its_first_segment_which_sees_what_was_said(store: RunStore) -> None:
@@ -146,6 +148,17 @@ def test_a_running_one_is_marked_and_cancelled_when_its_segment_ends(store: RunS
         assert ending in store.cancelled([ending])  # what it left under way is to be stopped, too
     made(store, "other")
     assert store.cancelled(["other"]) == store.cancelled([]) == set()
+
+
+def test_a_cancelled_run_has_no_background_work_that_is_told_of_later(store: RunStore) -> None:
+    for name in ("stopped", "goes-on"):
+        made(store, name)
+        store.begin(name, 1, "w")
+        left = Outcome(status="waiting", messages=(), spent={}, waits=(Wait(kind="background"),), held="w")
+        store.close_segment(name, 1, left)
+    store.request_cancel("stopped")
+    held = store.database.read(lambda connection: connection.execute(sa.select(background.c.run)).scalars().all())
+    assert held == ["goes-on"]
 
 
 def test_one_that_finishes_before_it_is_stopped_has_finished(store: RunStore) -> None:

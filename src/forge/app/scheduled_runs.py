@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forge.app.config import load_configuration
-from forge.app.durable import project_database
+from forge.app.durable import project_database, project_version
 from forge.app.workspace import project_scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.schedules.schedule import Run, Status
@@ -45,7 +45,8 @@ def check_no_workers(asked: Asked) -> None:
     from forge.durable.store import RunStore
 
     with RunStore(database) as store:
-        working = [worker.id for worker in listed(store.database) if worker.state == "working"]
+        version = project_version(load_configuration(asked.config))  # workers of other projects fire other schedules
+        working = [one.id for one in listed(store.database) if one.state == "working" and one.version == version]
     if working:
         some = ", ".join(working[:3]) + (" …" if len(working) > 3 else "")
         words = f"workers are up that run what is due: {some}"

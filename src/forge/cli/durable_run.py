@@ -114,7 +114,8 @@ def resume(
         project = _project(options, asked, database, run.id, version=app_version, detach=detach)
         if run.version != project.version:
             words = f"run {run.id} belongs to version {run.version} of the project, and this is {project.version}"
-            way = project.commands.line("runs", "migrate", run.id)
+            to = ["--to", app_version] if app_version else []
+            way = project.commands.line("runs", "migrate", run.id, *to)
             raise Refusal(f"{words}\nGive it to this one: {way}")
 
     def begin(runs: Runs) -> RunInfo:

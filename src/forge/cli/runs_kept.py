@@ -20,6 +20,14 @@ class Kept(NamedTuple):
     runs: Any  # `Runs`, which is an extra
     workspace: Path
     commands: Any  # `Commands`
+    is_own: bool = False  # of this workspace alone, whose sessions have what its runs said
+
+    def keep_all(self) -> None:
+        """See to it that what ended is in its session, before it is removed. Raises `ToolError`."""
+        if self.is_own:
+            from forge.app.durable import keep_finished
+
+            keep_finished(self.runs.store, self.workspace, limit=1_000_000)
 
 
 def with_database(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +59,7 @@ def kept_runs(options: Options, database: str | None, needed: str | None = None)
         from forge.durable.client import Runs
 
         with Runs(url) as runs, commands.suggested():
-            yield Kept(runs, workspace, commands)
+            yield Kept(runs, workspace, commands, own)
             if own:
                 _keep_sessions(runs, workspace)
 

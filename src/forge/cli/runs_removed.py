@@ -29,6 +29,7 @@ def delete(options: Options, run: str, database: str | None) -> None:
         if gone != run:
             way = f"If it is meant: {kept.commands.line('runs', 'delete', gone)}"
             raise Refusal(f"cannot delete a run by the beginning of its id: {run!r} may be {gone}\n{way}")
+        kept.keep_all()
         kept.runs.delete(gone, kept.workspace)
     if options.json:
         print_json({"deleted": gone})
@@ -58,6 +59,7 @@ def prune(options: Options, database: str | None, days: float, dry_run: bool) ->
         elif dry_run:
             count = kept.runs.prunable(days * 86_400)
         else:
+            kept.keep_all()
             count = sum(_counted(kept.runs.prune(days * 86_400, kept.workspace), shown=not options.json))
     if options.json:
         print_json({"found" if dry_run else "deleted": count})

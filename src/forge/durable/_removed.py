@@ -56,9 +56,23 @@ def _portions(ids: list[str]) -> list[list[str]]:
     return [ids[start : start + AT_ONCE] for start in range(0, len(ids), AT_ONCE)]
 
 
-def old(connection: sa.Connection, before: float, limit: int) -> Family:
-    query = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before)).limit(limit)
-    return [(row.id, row.segment) for row in connection.execute(query)]
+def old(connection: sa.Connection, before: float, after: str, limit: int) -> Family:
+    """Those behind that one, in the order of their ids; some of them may have started what is not old."""
+    query = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id > after)
+    return [(row.id, row.segment) for row in connection.execute(query.order_by(runs.c.id).limit(limit))]
+
+
+def whole(connection: sa.Connection, roots: Family, before: float) -> Family:
+    """Those with all they started, whose family is over for as long."""
+    found: Family = []
+    for root in roots:
+        family = family_of(connection, [root])
+        others = [name for name, _ in family[1:]]
+        young = sa.or_(runs.c.status.not_in(OVER), runs.c.updated >= before)
+        queries = (sa.select(runs.c.id).where(runs.c.id.in_(some), young).limit(1) for some in _portions(others))
+        if not any(connection.execute(query).first() for query in queries):
+            found += family
+    return found
 
 
 def count_old(connection: sa.Connection, before: float) -> int:
@@ -83,7 +97,7 @@ def remove_old(connection: sa.Connection, roots: Family, before: float) -> int:
     """How many: those that nobody took up again meanwhile."""
     still = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id.in_([run for run, _ in roots]))
     locked = [(row.id, row.segment) for row in connection.execute(still.with_for_update())]
-    ids = [run for run, _ in family_of(connection, locked)]
+    ids = [run for run, _ in whole(connection, locked, before)]
     for some in _portions(ids):
         for table in _PARTS:
             connection.execute(sa.delete(table).where(table.c.run.in_(some)))

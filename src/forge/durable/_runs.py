@@ -183,6 +183,8 @@ def changed(
     after = info(connection.execute(change.values(values).returning(*COLUMNS)).one())
     if after.is_over and after.parent:
         nudge(connection, after.parent)
+    if status == "cancelled":  # who has its work stops it, and nobody is to be told
+        connection.execute(sa.delete(background).where(background.c.run == run.id))
     return after
 
 

@@ -8,8 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from forge.core.errors import ErrorKind
+from forge.durable._found import inserted
 from forge.durable.database import Database
-from forge.durable.tables import ALWAYS, VERSION, background, metadata, questions, versions
+from forge.durable.tables import ALWAYS, VERSION, background, metadata, questions, runs, versions
 from forge.workspace.store import StoreError
 
 PART = "runs"
@@ -24,6 +25,12 @@ def prepare(database: Database) -> None:
     else:
         _make_database(database)
     if database.read(_version) != VERSION:
+        database.write(lambda connection: _migrate(connection, database.label))
+
+
+def update(database: Database) -> None:
+    """Bring tables of an older version up to date; where there are none, nothing is made."""
+    if 0 < database.read(_version) < VERSION:
         database.write(lambda connection: _migrate(connection, database.label))
 
 
@@ -59,9 +66,23 @@ def _first(connection: sa.Connection) -> None:
 def _second(connection: sa.Connection) -> None:
     """Background work, and what "always" allows, have a place of their own."""
     background.create(connection, checkfirst=True)
+    _hold_what_is_waited_for(connection)
     if questions.c.always.name not in {one["name"] for one in sa.inspect(connection).get_columns(questions.name)}:
         connection.exec_driver_sql(f"ALTER TABLE {questions.name} ADD COLUMN {questions.c.always.name} TEXT")
         ALWAYS.create(connection)
+
+
+def _hold_what_is_waited_for(connection: sa.Connection) -> None:
+    """Runs that wait for background work said so in what they wait for, and nowhere else."""
+    waiting = connection.execute(sa.select(runs.c.id, runs.c.segment, runs.c.waits).where(runs.c.status == "waiting"))
+    rows = [
+        {"run": row.id, "segment": row.segment, "worker": str(wait["detail"].get("worker", ""))}
+        for row in waiting
+        for wait in row.waits
+        if wait["kind"] == "background"
+    ]
+    if rows:
+        connection.execute(inserted(connection, background).on_conflict_do_nothing(), rows)
 
 
 MIGRATIONS: tuple[Migration, ...] = (_first, _second)

@@ -238,21 +238,26 @@ class Runs:
         if say is not None:
             check_words(say, "what is said to a run")
         run = self.get(run_id)
+        self._check_resumable(run, say)
         if model and model != run.scope.get(MODEL):
             run = self.store.set_scope(run.id, {**run.scope, MODEL: model})
         if run.status == "waiting":
             return self._told(run, say) if say is not None else self.go_on(run.id)
-        if not run.is_over:
+        return self._advanced(run, say) if run.is_over else self._started(run)
+
+    def _check_resumable(self, run: RunInfo, say: str | None) -> None:
+        if run.status == "waiting":
+            if say is not None:
+                self._check_told(run)
+        elif not run.is_over:
             if say is not None:
                 words = f"run {run.id} is {run.status}, and cannot be told anything now"
                 raise StoreError(
                     words, ErrorKind.USER, f"Wait until it is over, or stop it: forge runs cancel {run.id}"
                 )
-            return self._started(run)
-        if say is None and run.status == "finished" and (run.result or {}).get("reason") in FINE:
+        elif say is None and run.status == "finished" and (run.result or {}).get("reason") in FINE:
             words = f"run {run.id} is finished: there is nothing to go on with"
             raise StoreError(words, ErrorKind.USER, f'Say what to do next: forge runs resume {run.id} --say "…"')
-        return self._advanced(run, say)
 
     def migrate(self, run_id: str, version: str) -> RunInfo:
         """Give a run, and those it started, to workers of another application version."""
@@ -271,12 +276,15 @@ class Runs:
             yield from self._family(child)
 
     def _told(self, run: RunInfo, words: str) -> RunInfo:
+        self._check_told(run)
+        return self._advanced(run, words)
+
+    def _check_told(self, run: RunInfo) -> None:
         if not any(wait.kind == "question" for wait in run.waits):
             if run.status == "waiting" and self.questions(run.id):
                 problem = f"run {run.id} waits for a yes or a no, and words are neither"
                 raise StoreError(problem, ErrorKind.USER, f"forge runs answer {run.id} --yes, or --no and why.")
             raise nothing_asked(run)
-        return self._advanced(run, words)
 
     def _advanced(self, run: RunInfo, words: str | None) -> RunInfo:
         say = (Message("user", words),) if words is not None else ()

@@ -29,11 +29,15 @@ def remove(store: RunStore, client: DBOSClient, run_id: str, workspace: Path | N
 
 def prune(store: RunStore, client: DBOSClient, seconds: float, workspace: Path | None) -> Iterator[int]:
     """Remove what has been over for so long; how many runs, batch by batch."""
-    before = store.now() - seconds
+    before, after = store.now() - seconds, ""
     database = store.database
-    while roots := database.read(lambda connection: _removed.old(connection, before, BATCH)):
-        _forget(store, client, database.read(lambda connection: _removed.family_of(connection, roots)), workspace)
-        yield database.write(lambda connection: _removed.remove_old(connection, roots, before))
+    store.update()
+    while roots := database.read(lambda connection: _removed.old(connection, before, after, BATCH)):  # noqa: B023
+        after = roots[-1][0]
+        family = database.read(lambda connection: _removed.whole(connection, roots, before))
+        if family:
+            _forget(store, client, family, workspace)
+            yield database.write(lambda connection: _removed.remove_old(connection, roots, before))
     database.tidy()
 
 

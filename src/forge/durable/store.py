@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from forge.core.messages import Message
 from forge.durable import _asked, _found, _given, _runs
 from forge.durable._removed import removed
-from forge.durable._schema import prepare, refuse_newer
+from forge.durable._schema import prepare, refuse_newer, update
 from forge.durable.database import PATIENCE, Database
 from forge.durable.rows import NewRun, Outcome, Question, RunInfo, Status, Wait
 from forge.durable.tables import runs
@@ -36,6 +36,7 @@ class RunStore:
     def __init__(self, url: str, patience: float = PATIENCE) -> None:
         """Connects at the first call. `patience`: seconds to try again for, when a database that was there is away."""
         self.database = Database(url, patience, first=refuse_newer, looks=True)
+        self._is_up_to_date = False
 
     def __repr__(self) -> str:
         return f"RunStore({self.label})"
@@ -67,6 +68,12 @@ class RunStore:
     def prepare(self) -> None:
         """Make our tables, or bring them up to date; many processes may do so at once. A newer database is refused."""
         prepare(self.database)
+
+    def update(self) -> None:
+        """Bring the tables of an older Forge up to date, before something is changed; where there are none, none."""
+        if not self._is_up_to_date:
+            update(self.database)
+            self._is_up_to_date = True
 
     def now(self) -> float:
         """The time by the database's clock, which all machines share."""
@@ -154,6 +161,7 @@ class RunStore:
         The same happens to the runs that it started.
         """
         _given.check_lookup(run_id)
+        self.update()
         return self.database.write(lambda connection: _runs.cancelled(connection, run_id))
 
     def cancelled(self, run_ids: Collection[str]) -> set[str]:
@@ -189,6 +197,7 @@ class RunStore:
     def delete(self, run_id: str) -> None:
         """Remove a run that is over, with all that belongs to it, the runs that it started too."""
         _given.check_lookup(run_id)
+        self.update()
         self.database.write(lambda connection: removed(connection, run_id))
         self.database.tidy()
 
@@ -212,6 +221,7 @@ class RunStore:
 
         If whoever answered does not live to do that, the run is `due` some seconds later.
         """
+        self.update()
         return self.database.write(lambda connection: _asked.answered(connection, id, answer, by))
 
     def add_events(self, run_id: str, events: Sequence[tuple[str | None, Mapping[str, Any]]]) -> None:
