@@ -10,8 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.agent.conversation import Conversation
-from forge.app.durable import HEARD
+from forge.app.durable import HEARD, opening
 from forge.app.scheduled_runs import scheduled
 from forge.app.schedules import scheduled_prompt, store_of
 from forge.console.asking import Asked, Made
@@ -73,8 +72,7 @@ async def _run_now(home: Home, name: str) -> None:
 async def _as_run(home: Home, schedule: Schedule) -> Outcome:
     assert home.agent is not None
     prompt, run_id = scheduled_prompt(schedule), new_run_id()
-    conversation = Conversation([])
-    home.agent.hear(conversation, prompt)
+    messages = opening(home.agent, [], prompt)
     session = f"{schedule.id}-{run_id.removeprefix('run-')}"
     home.hub.tell("schedules")
 
@@ -85,7 +83,7 @@ async def _as_run(home: Home, schedule: Schedule) -> Outcome:
             session=session,
             version=home.version,
             run_id=run_id,
-            messages=conversation.messages,
+            messages=messages,
             scope={HEARD: 0, "channel": "schedule"},
         )
 

@@ -40,9 +40,7 @@ def left_shape(home: Home) -> dict[str, Any]:
 
 def goes_on(home: Home, run: RunInfo) -> str:
     """Why an answer does not reach its run yet; "" where it does."""
-    if run.is_over or run.version == home.version:
-        return ""
-    if any(one.takes(run.version, run.queue) for one in listed(home.runs.store.database)):
+    if run.is_over or run.version == home.version or home.runs.is_attended(run):
         return ""
     return (
         f"The answer is kept, and {run.id} goes on when a worker of its version ({run.version}) is up, or when it is "

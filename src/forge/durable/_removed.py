@@ -21,12 +21,10 @@ def removed(connection: sa.Connection, run_id: str) -> None:
     run = found(connection, run_id, lock=True)
     if not run.is_over:
         raise _goes_on(run.id, run.status)
-    alone(connection, run.id)
-    for table in _PARTS:
-        connection.execute(sa.delete(table).where(table.c.run == run.id))
-    connection.execute(sa.delete(runs).where(runs.c.id == run.id))
-    for child in connection.execute(sa.select(runs.c.id).where(runs.c.parent == run.id, HAS_PARENT)).scalars().all():
-        removed(connection, child)
+    names = [name for name, _ in ended_family(connection, run.id)]
+    for name in names:
+        alone(connection, name)
+    _delete(connection, names)
 
 
 def ended_family(connection: sa.Connection, run_id: str) -> Family:
@@ -62,22 +60,16 @@ def old(connection: sa.Connection, before: float, after: str, limit: int) -> Fam
     return [(row.id, row.segment) for row in connection.execute(query.order_by(runs.c.id).limit(limit))]
 
 
-def whole(connection: sa.Connection, roots: Family, before: float) -> Family:
-    """Those with all they started, whose family is over for as long."""
-    found: Family = []
-    for root in roots:
-        family = family_of(connection, [root])
-        others = [name for name, _ in family[1:]]
-        young = sa.or_(runs.c.status.not_in(OVER), runs.c.updated >= before)
-        queries = (sa.select(runs.c.id).where(runs.c.id.in_(some), young).limit(1) for some in _portions(others))
-        if not any(connection.execute(query).first() for query in queries):
-            found += family
-    return found
+def ripe(connection: sa.Connection, roots: Family, before: float) -> Family:
+    """Those of them whose whole family has been over for as long."""
+    return [root for root in roots if not _has_young(connection, root, before)]
 
 
-def count_old(connection: sa.Connection, before: float) -> int:
-    count = sa.select(sa.func.count()).select_from(runs).where(*_is_old(before))
-    return int(connection.execute(count).scalar_one())
+def _has_young(connection: sa.Connection, root: tuple[str, int], before: float) -> bool:
+    others = [name for name, _ in family_of(connection, [root])[1:]]
+    young = sa.or_(runs.c.status.not_in(OVER), runs.c.updated >= before)
+    queries = (sa.select(runs.c.id).where(runs.c.id.in_(some), young).limit(1) for some in _portions(others))
+    return any(connection.execute(query).first() for query in queries)
 
 
 def family_of(connection: sa.Connection, roots: Family) -> Family:
@@ -97,19 +89,18 @@ def remove_old(connection: sa.Connection, roots: Family, before: float) -> int:
     """How many: those that nobody took up again meanwhile."""
     still = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id.in_([run for run, _ in roots]))
     locked = [(row.id, row.segment) for row in connection.execute(still.with_for_update())]
-    ids = [run for run, _ in whole(connection, locked, before)]
-    for some in _portions(ids):
+    names = [run for run, _ in family_of(connection, ripe(connection, locked, before))]
+    _delete(connection, names)
+    return len(names)
+
+
+def _delete(connection: sa.Connection, names: list[str]) -> None:
+    for some in _portions(names):
         for table in _PARTS:
             connection.execute(sa.delete(table).where(table.c.run.in_(some)))
         connection.execute(sa.delete(runs).where(runs.c.id.in_(some)))
-    return len(ids)
 
 
 def _is_old(before: float) -> tuple[sa.ColumnElement[bool], ...]:
-    """Nobody's sub-run, over since then; and nothing that it started goes on. (`created` is what an index has.)"""
-    child = runs.alias()
-    going_on = sa.select(child.c.id).where(
-        child.c.parent == runs.c.id, child.c.parent != "", child.c.status.not_in(OVER)
-    )
-    old = (runs.c.created < before, runs.c.updated < before)
-    return (runs.c.status.in_(OVER), *old, runs.c.parent == "", sa.not_(going_on.exists()))
+    """Nobody's sub-run, and over since then. (`created` is what an index has.)"""
+    return (runs.c.status.in_(OVER), runs.c.created < before, runs.c.updated < before, runs.c.parent == "")

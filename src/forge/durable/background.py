@@ -81,7 +81,12 @@ def completed_before(store: RunStore, run_id: str, segment: int, call: ToolCall)
     told = store.database.read(lambda connection: connection.execute(query).scalar())
     if told is not None:
         return ToolResult.from_dict(told["result"])
-    words = "its state is unknown: the worker that did it was lost while it was under way, and it may have happened"
+    return unknown(call, "did")
+
+
+def unknown(call: ToolCall, verb: str) -> ToolResult:
+    """What the model and the person hear of a call whose worker was lost."""
+    words = f"its state is unknown: the worker that {verb} it was lost while it was under way, and it may have happened"
     error = ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it.")
     return ToolResult.failed(error, during=readable(call)).with_data(state="unknown")
 

@@ -17,7 +17,7 @@ from forge.core.executor import ToolExecutor, readable
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.durable.attempt import Attempt, is_cancelled_itself
-from forge.durable.background import completed_before
+from forge.durable.background import completed_before, unknown
 from forge.durable.children import ONLY, place_call
 from forge.durable.rows import Wait
 from forge.durable.spilled import is_spilled
@@ -138,12 +138,7 @@ class RecordedExecutor(ToolExecutor):
 
     def _unknown(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Another try was about to run it, and nobody knows more: the model and the person are told so."""
-        error = ToolError(
-            "its state is unknown: the worker that ran it was lost while it was under way, and it may have happened",
-            ErrorKind.SYSTEM,
-            "Check what is there before you repeat it.",
-        )
-        result = ToolResult.failed(error, during=readable(call)).with_data(state="unknown")
+        result = unknown(call, "ran")
         ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
         self._ended(ctx, result, self._started(ctx))
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,21 +30,25 @@ def remove(store: RunStore, client: DBOSClient, run_id: str, workspace: Path | N
 
 def prune(store: RunStore, client: DBOSClient, seconds: float, workspace: Path | None) -> Iterator[int]:
     """Remove what has been over for so long; how many runs, batch by batch."""
-    before, after = store.now() - seconds, ""
-    database = store.database
+    before, database = store.now() - seconds, store.database
     store.update()
-    while roots := database.read(lambda connection: _removed.old(connection, before, after, BATCH)):  # noqa: B023
-        after = roots[-1][0]
-        family = database.read(lambda connection: _removed.whole(connection, roots, before))
-        if family:
-            _forget(store, client, family, workspace)
-            yield database.write(lambda connection: _removed.remove_old(connection, roots, before))
+    for roots in _batches(store, before):
+        _forget(store, client, database.read(partial(_removed.family_of, roots=roots)), workspace)
+        yield database.write(partial(_removed.remove_old, roots=roots, before=before))
     database.tidy()
 
 
 def prunable(store: RunStore, seconds: float) -> int:
-    before = store.now() - seconds
-    return store.database.read(lambda connection: _removed.count_old(connection, before))
+    return sum(map(len, _batches(store, store.now() - seconds)))
+
+
+def _batches(store: RunStore, before: float) -> Iterator[_removed.Family]:
+    """Those that nobody started, each with its whole family old."""
+    read, after = store.database.read, ""
+    while some := read(partial(_removed.old, before=before, after=after, limit=BATCH)):
+        after = some[-1][0]
+        if roots := read(partial(_removed.ripe, roots=some, before=before)):
+            yield roots
 
 
 def _forget(store: RunStore, client: DBOSClient, family: _removed.Family, workspace: Path | None) -> None:
