@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.context import Root, Scope
-from forge.permissions.read_only import only_reads
+from forge.permissions.read_only import only_reads, reads_plainly
 from forge.permissions.read_only_flags import COMMANDS
 
 SCOPE = Scope(workspace=Path("/nowhere/project"))
@@ -351,3 +351,51 @@ def test_a_program_in_the_workspace_may_not_take_the_place_of_one_that_reads(tmp
 def test_no_command_takes_an_option_that_is_not_listed(name):
     assert only_reads(f"{name} --no-such-option", SCOPE) is None
     assert only_reads(f"{name} -@", SCOPE) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls -la src",
+        "cat a.txt",
+        "head -n 5 a",
+        "tail -20 a",
+        "wc -l a b",
+        "pwd",
+        "echo hi",
+        "stat a",
+        "grep -rn foo src",
+    ],
+)
+def test_one_program_of_the_short_list_on_paths_inside_reads_plainly(line):
+    assert reads_plainly(line, SCOPE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "cat a | head",
+        "cat a && cat b",
+        "cat a; cat b",
+        "cd src && ls",
+        "timeout 5 cat a",
+        "env LC_ALL=C cat a",
+        "cat /etc/passwd",
+        "cat ../a",
+        "cat $x",
+        "cat *",
+        "cat a > b",
+        "ls --unknown",
+        "git status",
+        "rg foo",
+        "find . -name a",
+        "sed -n 1p a",
+        "jq . a",
+        "sort a",
+        "./cat a",
+        "python3 --version",
+    ],
+)
+def test_everything_else_does_not_read_plainly_though_it_may_only_read(line):
+    assert not reads_plainly(line, SCOPE)

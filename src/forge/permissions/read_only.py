@@ -16,6 +16,7 @@ from forge.permissions.read_only_flags import (
     FIND_VALUED,
     GIT,
     GIT_LISTS,
+    PLAIN,
     SEARCHING,
     VERSIONED,
     Flags,
@@ -56,6 +57,15 @@ def only_reads(line: str, scope: Scope, directory: str = "") -> list[str] | None
             return None
         reading |= dict.fromkeys(os.path.join(place, path) for place in where for path in paths)
     return list(reading)
+
+
+def reads_plainly(line: str, scope: Scope, directory: str = "") -> bool:
+    """Tell whether a line is one program that reads no settings and starts nothing, on literal paths inside.
+
+    Such a line may run without a question where no sandbox can enforce that it only reads.
+    """
+    found = parts(line)
+    return len(found) == 1 and found[0].words[0] in PLAIN and only_reads(line, scope, directory) is not None
 
 
 class _Repository:

@@ -163,6 +163,12 @@ COMMANDS: dict[str, Flags] = {
     **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
 }
 SEARCHING = {"ls", "du"}  # the current directory, where no path is named
+# They read no settings that a workspace could hold, and start no program.
+PLAIN = frozenset(
+    "arch basename cat cksum cmp comm cut date dirname du echo expand false file fold grep head hostname id ls md5sum"
+    " nl nproc od paste pwd readlink realpath rev sha1sum sha256sum sha512sum stat tac tail test true uname unexpand"
+    " uniq uptime wc whoami".split()
+)
 VERSIONED = frozenset("bash cmake curl gcc git jq make node python python3 rg".split())  # `node --version` only reads
 
 _DIFF = (
