@@ -339,3 +339,14 @@ def test_bytes_that_are_not_touched_stay(editor, old, at, new, codec):
     assert after.mark == decode(content).mark
     assert after.text.startswith("".join(numbered[:at]))
     assert after.text.endswith(numbered[at].removeprefix(f"{at}:") + "".join(numbered[at + 1 :]))
+
+
+def test_an_unindented_copy_of_an_indented_block_never_becomes_invalid_python(editor):
+    content = "def main(x):\n    if x:\n        foo()\n    return x\n"
+    editor.holds(content)
+    failure = editor.refusal(old_text="if x:\nfoo()", new_text="if x:\nfoo()\nbar()")
+    assert "not found" in failure.message
+    assert "········foo()" in failure.message
+    assert editor(old_text="if x:\n    foo()", new_text="if x:\n    foo()\n    bar()").success
+    compile(editor.content, "a.py", "exec")
+    assert editor.content == content.replace("foo()\n", "foo()\n        bar()\n")

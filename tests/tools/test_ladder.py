@@ -182,6 +182,32 @@ def test_lines_with_another_shape_match_only_as_whitespace():
     assert "    for value in values:\n        total -= value\n        log(total)\n    return" in changed
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("if ready:\nstart()\n", "if ready:\nstart()\nwait()\n"),  # one indentation of old is two in the file
+        ("    if ready:\nstart()\n", "    if ready:\nstop()\n"),  # less deep where the file is deeper
+        ("if ready:\n\tstart()\n        wait()\n", "if ready:\n    stop()\n"),  # between two, and neither agrees
+    ],
+)
+def test_a_replacement_whose_indentation_has_two_readings_is_refused(old, new):
+    text = "def main():\n    if ready:\n        start()\n"
+    text += "        wait()\n" if "wait" in old else ""
+    assert find(text, old, new) is None
+    straight = "if ready:\n  start()\n" + ("  wait()\n" if "wait" in old else "")  # its twin has one reading
+    rung, changed = edited(text, straight, straight.replace("start", "stop") + "  log()\n")
+    assert rung == "whitespace"
+    assert changed == text.replace("start", "stop") + "        log()\n"
+
+
+def test_an_indentation_between_two_known_ones_is_found_from_both():
+    text = "x:\n    y:\n        z\nfirst:\n        second\n"
+    changed = edited(text, "first:\n    second \n", "first:\n  third\n    second\n")[1]
+    assert changed == text.replace("first:\n", "first:\n    third\n")
+    text = "x:\n    first:\n        second\n"  # old_text begins in the middle of a line, and ends with a space
+    assert find(text, "first:\n        second \n", "first:\n        second\n    third\n") is None
+
+
 def test_a_span_is_never_far_longer_than_the_text():
     assert find("x =" + " " * 1_000 + "1\n", "x = 1 \n", "y") is None
     assert find("x =" + " " * 50 + "1\n", "x = 1 \n", "y") is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 Reindent = Callable[[str], str]
@@ -41,36 +41,46 @@ def _without(line: str, removed: str) -> str:
     return line
 
 
-def in_units_of(file_unit: Callable[[], str], old: Sequence[str], new: Sequence[str], found: Sequence[str]) -> Reindent:
-    """Lines indented like those of `old`, as the file indents: its own where they stood, its unit for deeper ones."""
-    known = {indentation(a): indentation(b) for a, b in zip(old, found, strict=True) if a.strip()}
+def in_units_of(
+    file_unit: Callable[[], str], old: Sequence[str], new: Sequence[str], found: Sequence[str]
+) -> Reindent | None:
+    """Lines indented like those of `old`, as the file indents: its own where they stood, its unit for deeper ones.
 
-    def reindent(line: str) -> str:
-        indent = indentation(line)
-        if not line.strip():
-            return line
-        if indent in known:
-            return known[indent] + line[len(indent) :]
+    None if that cannot be said: one indentation of `old` is two in the file, or a deeper one is less deep there.
+    """
+    pairs = {(indentation(a), indentation(b)) for a, b in zip(old, found, strict=True) if a.strip()}
+    known = dict(pairs)
+    depths = [_columns(known[indent]) for indent in sorted(known, key=_columns)]
+    if len(pairs) > len(known) or depths != sorted(depths):
+        return None
+    if unknown := {indentation(line) for line in new if line.strip()} - known.keys():
         has_tabs = any("\t" in one for one in known.values())
-        unit = "\t" if has_tabs else file_unit()
-        return _translated(indent, known, unit_of([*old, *new]), unit) + line[len(indent) :]
+        units = unit_of([*old, *new]), "\t" if has_tabs else file_unit()
+        translated = {indent: _translated(indent, known, *units) for indent in unknown}
+        if any(len(ways) > 1 for ways in translated.values()):
+            return None
+        known |= {indent: ways.pop() for indent, ways in translated.items()}
+    return lambda line: known[indent] + line[len(indent) :] if (indent := indentation(line)) in known else line
 
-    return reindent
 
-
-def _translated(indent: str, known: dict[str, str], unit: str, file_unit: str) -> str:
-    """From the nearest known indentation that is not deeper, so many units more, or from the least so many less."""
+def _translated(indent: str, known: Mapping[str, str], unit: str, file_unit: str) -> set[str]:
+    """So many units more than the nearest known indentation that is less deep, and so many less than the other one."""
     columns = _columns(indent)
     shallower = [one for one in known if _columns(one) <= columns]
-    start = max(shallower, key=_columns) if shallower else min(known, key=_columns)
-    difference = columns - _columns(start)
-    levels, rest = divmod(abs(difference), max(_columns(unit), 1))
-    if difference >= 0:
-        return known[start] + file_unit * levels + " " * rest
-    left = known[start]
-    for _ in range(levels + bool(rest)):
-        left = left.removesuffix(file_unit)
-    return left
+    deeper = [one for one in known if _columns(one) > columns]
+    ways = set()
+    if shallower:
+        start = max(shallower, key=_columns)
+        levels, rest = divmod(columns - _columns(start), max(_columns(unit), 1))
+        ways.add(known[start] + file_unit * levels + " " * rest)
+    if deeper:
+        start = min(deeper, key=_columns)
+        levels, rest = divmod(_columns(start) - columns, max(_columns(unit), 1))
+        left = known[start]
+        for part in [file_unit] * levels + [" " * rest if shallower else file_unit] * bool(rest):
+            left = left.removesuffix(part)
+        ways.add(left)
+    return ways
 
 
 def unit_of(lines: Sequence[str]) -> str:
