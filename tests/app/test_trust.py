@@ -36,7 +36,7 @@ def test_what_nobody_accepted_is_not_loaded_and_what_somebody_accepted_is(projec
     assert load_configuration(None, project).sandbox == "required"
 
 
-def test_a_change_makes_it_untrusted_and_the_old_text_is_kept_for_a_comparison(project):
+def test_the_accepted_text_stays_in_force_when_the_file_changes(project):
     trust.accept(project)
     found = trust.found_in(project)
     assert found is not None
@@ -44,11 +44,104 @@ def test_a_change_makes_it_untrusted_and_the_old_text_is_kept_for_a_comparison(p
     now = trust.standing(project)
     assert (now.status, now.before, now.text) == ("changed", "sandbox: required\n", "sandbox: off\n")
     assert not trust.is_trusted(project)
+    assert load_configuration(None, project).sandbox == "required"
+    assert load_configuration(found).sandbox == "required"  # found before, read now
+    trust.accept(project)
+    assert load_configuration(found).sandbox == "off"
+
+
+def _edited(path: Path) -> None:
+    path.write_text("sandbox: off\n")
+
+
+def _removed(path: Path) -> None:
+    path.unlink()
+
+
+def _linked(path: Path) -> None:
+    other = path.parent / "other.yaml"
+    other.write_text("sandbox: off\n")
+    path.unlink()
+    path.symlink_to(other)
+
+
+def _dangling(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parent / "nothing")
+
+
+def _circular(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _too_large(path: Path) -> None:
+    path.write_bytes(b"#" * 300_000)
+
+
+def _not_text(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe")
+
+
+def _not_yaml(path: Path) -> None:
+    path.write_text("sandbox: [off\n")
+
+
+TAMPERED = [_edited, _removed, _linked, _dangling, _circular, _directory, _fifo, _too_large, _not_text, _not_yaml]
+
+
+@pytest.mark.parametrize("tamper", TAMPERED)
+def test_whatever_happens_to_the_file_the_accepted_text_is_in_force_and_the_person_is_told(project, tamper):
+    trust.accept(project)
+    tamper(project / "forge.yaml")
+    assert load_configuration(None, project).sandbox == "required"
+    now = trust.standing(project)
+    assert now.status in ("changed", "gone")
+    assert "the version you accepted stays in force" in trust.notice(now)
+    assert "`forge trust`" in trust.notice(now)
+
+
+@pytest.mark.parametrize("tamper", TAMPERED)
+def test_a_file_that_was_never_accepted_is_in_force_in_no_shape(project, tamper):
+    tamper(project / "forge.yaml")
     assert load_configuration(None, project) == Configuration()
-    with pytest.raises(ToolError, match="has changed since it was accepted"):
-        load_configuration(found)  # found before, read now
-    (project / "forge.yaml").write_text("sandbox: required\n")
-    assert load_configuration(found).sandbox == "required"
+
+
+def test_an_entry_without_its_text_counts_while_the_file_is_the_same_and_stops_everything_afterwards(project):
+    store = trust.accept(project)
+    document = json.loads(store.read_text())
+    del document["projects"][str(project)]["text"]
+    store.write_text(json.dumps(document))
+    assert load_configuration(None, project).sandbox == "required"
+    (project / "forge.yaml").write_text("sandbox: off\n")
+    with pytest.raises(ToolError, match="cannot tell which rules hold") as refused:
+        load_configuration(None, project)
+    assert "forge trust" in refused.value.suggestion
+    (project / "forge.yaml").unlink()
+    with pytest.raises(ToolError, match="cannot tell which rules hold"):
+        load_configuration(None, project)
+    (project / "forge.yaml").write_text("sandbox: landlock\n")
+    trust.accept(project)
+    assert load_configuration(None, project).sandbox == "landlock"
+
+
+def test_that_a_file_is_gone_can_be_accepted(project):
+    trust.accept(project)
+    (project / "forge.yaml").unlink()
+    assert not trust.is_trusted(project)
+    trust.accept(project)
+    assert trust.is_trusted(project)
+    assert load_configuration(None, project) == Configuration()
 
 
 def test_a_file_that_a_person_named_needs_no_trust(project):
@@ -113,8 +206,24 @@ def test_projects_that_are_accepted_at_the_same_time_are_all_remembered(project,
     assert set(trust.accepted()) == {str(folder) for folder in folders}
 
 
-def test_only_so_many_are_remembered(project, tmp_path, monkeypatch):
+def test_of_projects_accepted_long_ago_only_the_digest_is_kept_and_a_change_stops_them(project, tmp_path, monkeypatch):
     monkeypatch.setattr(trust, "MOST", 2)
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "forge.yaml").write_text("sandbox: required\n")
+        trust.accept(folder)
+    assert [entry.get("text") is None for entry in trust.accepted().values()] == [True, False, False]
+    assert load_configuration(None, folders[0]).sandbox == "required"
+    for folder in folders:
+        (folder / "forge.yaml").write_text("sandbox: off\n")
+    with pytest.raises(ToolError, match="was not kept"):
+        load_configuration(None, folders[0])
+    assert load_configuration(None, folders[1]).sandbox == "required"
+
+
+def test_only_so_many_are_remembered(project, tmp_path, monkeypatch):
+    monkeypatch.setattr(trust, "MOST_NAMED", 2)
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
@@ -147,13 +256,33 @@ def test_without_a_home_nothing_is_trusted_and_it_is_said_why(project, tmp_path,
     "content",
     [b"", b"[]", b"{", b"\xff", b'{"projects": []}', b'{"projects": {"PROJECT": {"text": 5}}}', b"[" * 100_000],
 )
-def test_a_broken_store_trusts_nothing(project, tmp_path, content):
+def test_a_broken_store_trusts_nothing_and_stops_what_it_may_have_ruled(project, tmp_path, content):
     store = tmp_path / "data/forge/trust.json"
     store.parent.mkdir(parents=True)
     store.write_bytes(content.replace(b"PROJECT", str(project).encode()))
     store.chmod(0o600)
-    assert trust.standing(project).status == "new"
+    assert trust.standing(project).status == "unknown"
     assert not trust.is_trusted(project)
+    with pytest.raises(ToolError, match="cannot tell which rules hold"):
+        load_configuration(None, project)
+    assert load_configuration(str(project / "forge.yaml")).sandbox == "required"  # a person named it
+    store.unlink()
+    assert load_configuration(None, project) == Configuration()
+
+
+def test_a_store_that_is_a_link_or_a_directory_stops_what_it_may_have_ruled(project, tmp_path):
+    store = trust.accept(project)
+    kept = store.rename(tmp_path / "kept.json")
+    store.symlink_to(kept)
+    with pytest.raises(ToolError, match="cannot tell which rules hold"):
+        load_configuration(None, project)
+    store.unlink()
+    store.mkdir()
+    with pytest.raises(ToolError, match="cannot tell which rules hold"):
+        load_configuration(None, project)
+    store.rmdir()
+    kept.rename(store)
+    assert load_configuration(None, project).sandbox == "required"
 
 
 def test_a_store_that_others_can_change_trusts_nothing(project):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from forge.cli.options import Options, needed_project
 from forge.cli.trust import command
 from forge.schedules.store import ScheduleStore
 from tests.cli.conftest import Ended
+from tests.cli.scripts import call, script
 
 
 @pytest.fixture
@@ -77,13 +79,120 @@ def test_a_change_is_shown_as_a_difference(here, place, trust):
     trust("--yes")
     (place / "forge.yaml").write_text("tools: [{name: 'csv_*'}]\npermissions: {rules: [allow execute]}\n")
     ended = here("tool", "list", "--json")
-    assert "math_calculate" in names(ended)
-    assert "has changed since it was accepted, and is not used" in ended.err
+    assert names(ended) == ["ask_question", "converse", "math_calculate", "task_completion"]
+    assert "has changed since it was accepted; the version you accepted stays in force. Run `forge trust`" in ended.err
     shown = trust("--dry-run")
     assert shown.code == 0
     assert "-tools: [{name: 'math_*'}]" in shown.out
     assert "+tools: [{name: 'csv_*'}]" in shown.out
     assert "has changed" in here("tool", "list").err  # a dry run accepts nothing
+    assert trust("--yes").code == 0
+    assert "csv_parse" in names(here("tool", "list", "--json"))
+
+
+RULED = "tools: [file_read, math_calculate]\npermissions: {rules: ['deny read secret.txt']}\n"
+
+
+@pytest.mark.parametrize("now", ["", "# c\n" + RULED, "permissions: {rules: ['allow *']}", "tools: [", None])
+def test_no_edit_gives_more_tools_or_fewer_rules_than_were_accepted(here, place, trust, now):
+    (place / "forge.yaml").write_text(RULED)
+    (place / "secret.txt").write_text("hidden")
+    (place / "plain.txt").write_text("seen")
+    trust("--yes")
+    before = names(here("tool", "list", "--json"))
+    if now is None:
+        (place / "forge.yaml").unlink()
+    else:
+        (place / "forge.yaml").write_text(now)
+    listed = here("tool", "list", "--json")
+    assert names(listed) == before
+    assert "stays in force" in listed.err
+    refused = here("tool", "call", "file_read", '{"path": "secret.txt"}', "--yes", "--json")
+    assert refused.code == 1
+    assert refused.json["error_type"] == "permission_error"
+    assert "seen" in here("tool", "call", "file_read", '{"path": "plain.txt"}').out
+    assert "deny" in here("policy", "explain", "file_read", '{"path": "secret.txt"}').out
+    assert "deny read secret.txt" in here("config", "show").out
+    model = script(place, call("file_read", path="secret.txt"), call("file_read", path="plain.txt"), "done")
+    ran = here("run", "go", "--yes", "--model", model, "--json")
+    assert "seen" in ran.out
+    assert "hidden" not in ran.out
+
+
+COMMANDS = [
+    ("tool", "list"),
+    ("tool", "call", "math_calculate", '{"expression": "1"}'),
+    ("tool", "describe", "math_calculate"),
+    ("run", "go", "--model", "scripted:none"),
+    ("serve",),
+    ("console",),
+    ("worker",),
+    ("schedule", "list"),
+    ("policy", "explain", "math_calculate"),
+    ("config", "show"),
+    ("session", "list"),
+    ("session", "resume", "x"),
+    ("memory", "search", "x"),
+    ("skill", "list"),
+    ("mcp", "list"),
+    ("runs", "list"),
+    ("undo",),
+    ("build",),
+    ("audit",),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_door_stops_with_2_where_the_accepted_rules_cannot_be_known(here, place, trust, command):
+    trust("--yes")
+    store = Path(os.environ["XDG_DATA_HOME"]) / "forge/trust.json"
+    store.write_text("{")
+    ended = here(*command)
+    assert ended.code == 2
+    assert "cannot tell which rules hold" in ended.err
+    assert "forge trust" in ended.err
+
+
+def test_a_broken_store_is_a_finding_of_the_doctor_and_refused_by_trust(here, place, trust):
+    trust("--yes")
+    store = Path(os.environ["XDG_DATA_HOME"]) / "forge/trust.json"
+    kept = store.read_text()
+    store.write_text("{")
+    examined = here("doctor")
+    assert examined.code == 1
+    assert "it is broken" in examined.out
+    assert trust("--yes").code == 2
+    assert store.read_text() == "{"
+    store.write_text(kept)
+    assert "it is broken" not in here("doctor").out
+    assert trust("--yes").code == 0
+
+
+def test_that_the_file_is_gone_can_be_accepted(here, place, trust):
+    trust("--yes")
+    (place / "forge.yaml").unlink()
+    shown = trust("--dry-run")
+    assert "is gone" in shown.out
+    assert "-permissions: {rules: [allow execute]}" in shown.out
+    assert "csv_parse" not in names(here("tool", "list", "--json"))
+    assert trust("--yes").code == 0
+    listed = here("tool", "list", "--json")
+    assert "csv_parse" in names(listed)
+    assert listed.err == ""
+
+
+def test_an_entry_of_the_version_before_stops_and_says_what_to_do(here, place, trust):
+    trust("--yes")
+    store = Path(os.environ["XDG_DATA_HOME"]) / "forge/trust.json"
+    document = json.loads(store.read_text())
+    for entry in document["projects"].values():
+        del entry["text"]
+    store.write_text(json.dumps(document))
+    assert "csv_parse" not in names(here("tool", "list", "--json"))
+    (place / "forge.yaml").write_text("tools: [{name: 'csv_*'}]\n")
+    stopped = here("tool", "list")
+    assert stopped.code == 2
+    assert "run `forge trust`" in stopped.err
     assert trust("--yes").code == 0
     assert "csv_parse" in names(here("tool", "list", "--json"))
 

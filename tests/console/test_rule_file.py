@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from forge.app.trust import accept, standing
 from forge.console.rule_file import RuleFile, _added
 from forge.core.errors import ToolError
 from forge.permissions.rule import PolicyError
@@ -82,3 +83,22 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
     assert (path.read_text(), list(tmp_path.iterdir())) == (FILES["block"], [path])
     RuleFile(path).write(change)
     assert (path.read_text(), path.stat().st_mode & 0o777) == (change.after, 0o640)
+
+
+def test_a_file_that_changed_since_it_was_accepted_is_not_accepted_along_with_a_rule(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    project = tmp_path / "project"
+    project.mkdir()
+    path = project / "forge.yaml"
+    path.write_text("permissions:\n  rules:\n    - deny execute\n")
+    accept(project)
+    file = RuleFile(path, is_found=True, workspace=project)
+    file.write(file.with_rule("deny write"))
+    assert standing(project).status == "trusted"
+    change = file.with_rule("deny network")
+    path.write_text("permissions:\n  rules:\n    - allow *\n")
+    with pytest.raises(ToolError, match="has changed since it was accepted"):
+        file.with_rule("deny network")
+    with pytest.raises(ToolError, match="has changed since it was accepted"):
+        file.write(change)
+    assert standing(project).status == "changed"

@@ -162,7 +162,7 @@ def _of_user(environment: Mapping[str, str]) -> Layer | None:
 
 
 def _of_project(config: str | None, workspace: str | os.PathLike[str] | None) -> Layer | None:
-    if config is None and (workspace is None or not is_there(Path(workspace, NAME))):
+    if config is None and workspace is None:
         return None
     from forge.app.read_yaml import parse_yaml, read_text  # only where there is a file
     from forge.app.trust import Found, found_in, trusted_text

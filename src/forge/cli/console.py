@@ -156,13 +156,13 @@ def _listening(port: int | None) -> AbstractContextManager[socket.socket]:
 
 
 def _notes(options: Options) -> list[str]:
-    """What the page says as well as the terminal: a project's file that nobody accepted is not used."""
-    from forge.app.trust import standing, why_not
+    """What the page says as well as the terminal: the project's file is not what is in force."""
+    from forge.app.trust import Found, notice, standing
 
-    now = standing(workspace_of(options))
-    if options.config is not None or now.status in ("none", "trusted"):
+    if options.config is not None and not isinstance(options.config, Found):
         return []
-    return [f"{now.path.name} {why_not(now)}, and is not used; `forge trust` shows what it would do, and accepts it."]
+    told = notice(standing(workspace_of(options)))
+    return [f"{told}."] if told else []
 
 
 def _quiet_packages(*, debug: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from forge.cli.log import listen
+from forge.cli.refusal import Refusal, refusals
 
 PROJECT = "forge.yaml"
 STATE = ".forge"
@@ -18,7 +19,7 @@ STATE = ".forge"
 class Options(NamedTuple):
     """What the person asked for, beside the command itself.
 
-    `config` is the file that they named or, where it is trusted, the workspace's own.
+    `config` is the file that they named or, where one was accepted, the workspace's own.
     """
 
     workspace: str | None
@@ -95,21 +96,21 @@ def workspace_of(options: Options) -> str:
 
 
 def _found(options: Options) -> str | None:
-    """The workspace's own configuration, if a person accepted it; otherwise one line says that it is not used."""
+    """The configuration that was accepted for the workspace; one line says where the file is another by now.
+
+    Raises `Refusal` (exit code 2) where the accepted rules cannot be known.
+    """
     where = workspace_of(options)
-    if "\0" in where or not os.path.lexists(os.path.join(where, PROJECT)):
+    if "\0" in where:
         return None
-    from forge.app.trust import Found, standing, why_not  # most commands run where there is none
+    from forge.app.trust import Found, check_known, notice, standing
 
     now = standing(where)
-    if now.status == "trusted":
-        return Found(str(now.path))
-    if now.status != "none":
-        way = (
-            "name it with --config to use it" if now.problem else "`forge trust` shows what it would do, and accepts it"
-        )
-        click.echo(f"forge: {PROJECT} {why_not(now)}, and is not used; {way}", err=True)
-    return None
+    with refusals():
+        check_known(now)
+    if told := notice(now):
+        click.echo(f"forge: {told}", err=True)
+    return None if now.before is None else Found(str(now.path))
 
 
 def _say_what_is_foreign(options: Options) -> None:
@@ -136,11 +137,14 @@ def _say_what_is_foreign(options: Options) -> None:
 
 
 def needed_project(options: Options, doing: str) -> str:
-    """The project's configuration, for a command that cannot do without. Raises `Refusal` (exit code 2)."""
+    """The project's configuration as it is now, for a command that needs one. Raises `Refusal` (exit code 2)."""
+    from forge.app.trust import Found, standing
+
+    if isinstance(options.config, Found) and standing(workspace_of(options)).status != "trusted":
+        way = "`forge trust` shows the difference and accepts it; --config names another file."
+        raise Refusal(f"cannot {doing}: {PROJECT} is not as it was accepted\n{way}")
     if options.config is not None:
         return options.config
-    from forge.cli.refusal import Refusal
-
     there = os.path.lexists(os.path.join(workspace_of(options), PROJECT))
     if there:
         raise Refusal(

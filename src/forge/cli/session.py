@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.options import PROJECT, Options, with_options, workspace_of
+from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.run import command as run
 from forge.cli.show import harmless
@@ -134,10 +133,11 @@ def remember(options: Options, name: str, model: str | None) -> None:
 def _resume(name: str, **given: Any) -> int:
     options = Options(**{key: given[key] for key in Options._fields if key != "session"}, session=name)
     where = workspace_of(options)
-    if options.config is None and os.path.lexists(os.path.join(where, PROJECT)):
+    if options.config is None:
         from forge.app.trust import found_in
 
-        options = options._replace(config=found_in(where))  # `run` says so where it is not trusted
+        with refusals():
+            options = options._replace(config=found_in(where))  # `run` says so where the file is another by now
     with _store(options, name) as store:
         store.show(name)  # refuses a name that none has, with near ones
     going_on = run.callback

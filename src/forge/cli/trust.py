@@ -30,15 +30,17 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
     """Accept the workspace's forge.yaml as it is now, and a .forge/ that was not made here.
 
     Before that, Forge says that it is there and goes on without it. It is shown what it would turn on: programs it
-    starts, schedules, channels, what it allows without asking, where it connects to. A change makes it untrusted
-    again, and is shown as a diff. What was accepted is remembered in $XDG_DATA_HOME/forge/trust.json (by default
-    ~/.local/share/forge), outside the project. A file named with --config is used without this: naming it is enough.
+    starts, schedules, channels, what it allows without asking, where it connects to. The accepted text is kept in
+    $XDG_DATA_HOME/forge/trust.json (by default ~/.local/share/forge), outside the project, and stays in force: when
+    forge.yaml is edited, replaced or removed, every command says so and goes on with the accepted version, until
+    `forge trust` has shown the difference and accepted the new one. Where the accepted text cannot be known, commands
+    end with exit code 2. A file named with --config is used without this: naming it is enough.
 
     The same goes for .forge/: one that you did not make on this machine (it came with a clone, an archive, a copy) may
     hold schedules, approvals, notes and conversations of somebody else, and is not used until it is accepted.
 
-    With --json: {workspace, status: none | trusted | new | changed, accepted, turns_on: [{kind, detail, risky}],
-    scripts, state: none | own | foreign}.
+    With --json: {workspace, status: none | trusted | new | changed | gone | unknown, accepted,
+    turns_on: [{kind, detail, risky}], scripts, state: none | own | foreign}.
 
     \b
     Examples:
@@ -57,11 +59,13 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
     workspace = workspace_of(options)
     if forget:
         return _forget(workspace)
-    from forge.app.trust import standing
+    from forge.app.trust import accepted, standing
 
+    with refusals():
+        accepted()  # where that cannot be read, nothing can be added to it
     now = standing(workspace)
-    if now.status == "new" and not now.text and now.problem:
-        raise Refusal(f"forge.yaml cannot be trusted: {now.problem}\nMend it, then try again.")
+    if now.unreadable:
+        raise Refusal(f"forge.yaml cannot be trusted: {now.problem}\nRepair it, then try again.")
     with refusals():
         turned, scripts, state = _turned(now), _scripts(workspace), _state(now)
         something = _can_be_accepted(now, scripts) or state is not None
@@ -81,9 +85,10 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
 
 
 def _turned(now: Standing) -> list[Turned]:
+    from forge.app.layers import is_there
     from forge.app.turns_on import turns_on
 
-    return turns_on(now.text, str(now.path)) if now.status != "none" else []
+    return turns_on(now.text, str(now.path)) if is_there(now.path) else []
 
 
 def _scripts(workspace: str) -> list[str]:
@@ -118,7 +123,10 @@ def _show(now: Standing, turned: list[Turned], scripts: list[str], state: list[T
     if now.status == "trusted":
         click.echo(f"{harmless(str(now.path))} is accepted as it is.")
         return
-    click.echo(f"{harmless(str(now.path))} would turn on:" if turned else f"In {harmless(str(now.path.parent))}:")
+    if now.status == "gone":
+        click.echo(f"{harmless(str(now.path))} is gone. To accept that takes back all that it said:")
+    else:
+        click.echo(f"{harmless(str(now.path))} would turn on:" if turned else f"In {harmless(str(now.path.parent))}:")
     _show_turned(turned)
     if scripts:
         shown = ", ".join(harmless(name) for name in scripts[:20])
@@ -157,9 +165,10 @@ def _ask() -> bool | None:
 
 def _accept(now: Standing, is_new: bool, state: list[Turned] | None, *, quiet: bool) -> None:
     from forge.app.foreign_state import accept_state
+    from forge.app.layers import is_there
     from forge.app.trust import accept
 
-    where = [accept(now.path.parent, now.text if now.status != "none" else None)] if is_new else []
+    where = [accept(now.path.parent, now.text if now.text or is_there(now.path) else None)] if is_new else []
     where += [accept_state(now.path.parent)] if state is not None else []
     if not quiet:
         click.echo(f"Accepted, and remembered in {' and '.join(harmless(str(one)) for one in where)}.")
@@ -192,7 +201,8 @@ def _forget(workspace: str) -> int:
 def _list(options: Options) -> int:
     from forge.app.trust import accepted, standing
 
-    rows = [{"workspace": name, "status": standing(name).status} for name in sorted(accepted())]
+    with refusals():
+        rows = [{"workspace": name, "status": standing(name).status} for name in sorted(accepted())]
     if options.json:
         click.echo(json.dumps({"projects": rows}, ensure_ascii=False))
         return 0

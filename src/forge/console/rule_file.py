@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from forge.app.read_yaml import read_text
-from forge.app.trust import Found, accept
+from forge.app.trust import Found, accept, trusted_text
 from forge.console.home import Home
 from forge.core.errors import ErrorKind, ToolError
 from forge.permissions.policy import load_rules
@@ -61,7 +61,7 @@ class RuleFile:
         rule = " ".join(rule.split())
         read_rule(rule, "the new rule")
         assert self.path is not None
-        before = read_text(str(self.path))
+        before = self._read()
         after = _added(before, rule)
         load_rules(f"{after}\n")
         shown = difflib.unified_diff(
@@ -69,10 +69,19 @@ class RuleFile:
         )
         return Change(rule, before, after, "".join(shown))
 
+    def _read(self) -> str:
+        """A file that changed since it was accepted is not written: that would accept the other changes unseen."""
+        assert self.path is not None
+        text = read_text(str(self.path))
+        if self.is_found and text != trusted_text(Found(str(self.path))):
+            words = f"{self.path.name} has changed since it was accepted; the accepted version is in force"
+            raise ToolError(words, ErrorKind.CONFIG, "Run `forge trust` first: it shows the difference.")
+        return text
+
     def write(self, change: Change) -> None:
         """All of it or nothing. What a person accepted by writing it here stays accepted."""
         assert self.path is not None
-        if read_text(str(self.path)) != change.before:
+        if self._read() != change.before:
             raise ToolError(f"{self.path.name} was changed meanwhile", ErrorKind.USER, "Look at it again.")
         path = self.path.resolve()
         try:

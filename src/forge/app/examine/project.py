@@ -13,7 +13,7 @@ from forge.app.examine.finding import Finding, broken
 from forge.app.policy import project_policy
 from forge.app.secrets import project_secrets
 from forge.app.sources import MADE_FOR_PROJECTS, has_scripts
-from forge.app.trust import WAY, Standing, is_trusted, standing, why_not
+from forge.app.trust import WAY, Standing, is_trusted, notice, standing
 from forge.core.errors import DefinitionError, ToolError
 from forge.permissions.rule import PolicyError
 
@@ -35,19 +35,19 @@ def _unnamed(now: Standing | None) -> Finding:
     if now is None or now.status == "none":
         detail = "none: every built-in tool, the default policy"
         return Finding("configuration", "note", detail, "`forge init` writes one.")
-    return Finding("configuration", "warning", f"{now.path} found, not loaded: it {why_not(now)}", WAY)
+    return Finding("configuration", "warning", f"{now.path} found, not loaded: {notice(now)}", WAY)
 
 
 def _trust(now: Standing, root: Path) -> Finding:
     """A cloned project brings its configuration, and scripts whose descriptions models read."""
     if is_trusted(root):
         return Finding("trust", "ok", "accepted as it is")
-    if now.problem:
-        return Finding(
-            "trust", "note", f"no project can be accepted: {now.problem}", "Set HOME to a directory of yours."
-        )
-    words = "it has changed since it was accepted" if now.status == "changed" else "not accepted yet"
-    return Finding("trust", "warning" if now.status == "changed" else "note", words, WAY)
+    if now.status in ("changed", "gone", "unknown"):
+        return Finding("trust", "broken" if now.status == "unknown" else "warning", notice(now), WAY)
+    if now.problem and not now.unreadable:
+        problem = f"no project can be accepted: {now.problem}"
+        return Finding("trust", "note", problem, "Set HOME to a directory of yours.")
+    return Finding("trust", "note", notice(now) or "not accepted yet", WAY)
 
 
 def _policy(configuration: Configuration, policy: str | None) -> Finding:
