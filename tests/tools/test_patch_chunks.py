@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools._patch_chunks import Misplaced, patched
+from forge.tools._patch_chunks import patched
+from forge.tools._patch_places import Misplaced
 from forge.tools._patch_text import Chunk, Marked, parse_patch
 from forge.workspace.diff import unified_diff
 from forge.workspace.text import split_lines
@@ -34,13 +35,13 @@ def misplaced(text: str, body: str) -> str:
         ("a\nb\nc\n", "-b", "a\nc\n"),
         ("a\nb\n", "-a\n-b", ""),
         ("a\n", "-a\n+x\n+y", "x\ny\n"),
-        ("a\nb\na\nb\n", "-b\n+c", "a\nc\na\nb\n"),
+        ("a\nb\na\nb\nc\n", "-b\n+d\n c", "a\nb\na\nd\nc\n"),
         ("a\nb\na\nb\n", "-b\n+c\n@@\n-b\n+d", "a\nc\na\nd\n"),
         ("x\ny\n", " y\n+z", "x\ny\nz\n"),
         ("a\n\nb\n", " a\n\n-b\n+c", "a\n\nc\n"),
     ],
 )
-def test_lines_are_replaced_where_the_chunk_fits_first(text, body, expected):
+def test_lines_are_replaced_where_the_chunk_fits(text, body, expected):
     assert apply(text, body) == expected
 
 
@@ -59,7 +60,7 @@ def test_anchors_nest():
 
 
 def test_an_anchor_may_be_repeated_as_the_first_line():
-    text = "def f():\n    pass\ndef f():\n    pass\n"
+    text = "def f():\n    pass\ndef g():\n    pass\n"
     assert apply(text, "@@ def f():\n def f():\n-    pass\n+    return") == text.replace("pass", "return", 1)
 
 
@@ -84,6 +85,41 @@ def test_the_line_of_an_anchor_itself_is_not_the_place_if_there_is_another_below
 )
 def test_a_chunk_that_only_adds_lands_at_its_anchor_or_at_the_end(body, expected):
     assert apply("a\nb\nc\n", body) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "lines"),
+    [
+        ("a\nb\na\nb\n", "-b\n+c", "2 and 4"),
+        ("a\na\na\n", "-a\n-a", "1 and 2"),
+        ("b\na\nb\nb\n", "-b\n+c\n@@\n-b\n+d", "3 and 4"),  # two of three
+        ("b\na\nb\n", "-b\n+c\n@@\n+x", "1 and 3"),
+        (CODE, "@@     def f(self):\n-        return 1\n+        return 2", "3 and 7"),  # so does the anchor
+        (CODE, "@@     def f(self):\n+        pass", "3 and 7"),
+        ("k:\nf:\nk:\nx\nf:\nx\n", "@@ k:\n@@ f:\n-x", "4 and 6"),
+        ("“a”\n“a”\n", '-"a"\n+b', "1 and 2"),
+    ],
+)
+def test_a_chunk_that_fits_twice_is_refused_with_the_lines(text, body, lines):
+    message = misplaced(text, body)
+    assert message.startswith("line ")
+    assert f"fits more than once in f: at lines {lines}" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "expected"),
+    [
+        ("a\nb\na\nb\n", "-b\n+c\n*** End of File", "a\nb\na\nc\n"),
+        ("a\nb\na\nb\n", "@@ -4 +4 @@\n-b\n+c", "a\nb\na\nc\n"),
+        ("b\na\nb\n", "-b\n+c\n@@\n-b\n+d", "c\na\nd\n"),  # two of two: there is only one way
+        ("b\na\nb\nz\n", "-b\n+c\n@@\n-a\n@@\n-z", "c\nb\n"),
+        ("b\nk:\nb\nb\n", "@@ k:\n-b\n+c", "b\nk:\nc\nb\n"),  # an anchor that occurs once
+        ("k:\nk:\nb\n", "@@ k:\n-b\n+c", "k:\nk:\nc\n"),  # both anchors lead to the same place
+        ("b \na\nb\n", "-b\n+c", "b \na\nc\n"),  # exact once
+    ],
+)
+def test_a_chunk_with_one_place_needs_no_more(text, body, expected):
+    assert apply(text, body) == expected
 
 
 def test_blank_lines_before_the_next_chunk_are_no_context_the_file_must_have():
@@ -124,6 +160,7 @@ def test_indentation_is_not_looked_past():
     [
         ("a\r\nb\nc\rd\r\n", " a\n-b\n+B\n c\n-d\n+D\n+E", "a\r\nB\nc\rD\r\nE\r\n"),
         ("a\r\nb\n", " a\n+x\n b", "a\r\nx\r\nb\n"),
+        ("a\r\nb\rc\nd\r\n", " b\n-c\n+C\n d", "a\r\nb\rC\nd\r\n"),
         ("a\r\nb\n", "-a\n-b\n+x\n+y\n+z", "x\r\ny\nz\n"),
         ("a\r\n", "+x", "a\r\nx\r\n"),
         ("a\rb\r", "@@ a\n+x", "a\rx\rb\r"),

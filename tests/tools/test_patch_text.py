@@ -71,6 +71,8 @@ def test_chunks_have_anchors_and_marked_lines():
         PATCH.replace("*** Update File:", "*** Update file:"),
         PATCH.replace("@@ def f():", "@@ def f(): @@"),
         PATCH.replace("*** End Patch", "\n*** End Patch"),
+        PATCH.replace("*** Begin", "  *** Begin").replace("*** Update", "\t*** Update"),
+        PATCH.replace("*** End", "  *** End") + " \n",
     ],
 )
 def test_what_models_put_around_a_patch_does_not_matter(text):
@@ -78,6 +80,20 @@ def test_what_models_put_around_a_patch_does_not_matter(text):
     assert operation.path == "a.py"
     assert operation.chunks[0].anchors == ("def f():",)
     assert operation.chunks[0].lines[:2] == (Marked("-", "    return 1"), Marked("+", "    return 2"))
+
+
+def test_an_indented_marker_is_one_wherever_it_cannot_be_a_line_of_the_file():
+    text = (
+        "*** Begin Patch\n  *** Add File: new.txt\n+one\n  *** Delete File: old.txt\n"
+        " *** Update File: a.py \n-x\n+y\n *** Delete File: kept.txt\n *** End Patch\n*** Delete File: b.py\n"
+        "  *** End Patch  "
+    )
+    added, deleted, updated, last = parse_patch(text)
+    assert (added.content, deleted.path, last.path) == ("one\n", "old.txt", "b.py")
+    kept = (Marked(" ", "*** Delete File: kept.txt"), Marked(" ", "*** End Patch"))  # lines of a.py that stay
+    assert updated.path == "a.py"
+    assert updated.chunks[0].lines == (Marked("-", "x"), Marked("+", "y"), *kept)
+    assert "may have been cut off" in refused(f"*** Begin Patch\n{BODY}  *** End Patch\n more")
 
 
 def test_a_line_left_empty_in_an_added_file_is_an_empty_line_but_not_after_the_last():

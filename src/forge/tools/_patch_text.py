@@ -106,13 +106,12 @@ def _unwrapped(lines: list[Line]) -> list[Line]:
 def _envelope(lines: list[Line]) -> Iterator[Operation]:
     if lines[0].text.strip() != BEGIN:
         raise unreadable(lines[0].number, f'expected "{BEGIN}", found {_shown(lines[0].text)}')
-    end = next((index for index, line in enumerate(lines) if line.text.rstrip() == END), 0)
+    starts, end = _markers(lines)
     if not end:
         raise unreadable(lines[-1].number, f'"{END}" is missing: the patch may have been cut off', "Send all of it.")
     for line in lines[end + 1 :]:
         if line.text.strip():
             raise unreadable(line.number, f'there is text after "{END}"', "Put all files into one patch.")
-    starts = [i for i in range(1, end) if lines[i].text.startswith("***") and _HEADER.fullmatch(lines[i].text)]
     first = starts[0] if starts else end
     for line in lines[1:first]:
         if line.text.strip():
@@ -123,8 +122,26 @@ def _envelope(lines: list[Line]) -> Iterator[Operation]:
         yield _section(lines[start], lines[start + 1 : stop])
 
 
+def _markers(lines: list[Line]) -> tuple[list[int], int]:
+    """Where the sections begin and where the patch ends; 0: nowhere.
+
+    A marker may have space before it, but not among the lines of an update: there it is a line of the file that stays,
+    unless it is the last line of the patch.
+    """
+    starts: list[int] = []
+    updates = False
+    for index, line in enumerate(lines):
+        marker = line.text.rstrip() if updates else line.text.strip()
+        if marker == END or (index == len(lines) - 1 and line.text.strip() == END):
+            return starts, index
+        if marker.startswith("***") and (found := _HEADER.fullmatch(marker)):
+            starts.append(index)
+            updates = found[1].lower() == "update"
+    return starts, 0
+
+
 def _section(header: Line, body: list[Line]) -> Operation:
-    found = _HEADER.fullmatch(header.text)
+    found = _HEADER.fullmatch(header.text.strip())
     assert found is not None
     action, path, where = found[1].lower(), found[2].strip(), f"line {header.number} of the patch"
     if not path:

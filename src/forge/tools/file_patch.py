@@ -285,7 +285,7 @@ def _named_twice(place: Place, other: str, where: str) -> ToolError:
 @contextmanager
 def _located(where: str) -> Iterator[None]:
     """Errors say which operation they are about."""
-    from forge.tools._patch_chunks import Misplaced
+    from forge.tools._patch_places import Misplaced
 
     try:
         yield
