@@ -29,6 +29,9 @@ _FILES = re.compile(
     r"|/proc/sysrq-trigger$|/proc/kcore$|/proc/sys/|/sys/firmware/"
 )
 
+# Where other processes have their root, directory and files: links that only look like names.
+_OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:root|cwd|fd)(?:/|$)")
+
 
 class Places:
     """What words of a line may mean, seen from the directories it may be in."""
@@ -69,9 +72,7 @@ class Places:
         if GLOB not in path:
             parent = os.path.dirname(lexical)
             through = path.endswith(("/", "/.", "/.."))
-            yield (
-                os.path.realpath(path) if through else os.path.join(os.path.realpath(parent), os.path.basename(lexical))
-            )
+            yield paths.real(path) if through else os.path.join(paths.real(parent), os.path.basename(lexical))
 
     def is_vital(self, word: str, *, with_workspace: bool = True) -> str:
         """The vital place that is destroyed with what the word names, with a directory's whole content or itself."""
@@ -89,7 +90,12 @@ class Places:
         return ""
 
     def _is_vital(self, place: str) -> bool:
-        if place in ("/", self.home) or place in _SYSTEM or re.fullmatch(r"/(?:home|Users)/[^/]+", place):
+        if (
+            place in ("/", self.home)
+            or place in _SYSTEM
+            or _OF_A_PROCESS.match(place)
+            or re.fullmatch(r"/(?:home|Users)/[^/]+", place)
+        ):
             return True
         return any(root == place or root.startswith(f"{place.rstrip('/')}/") for root in self.workspace)
 

@@ -29,9 +29,9 @@ def spellings(target: str, workspace: str) -> tuple[str, ...]:
     """The absolute paths a target may mean: as it is written, and where links lead, with `..` taken either way."""
     raw = os.path.join(workspace, target)
     lexical = normal(raw)
-    found = dict.fromkeys((lexical, _real(lexical)))
+    found = dict.fromkeys((lexical, real(lexical)))
     if ".." in target:
-        found[_real(raw)] = None
+        found[real(raw)] = None
     if target.startswith("~") and (expanded := os.path.expanduser(target)) != target:
         found |= dict.fromkeys(spellings(expanded, workspace))
     return tuple(found)
@@ -40,7 +40,7 @@ def spellings(target: str, workspace: str) -> tuple[str, ...]:
 def roots(workspace: str) -> tuple[str, ...]:
     """The spellings of the workspace itself."""
     start = normal(os.path.abspath(workspace))
-    return tuple(dict.fromkeys((start, _real(start))))
+    return tuple(dict.fromkeys((start, real(start))))
 
 
 def covers(pattern: str, path: str, around: tuple[str, ...]) -> bool:
@@ -98,10 +98,11 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", visible.casefold())
 
 
-def _real(path: str) -> str:
+def real(path: str) -> str:
+    """Where links lead; the path as it is written where nobody can tell."""
     try:
         return normal(os.path.realpath(path))
-    except (OSError, ValueError):  # NUL or lone surrogates: nothing can be opened under such a name
+    except (OSError, ValueError):  # NUL, lone surrogates, a link of /proc that may not be read
         return normal(path)
 
 
@@ -128,9 +129,9 @@ def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[Part
     for exact, loose in both:
         fixed = next((index for index, part in enumerate(exact) if not isinstance(part, str)), len(exact))
         named = "/" + "/".join(str(part) for part in exact[:fixed])
-        real = _real(named)
-        if real != named:
-            yield (*_names(fold(real)), *loose[fixed:])
+        place = real(named)
+        if place != named:
+            yield (*_names(fold(place)), *loose[fixed:])
 
 
 def _with_content(pattern: tuple[Part, ...]) -> tuple[Part, ...]:

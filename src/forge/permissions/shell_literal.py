@@ -2,7 +2,8 @@
 
 Only such a line can be allowed by a pattern or count as reading only. It is read here by a few rules on which every
 shell agrees, and anything beyond them is not literal: a variable, a wildcard, a tilde, braces, a backslash outside
-quotes, a redirection (but `2>&1` and those to /dev/null), a comment, a control character, a quoted `$(`.
+quotes, a redirection (but `2>&1` and those to /dev/null), a comment, a control character. What single quotes hold is
+literal, line breaks and `$(` included; programs that would evaluate it later are known (see `programs`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _ESCAPED = re.compile(r'\\(["\\$`])')
-_HIDDEN = re.compile(r"\$\(|`|[\x00-\x08\x0a-\x1f\x7f]")  # what is quoted and evaluated by somebody later
+_BLANKS = str.maketrans("\t\n", "  ")  # outside quotes a line break is not literal
 _ASSIGNMENT = re.compile(r"\w+\+?=")
 _RESERVED = frozenset(
     "! [[ ]] if then elif else fi case esac for select while until do done in function coproc".split()
@@ -52,7 +53,7 @@ def parts(line: str) -> tuple[Part, ...]:
 
 @lru_cache(maxsize=1_024)
 def _parts(line: str) -> tuple[Part, ...]:
-    if not (line.isprintable() or line.replace("\t", " ").isprintable()):
+    if not (line.isprintable() or line.translate(_BLANKS).isprintable()):
         return ()
     reader = _Reader()
     at = 0
@@ -87,8 +88,6 @@ class _Reader:
         return self.add(text, text)
 
     def add(self, value: str, text: str) -> bool:
-        if _HIDDEN.search(value):
-            return False
         if self.is_in_word:
             self.words[-1] += value
             self.texts[-1] += text
