@@ -48,7 +48,8 @@ SCOPE = Scope(workspace=Path("/nowhere/project"))
         ("find . -name '*.py'", ["."]),
         ("find src tests -type f -name '*.py' -maxdepth 3 -print", ["src", "tests"]),
         ("find . -newer a", [".", "a"]),
-        ("find . -type f -print0 | xargs -0 grep -l foo", ["."]),
+        ("find . -type f -printf '%p %s\\n'", ["."]),
+        ("find . -type f -print0 | sort -z", ["."]),
         ("sed -n 1,20p a", ["a"]),
         ("sed -n '/foo/,$p' a", ["a"]),
         ("sed 's/a/b/g' a", ["a"]),
@@ -69,6 +70,16 @@ SCOPE = Scope(workspace=Path("/nowhere/project"))
         ("echo hello", []),
         ("echo --foo -x", []),
         ("printf '%s' a", []),
+        ("printf -- '%-5s|%05.2f|%%|%b|%q|%x|%ld\\n' a 1 b c 2 3", []),
+        ("printf 'a line\nand another\n'", []),
+        ("echo 'a $(b) `c`\nd'", []),
+        ("test '!' -e a", ["a"]),
+        ("test a -nt b", ["a", "b"]),
+        ("test 1 -lt 2", []),
+        ("test -n x", []),
+        ("test a = b", []),
+        ("env TZ=Europe/Berlin LANG=C.UTF-8 date", []),
+        ("diff -u --no-dereference a b", ["a", "b"]),
         ("pwd", []),
         ("date +%Y-%m-%d", []),
         ("which python3", []),
@@ -181,6 +192,45 @@ def test_a_line_that_only_reads_says_what_it_reads(line, paths):
         "find / -name a",
         "find . -newer /etc/passwd",
         "find . -print0 | xargs -0 cat",
+        "find . -type f -print0 | xargs -0 grep -l foo",
+        "find a -type f -printf '/etc/passwd\\0' -print0 | xargs -0 cat",
+        "find a -type f -printf '--pre=/bin/sh\\0x\\0' | xargs -0 rg",
+        "find -files0-from a",
+        "find . -files0-from /etc/passwd",
+        "printf '%n' PATH",
+        "printf '%n' PATH; ls",
+        "printf 'abc%5.3hhn' PATH",
+        "printf '%s%n' a HOME; git status",
+        "printf '%-*ln' 3 PATH; ls",
+        "printf '%y' a",
+        "printf -v PATH x",
+        "printf -vPATH x",
+        "printf",
+        "test -v 'a[PATH=0]'",
+        "test -v 'a[PATH=0]'; ls",
+        "test -v 'a[$(touch x)]'",
+        "test ! -v x",
+        "test -R x",
+        "test -o posix",
+        "test 'a[PATH=0]' -eq 0",
+        "test -f a -a -f b",
+        "test -f /etc/passwd",
+        "read x",
+        "let x=1",
+        "declare x=1",
+        "mapfile -C x a",
+        "strings @a",
+        "file -p a",
+        "grep -d recurse foo",
+        "hostname -f",
+        "env TZ=/etc/passwd date",
+        "env TERM=../x ls",
+        "env LC_ALL=/x ls",
+        "sed 'p\nw out' a",
+        "sed 's/a/b\nw out\n/' a",
+        "git log --format=%G?",
+        "git log --show-signature",
+        "git for-each-ref '--format=%(signature)'",
         "find . ! -type f -print0 | xargs -0 cat",
         "find . -type f | xargs cat",
         "find . -type f -print0 | xargs -0 rm",
@@ -335,6 +385,23 @@ def test_a_directory_that_passes_for_a_repository_is_no_place_for_git(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "HEAD").write_text("")
     assert only_reads("git status", scope, "sub") is None
+
+
+def test_diff_follows_links_in_directories_and_may_not_take_them(tmp_path):
+    scope = Scope(workspace=tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    assert only_reads("diff one two", scope) is None
+    assert only_reads("diff --no-dereference one two", scope) == ["one", "two"]
+    assert only_reads("diff one/a two/a", scope) == ["one/a", "two/a"]
+
+
+def test_settings_of_ripgrep_can_name_a_program(monkeypatch):
+    monkeypatch.delenv("RIPGREP_CONFIG_PATH", raising=False)
+    assert only_reads("rg foo", SCOPE) == ["."]
+    monkeypatch.setenv("RIPGREP_CONFIG_PATH", "settings")
+    assert only_reads("rg foo", SCOPE) is None
+    assert only_reads("rg --no-config foo", SCOPE) == ["."]
 
 
 def test_a_program_in_the_workspace_may_not_take_the_place_of_one_that_reads(tmp_path, monkeypatch):

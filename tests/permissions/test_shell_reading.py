@@ -112,7 +112,8 @@ def test_a_literal_line_has_exactly_these_words(line, found):
 @pytest.mark.parametrize(
     "line",
     "|$x|a $x|a `b`|a *|a ?|a [b]|a {b,c}|a ~|a ~/b|a b=~|a b:~c|a \\b|a > b|a < b|a &|a & b|(a)|{ a; }|! a|a; ;b|a &&"
-    '|&& a|a # b|# a|X=1 a|X=1|if a|a "$(b)"|a "`b`"|a "$b"|a \'b\'\nc|a "b\\\nc"|a\nb|a\x00|a\x0b|a\u00a0b|a\u2003b|a \u200bb'
+    '|&& a|a # b|# a|X=1 a|X=1|if a|a "$(b)"|a "`b`"|a "$b"|a \'b\'\nc|a "b\\\nc"|a\nb|a\x00|a\x0b'
+    "|a\u00a0b|a\u2003b|a \u200bb"
     "|a 'b|a \"b|a;;b|a >/dev/null2|a2>&1|a &>b|time|".split("|")[:-2],
 )
 def test_everything_else_is_not_literal(line):

@@ -1,7 +1,8 @@
 """Commands that only read, with every option under which that stays true; an option that is not listed is not one.
 
-Left out on purpose: options that write (`sort -o`), start programs (`rg --pre`, `rg -z`), take lists of files from a
-file (`wc --files0-from`) or follow links out of the workspace (`grep -R`, `find -L`).
+Left out on purpose: options that write (`sort -o`, `file -C`, `file -p`), start programs (`rg --pre`, `rg -z`), take
+lists of files from a file (`wc --files0-from`), follow links out of the workspace (`grep -R`, `find -L`) or ask
+the network (`hostname -f`). `xargs` makes arguments of data and is no command that only reads.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _flags(
 _PATTERN, _ONE_PATH, _TEXT, _NONE = Operands.PATTERN, Operands.ONE_PATH, Operands.TEXT, Operands.NONE
 _GREP = _flags(
     "EFGPivwxcLlqsbHhnTUzZoaIyr",
-    "eABCmdD",
+    "eABCm",
     "extended-regexp fixed-strings basic-regexp perl-regexp ignore-case no-ignore-case invert-match word-regexp"
     " line-regexp count files-without-match files-with-matches quiet silent no-messages byte-offset with-filename"
     " no-filename line-number initial-tab null null-data only-matching text recursive color colour line-buffered"
@@ -84,14 +85,14 @@ COMMANDS: dict[str, Flags] = {
         "0abchkmSsx",
         "dBt",
         "all apparent-size bytes total human-readable max-depth= summarize one-file-system exclude=",
-    ),
+    )._replace(searches=True),
     "expand": _flags("i", "t", "initial tabs="),
-    "file": _flags("bihNkp", "F", "brief mime mime-type mime-encoding no-pad separator= keep-going"),
+    "file": _flags("bihNk", "F", "brief mime mime-type mime-encoding no-pad separator= keep-going"),
     "fold": _flags("bs", "w", "bytes spaces width="),
     "free": _flags("bkmght", long="human mega giga total wide", operands=_NONE),
     "head": _flags("qvz", "nc", "lines= bytes= quiet silent verbose zero-terminated", numbers=True),
     "hexdump": _flags("bcCdovx", "ns", "canonical no-squeezing length= skip="),
-    "hostname": _flags("fis", operands=_NONE),
+    "hostname": _flags("s", operands=_NONE),
     "id": _flags("agGnruz", long="group groups name real user zero", operands=_TEXT),
     "join": _flags("iz", "aevojt12", "ignore-case header check-order nocheck-order"),
     "ls": _flags(
@@ -100,7 +101,7 @@ COMMANDS: dict[str, Flags] = {
         "all almost-all author escape ignore-backups color color= directory classify classify= file-type format="
         " full-time group-directories-first no-group human-readable si hide= indicator-style= inode ignore= kibibytes"
         " literal numeric-uid-gid quote-name quoting-style= reverse recursive size sort= time= time-style= width= zero",
-    ),
+    )._replace(searches=True),
     "md5sum": _SUM,
     "nl": _flags("p", "bdfhilnsvw", "body-numbering= number-format= number-separator= number-width="),
     "nproc": _flags(long="all ignore=", operands=_NONE),
@@ -162,7 +163,6 @@ COMMANDS: dict[str, Flags] = {
     "whoami": _flags(operands=_NONE),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
 }
-SEARCHING = {"ls", "du"}  # the current directory, where no path is named
 # They read no settings that a workspace could hold, and start no program.
 PLAIN = frozenset(
     "arch basename cat cksum cmp comm cut date dirname du echo expand false file fold grep head hostname id ls md5sum"

@@ -27,14 +27,16 @@ _TOKEN = re.compile(
 )
 _ESCAPED = re.compile(r'\\(["\\$`])')
 _BLANKS = str.maketrans("\t\n", "  ")  # outside quotes a line break is not literal
+_ASSIGNS = re.compile(r"%[^%A-Za-z]*[hlLjzt]*n")
 _ASSIGNMENT = re.compile(r"\w+\+?=")
 _RESERVED = frozenset(
     "! [[ ]] if then elif else fi case esac for select while until do done in function coproc".split()
 )
 # What they do changes what the commands behind them mean, or which programs those are.
 _CHANGES_THE_SHELL = frozenset(
-    ". alias bind builtin command coproc declare disown enable eval exec export getopts hash let local mapfile popd"
-    " pushd read readarray readonly set shift shopt source trap typeset ulimit umask unalias unset wait".split()
+    ". alias bind builtin command compgen complete compopt coproc declare disown enable eval exec export fc"
+    " getopts hash history jobs let local mapfile popd pushd read readarray readonly set shift shopt source"
+    " trap typeset ulimit umask unalias unset wait".split()
 )
 
 
@@ -114,5 +116,7 @@ class _Reader:
 
 def _changes_the_shell(words: tuple[str, ...]) -> bool:
     if words[0] == "printf":
-        return any(word.startswith("-v") for word in words)  # printf -v PATH …
+        return any(word.startswith("-v") or _ASSIGNS.search(word) for word in words)  # printf -v PATH …, printf %n PATH
+    if words[0] == "test":
+        return "-v" in words or "-R" in words  # test -v 'a[PATH=0]'
     return words[0] in _CHANGES_THE_SHELL
