@@ -249,3 +249,56 @@ def test_memory_does_not_grow_with_the_number_of_files(glob, tmp_path):
 def test_an_empty_pattern_is_refused_and_one_for_everything_is_not(bench, pattern):
     assert "the pattern is empty" in bench.call("glob_search", pattern=pattern).failure.message
     assert bench.call("glob_search", pattern="**").data["files"] == ["here.txt"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"]),
+        ("app/[slug]/*.tsx", ["app/[slug]/page.tsx"]),
+        ("**/[[...rest]]/**/*.{ts,tsx}", ["app/[[...rest]]/a/b.ts"]),
+        ("file[1].txt", ["file[1].txt"]),
+        ("FILE[1].txt", ["file[1].txt"]),
+        ("api/{id}.json", ["api/{id}.json"]),
+        ("api/[v1]/{id,name}.json", ["api/[v1]/{id,name}.json"]),
+        ("[2024-01-15] notes.md", ["[2024-01-15] notes.md"]),  # no range that could be a class
+    ],
+)
+def test_brackets_that_match_nothing_as_a_glob_are_parts_of_names(glob, tmp_path, pattern, expected):
+    made(
+        tmp_path,
+        *("app/[slug]/page.tsx", "app/[[...rest]]/a/b.ts", "file[1].txt", "api/{id}.json", "api/[v1]/{id,name}.json"),
+        "[2024-01-15] notes.md",
+    )
+    result = glob(pattern)
+    assert files(result) == expected
+    assert result.for_llm.endswith(
+        "[the brackets in the pattern were read as parts of names: as a glob it finds nothing]"
+    )
+
+
+def test_brackets_that_match_something_are_a_glob(glob, tmp_path):
+    made(tmp_path, "file[1].txt", "file1.txt", "a.ts", "b.ts")
+    assert files(glob("file[1].txt")) == ["file1.txt"]
+    assert "brackets" not in glob("file[1].txt").for_llm
+    assert files(glob("[ab].ts")) == ["b.ts", "a.ts"]
+    assert files(glob(r"file\[1\].txt")) == ["file[1].txt"]
+
+
+def test_brackets_that_match_nothing_at_all_say_nothing_more(glob, tmp_path):
+    made(tmp_path, "a.ts")
+    assert "brackets" not in glob("src/[slug]/page.tsx").for_llm
+    refused = glob("[2024-01-15] notes.md")
+    assert refused.failure is not None
+    assert "goes backwards" in refused.for_llm
+
+
+def test_brackets_do_not_lead_past_a_rule(tmp_path):
+    made(tmp_path, "app/[slug]/page.tsx", "app/[id]/page.tsx")
+    policy = rules("allow read", "deny read app/?slug?/**")
+    executor = standard_executor([GlobSearch()], policy=policy)
+    scope = Scope(workspace=tmp_path)
+    hidden = asyncio.run(executor.execute(ToolCall("glob_search", {"pattern": "app/[slug]/*.tsx"}), scope))
+    assert files(hidden) == []
+    shown = asyncio.run(executor.execute(ToolCall("glob_search", {"pattern": "app/[id]/*.tsx"}), scope))
+    assert files(shown) == ["app/[id]/page.tsx"]

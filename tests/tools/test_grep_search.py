@@ -473,3 +473,30 @@ def test_an_engine_that_is_asked_for_and_missing_is_explained(tmp_path, monkeypa
 def test_a_file_named_like_a_module_in_the_workspace_is_never_imported(tmp_path):
     put(tmp_path, **{"re.py": "raise SystemExit('x')\n", "forge/__init__.py": "raise SystemExit('x')\n"})
     assert Searches(tmp_path, "python")("SystemExit").data["total"] == 2
+
+
+@pytest.mark.parametrize(
+    ("include", "expected"),
+    [
+        ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"]),
+        ("app/[slug]/**", ["app/[slug]/page.tsx"]),
+        ("file[1].txt", ["file[1].txt"]),
+        (["file[1].txt", "app/[slug]/*.tsx"], ["app/[slug]/page.tsx", "file[1].txt"]),
+        ("{id}.json", ["api/{id}.json"]),
+        ("[2024-01-15]*.md", ["[2024-01-15] notes.md"]),
+    ],
+)
+def test_brackets_in_include_are_parts_of_names_where_they_find_nothing_else(tmp_path, grep, include, expected):
+    names = ["app/[slug]/page.tsx", "file[1].txt", "api/{id}.json", "[2024-01-15] notes.md", "other.txt"]
+    put(tmp_path, **dict.fromkeys(names, "needle\n"))
+    result = grep("needle", include=include)
+    assert result.data["files"] == expected
+    assert "brackets in include were read as parts of names" in result.for_llm
+
+
+def test_brackets_in_include_that_find_something_are_a_glob(tmp_path, grep):
+    put(tmp_path, **{"file[1].txt": "needle\n", "file1.txt": "needle\n"})
+    found = grep("needle", include="file[1].txt")
+    assert found.data["files"] == ["file1.txt"]
+    assert "brackets" not in found.for_llm
+    assert grep("straw", include="file[1].txt").for_llm == "No matches."

@@ -100,6 +100,8 @@ class Answer:
             yield f"{shown:,} of {least}{_counted(total, what)}{where}; narrow the search or raise max_results"
         if found.is_partial:
             yield f"stopped after {seconds:g} s, so there may be more; narrow the search"
+        if self.request.reads_brackets:
+            yield "the brackets in include were read as parts of names: as a glob it finds nothing"
         if self.denied:
             yield f"{_counted(self.denied, 'file')} left out: a rule denies reading"
         if self.changed:

@@ -46,6 +46,7 @@ class Request:
     include_ignored: bool
     most: int  # positions needed
     wanted: Wanted
+    reads_brackets: bool = False  # those of include are parts of names
 
 
 class PythonEngine:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from forge.core.errors import ToolError
-from forge.workspace.glob import Glob, compiled
+from forge.workspace.glob import Glob, compiled, plain_readings
 from forge.workspace.ignore import Ignored, rules_above
 from forge.workspace.open import open_directory, status_of
 from forge.workspace.paths import Place
@@ -58,6 +58,27 @@ def _listed(globs: Globs) -> list[str]:
 def _glob(text: str) -> Glob:
     """A name alone is meant at any depth, as in ignore files."""
     return compiled(text if "/" in text.rstrip("/") else f"**/{text}")
+
+
+def readable(include: Globs) -> Globs:
+    """The globs; with their brackets as parts of names if they cannot be read otherwise, such as `[2024-01-15]`."""
+    try:
+        for text in _listed(include):
+            _glob(text.removeprefix("!"))
+    except ToolError:
+        plain = with_plain_brackets(include)
+        if not plain:
+            raise
+        return plain
+    return include
+
+
+def with_plain_brackets(include: Globs) -> list[str]:
+    """The globs with their brackets as parts of names, `app/[slug]/*.tsx`; empty if none has any."""
+    listed = _listed(include)
+    readings = [[text] if text.startswith("!") else plain_readings(text) or [text] for text in listed]
+    plain = [text for reading in readings for text in reading]
+    return plain if plain != listed else []
 
 
 def names_for_ripgrep(globs: Iterable[Glob], texts: Globs) -> list[str]:

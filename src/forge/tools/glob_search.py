@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import nsmallest
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,11 +76,15 @@ class GlobSearch(
         end = time.monotonic() + self.patience
 
         def work() -> ToolResult:
-            where, glob = _settled(ctx, place, path, pattern, rest, case_sensitive)
+            where, below = _settled(ctx, place, path, pattern, rest)
             if ".git" in where.relative.split("/"):
                 raise ToolError(".git is never searched", ErrorKind.USER, "directory_list shows what is in it.")
-            found = Search(ctx, where, glob, include_ignored, end)
-            return found.result(pattern, setting(max_results, MAX_RESULTS, self.max_results))
+            most = setting(max_results, MAX_RESULTS, self.max_results)
+
+            def search(glob: Glob, *, plain: bool = False) -> Search:
+                return Search(ctx, where, glob, include_ignored, end, most, plain=plain)
+
+            return _first_found(below, case_sensitive, search).result(pattern)
 
         place = (await approved(ctx, Permission.READ, start, blank=True))[0]
         result: ToolResult = await in_thread(work)
@@ -90,7 +94,17 @@ class GlobSearch(
 class Search:
     """One search: what it finds, and what it leaves out."""
 
-    def __init__(self, ctx: ToolContext, place: Place, glob: Glob, include_ignored: bool, end: float) -> None:
+    def __init__(
+        self,
+        ctx: ToolContext,
+        place: Place,
+        glob: Glob,
+        include_ignored: bool,
+        end: float,
+        most: int,
+        *,
+        plain: bool = False,
+    ) -> None:
         from forge.tools._denied import denied
         from forge.workspace.paths import PathValidator
         from forge.workspace.walk import walk
@@ -109,13 +123,15 @@ class Search:
         self.denied = denied(ctx)
         self.left_out = 0
         self.total = 0
+        self._plain = plain  # the glob is the pattern with its brackets as parts of names
+        self._prefix = "" if place.shown == "." else f"{place.shown.rstrip('/')}/"
+        self._found = nsmallest(most, self._files(self._prefix))
 
     def __contains__(self, name: object) -> bool:
         return name in self.glob or name in self.names
 
-    def result(self, pattern: str, most: int) -> ToolResult:
-        prefix = "" if self.place.shown == "." else f"{self.place.shown.rstrip('/')}/"
-        files = [f"{prefix}{relative}" for _, relative in nsmallest(most, self._files(prefix))]
+    def result(self, pattern: str) -> ToolResult:
+        files = [f"{self._prefix}{relative}" for _, relative in self._found]
         truncated = self.walk.stopped or self.total > len(files)
         lines = [printable(file) for file in files] or [f"No files match {printable(pattern)}."]
         hidden = self.walk.ignored_files + self.walk.ignored_directories
@@ -164,6 +180,8 @@ class Search:
             yield f"[stopped: it took too long; {self.total:,} files were found until then; search a smaller directory]"
         elif self.total > shown:
             yield f"[{shown:,} of {self.total:,} files, the newest; more with a larger max_results or a closer pattern]"
+        if self._plain:
+            yield "[the brackets in the pattern were read as parts of names: as a glob it finds nothing]"
         if not self.total and "/" not in pattern:
             yield f"[only names in this directory were compared; **/{printable(pattern)} also looks below it]"
         files, directories = counted(walk.ignored_files, "file"), counted(walk.ignored_directories, "directory")
@@ -183,20 +201,35 @@ def start_of(pattern: str, path: str) -> tuple[str, str]:
     return os.path.join(path, head) if head else path, rest
 
 
-def _settled(
-    ctx: ToolContext, place: Place, path: str, pattern: str, rest: str, case_sensitive: bool
-) -> tuple[Place, Glob]:
+def _first_found(pattern: str, case_sensitive: bool, search: Callable[..., Search]) -> Search:
+    """What the pattern finds; if that is nothing, what it finds with its brackets as parts of names."""
+    from forge.workspace.glob import compiled, compiled_plain
+
+    plain = compiled_plain(pattern, case_sensitive)
+    try:
+        glob = compiled(pattern, case_sensitive)
+    except ToolError:  # such as [2024-01-15], whose range goes backwards
+        if plain is None or not (again := search(plain, plain=True)).total:
+            raise
+        return again
+    found = search(glob)
+    if plain is None or found.total or found.walk.stopped:
+        return found
+    again = search(plain, plain=True)
+    return again if again.total else found
+
+
+def _settled(ctx: ToolContext, place: Place, path: str, pattern: str, rest: str) -> tuple[Place, str]:
     """The directory to walk and the pattern there; directories named in the wrong case are found by the walk."""
-    from forge.workspace.glob import compiled
     from forge.workspace.open import status_of
     from forge.workspace.paths import PathValidator
 
     status = status_of(place)
     if status is not None and S_ISDIR(status.st_mode):
-        return place, compiled(rest, case_sensitive)
+        return place, rest
     base = PathValidator.of(ctx.scope).resolve(path, blank=True)
     if not is_directory(ctx, base):
         raise no_directory(base)
     if pattern.startswith("/") or ".." in pattern.split("/"):
         raise missing(ctx, place)
-    return base, compiled(pattern, case_sensitive)
+    return base, pattern

@@ -74,11 +74,13 @@ class GrepSearch(
         names_only: Annotated[bool, "Only the files that have a match."] = False,
         include_ignored: Annotated[bool, "Also ignored files and directories such as node_modules."] = False,
     ) -> ToolResult:
+        from dataclasses import replace
+
         from forge.core.threads import in_thread
         from forge.tools._denied import rules_out
         from forge.tools._grep_answer import Answer
         from forge.tools._grep_engines import Request, count_denied
-        from forge.tools._grep_filter import Wanted
+        from forge.tools._grep_filter import Wanted, readable, with_plain_brackets
         from forge.tools._grep_found import Clock
         from forge.tools._places import approved
 
@@ -86,20 +88,28 @@ class GrepSearch(
         place = (await approved(ctx, Permission.READ, path, blank=True))[0]
         top, name = await _searched(place)
         most = setting(max_results, MAX_RESULTS, self.max_results)
+
+        def wanted(include: str | list[str]) -> Wanted:
+            return Wanted(top, "" if name else include, "" if name else exclude, None if name else rules_out(ctx))
+
+        globs, plain = readable(include), with_plain_brackets(include)
         request = Request(
             place=top,
             name=name,
             pattern=parsed,
             is_fixed=fixed_strings,
             folds=not case_sensitive,
-            include=include,
+            include=globs,
             include_ignored=include_ignored,
             most=0 if names_only else most,
-            wanted=Wanted(top, "" if name else include, "" if name else exclude, None if name else rules_out(ctx)),
+            wanted=wanted(globs),
+            reads_brackets=globs is not include,
         )
+        again = replace(request, include=plain, wanted=wanted(plain), reads_brackets=True) if plain else None
         clock = Clock(self.seconds, lambda found: _report(ctx, found))
-        engine = await self._engine(ctx, request)
-        found = await _found(engine, request, clock)
+        request, engine, found = await self._search(ctx, request, again, clock)
+        if globs is not include and not found.total:
+            wanted(include)  # says what is wrong with it
         paths = _first(found, most, names_only)
         if not names_only:
             await engine.locate([path for path in paths if path not in found.positions], found, clock)
@@ -108,6 +118,18 @@ class GrepSearch(
             answer.denied = await in_thread(lambda: count_denied(request, lambda: ctx.cancelled or clock.is_over()))
         await answer.collect(ctx, paths, most)
         return answer.result(self.seconds)
+
+    async def _search(
+        self, ctx: ToolContext, request: Request, again: Request | None, clock: Clock
+    ) -> tuple[Request, Ripgrep | PythonEngine, Found]:
+        """What is found; if that is nothing, what is found for the other request."""
+        engine = await self._engine(ctx, request)
+        found = await _found(engine, request, clock)
+        if again is not None and not (found.total or found.is_partial or request.name):
+            other = await self._search(ctx, again, None, clock)
+            if other[2].total:
+                return other
+        return request, engine, found
 
     async def _engine(self, ctx: ToolContext, request: Request) -> Ripgrep | PythonEngine:
         from forge.process.programs import trusted_program

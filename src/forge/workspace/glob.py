@@ -21,6 +21,9 @@ ANYWHERE = "**"
 
 _BRACES = re.compile(r"\\.|[{},]", re.DOTALL)
 _WILD = re.compile(r"[*?\[\\]")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_BRACKETS = re.compile(r"\\.|[\[\]]", re.DOTALL)
+_ALL_BRACKETS = re.compile(r"\\.|[\[\]{}]", re.DOTALL)
 _SUFFIX = re.compile(r"\*\.\w{1,4}", re.ASCII)
 _END = r"(?=/|\Z)"
 
@@ -38,7 +41,9 @@ class Glob:
         self.fits: Callable[[str], object] = self._compiled([path_expression(one) for one in alternatives])
         self.fits_name = self._last_names(alternatives)
         self.decided_by_name = all(len(one) == 2 and one[0] == ANYWHERE for one in alternatives)
-        self._literal_names = {name for one in alternatives for name in one if not _WILD.search(name)}
+        self._literal_names = {
+            _ESCAPE.sub(r"\1", name) for one in alternatives for name in one if not _WILD.search(_ESCAPE.sub("", name))
+        }
         if self._fold:
             self._literal_names = {name.lower() for name in self._literal_names}
         self.leads_anywhere = any(one[0] == ANYWHERE for one in alternatives)
@@ -81,6 +86,25 @@ def compiled(pattern: str, case_sensitive: bool = True) -> Glob:
         return Glob([segments_of(text) for text in alternatives_of(pattern)], case_sensitive)
     except BadGlob as error:
         raise ToolError(f"not a valid pattern: {error}", ErrorKind.VALIDATION, "Write it like src/**/*.py.") from None
+
+
+def plain_readings(pattern: str) -> list[str]:
+    """The pattern with its brackets, and with its braces too, as parts of names: `app/[slug]/*.tsx`. Empty without."""
+    readings = (_escaped(_BRACKETS, pattern), _escaped(_ALL_BRACKETS, pattern))
+    return [reading for reading in dict.fromkeys(readings) if reading != pattern]
+
+
+def compiled_plain(pattern: str, case_sensitive: bool = True) -> Glob | None:
+    """What the pattern may also mean: names that have brackets in them."""
+    try:
+        alternatives = [text for reading in plain_readings(pattern) for text in alternatives_of(reading)]
+        return Glob([segments_of(text) for text in alternatives], case_sensitive) if alternatives else None
+    except BadGlob:
+        return None
+
+
+def _escaped(characters: re.Pattern[str], pattern: str) -> str:
+    return characters.sub(lambda found: found[0] if found[0].startswith("\\") else f"\\{found[0]}", pattern)
 
 
 def literal_head(pattern: str) -> tuple[str, str]:
