@@ -18,7 +18,8 @@ COMMAND = "uvx mcp-server-git"
 
 
 def states(pins: Pins, definition=STATUS, target=COMMAND) -> State:
-    return state_of(pins.of("git").get("status"), target, digest(definition))
+    lost = "status" in pins.lost("git")
+    return state_of(pins.of("git").get("status"), target, digest(definition), lost=lost)
 
 
 @pytest.fixture
@@ -89,13 +90,21 @@ def test_a_broken_file_is_set_aside_and_said(path, broken, caplog):
     path.write_bytes(broken)
     pins = Pins(path)
     with caplog.at_level(logging.WARNING):
-        assert states(pins) is State.NEW
+        assert states(pins) is State.UNKNOWN
     assert "set aside" in caplog.text
     assert "set aside" in pins.problem
     (aside,) = path.parent.glob("pins.json.broken-*")
     assert aside.read_bytes() == broken
+    assert states(Pins(path)) is State.UNKNOWN, "also for the next process, which finds no file"
+    Pins(path).record("git", COMMAND, {"log": STATUS}, "me")
+    assert states(Pins(path)) is State.UNKNOWN, "approving one tool says nothing about another"
     pins.record("git", COMMAND, {"status": STATUS}, "me")
     assert states(Pins(path)) is State.PINNED
+    again = Pins(path)
+    assert "other" in again.lost("git")
+    assert f"then remove {aside.name}" in again.problem
+    aside.unlink()
+    assert "other" not in Pins(path).lost("git")
 
 
 def test_a_link_in_its_place_is_not_followed(path, tmp_path):
@@ -103,8 +112,23 @@ def test_a_link_in_its_place_is_not_followed(path, tmp_path):
     Pins(elsewhere).record("git", COMMAND, {"status": STATUS}, "somebody else")
     path.parent.mkdir()
     path.symlink_to(elsewhere)
-    assert states(Pins(path)) is State.NEW
+    assert states(Pins(path)) is State.UNKNOWN
     assert states(Pins(elsewhere)) is State.PINNED
+
+
+@pytest.mark.parametrize("entry", [5, [], {"tools": 5}, {"target": "x"}, {"tools": {"status": 5}}])
+def test_a_damaged_entry_is_unknown_and_those_beside_it_are_not(path, entry):
+    Pins(path).record("docs", COMMAND, {"search": STATUS}, "me")
+    document = json.loads(path.read_text())
+    document["servers"]["git"] = entry
+    path.write_text(json.dumps(document))
+    pins = Pins(path)
+    assert states(pins) is State.UNKNOWN
+    assert "what was approved is not known" in pins.problem
+    assert pins.of("docs").keys() == {"search"}
+    assert "more" not in pins.lost("docs")
+    pins.record("git", COMMAND, {"status": STATUS}, "me")
+    assert states(Pins(path)) is State.PINNED
 
 
 def test_a_pin_that_does_not_fit_its_own_hash_approves_nothing(path):
@@ -113,14 +137,14 @@ def test_a_pin_that_does_not_fit_its_own_hash_approves_nothing(path):
     document["servers"]["git"]["tools"]["status"]["definition"]["description"] = "Delete everything."
     document["servers"]["git"]["tools"]["log"] = "nonsense"
     path.write_text(json.dumps(document))
-    assert states(Pins(path)) is State.NEW
+    assert states(Pins(path)) is State.UNKNOWN
 
 
 def test_the_file_of_a_newer_version_is_neither_believed_nor_overwritten(path):
     path.parent.mkdir()
     path.write_text('{"version": 2, "servers": {"git": {}}}')
     pins = Pins(path)
-    assert states(pins) is State.NEW
+    assert states(pins) is State.UNKNOWN
     with pytest.raises(ToolError, match="version 2"):
         pins.record("git", COMMAND, {"status": STATUS}, "me")
     assert json.loads(path.read_text())["version"] == 2

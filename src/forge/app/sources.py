@@ -102,9 +102,13 @@ class Sources:
                     raise error
                 advice = f" {error.suggestion}" if isinstance(error, ToolError) and error.suggestion else ""
                 report(f"{label} is left out: {error}.{advice}")
-            for label, source in sources.items():
-                for problem in getattr(source, "problems", ()) if label not in failed else ():
-                    report(_said(label, problem))
+            problems = (
+                _said(label, problem)
+                for label, source in sources.items()
+                for problem in (getattr(source, "problems", ()) if label not in failed else ())
+            )
+            for problem in dict.fromkeys(problems):
+                report(problem)
             if not failed and not self.is_part:
                 check_names(configuration, registry)
             yield
@@ -158,9 +162,10 @@ def _servers(configuration: Configuration, workspace: Path) -> dict[str, McpServ
     if not configuration.servers:
         return {}
     from forge.sources.mcp import mcp
+    from forge.sources.pins import Pins
     from forge.workspace.state import state_directory
 
-    pins = state_directory(workspace) / PINS
+    pins = Pins(state_directory(workspace) / PINS, doubt=_unused_pins(workspace))
     return {
         name: mcp(
             entry.url or entry.command,
@@ -178,6 +183,17 @@ def _servers(configuration: Configuration, workspace: Path) -> dict[str, McpServ
         )
         for name, entry in configuration.servers.items()
     }
+
+
+def _unused_pins(workspace: Path) -> str:
+    """Why approvals that lie in the workspace are not used: those were made by somebody, for tools of these names."""
+    from forge.workspace.ownership import is_foreign
+    from forge.workspace.state import NAME as STATE
+
+    folder = workspace / STATE
+    if not os.path.lexists(folder / PINS) or not is_foreign(folder):
+        return ""
+    return f"{folder / PINS} was not made by Forge on this machine, and is not used. `forge trust` shows and accepts it"
 
 
 def _documents(configuration: Configuration) -> dict[str, OpenApi]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # showing the help does without
     from forge.sources.mcp.tools import McpTool
 
 BY = "forge mcp approve"
-_COLOURS = {"new": "yellow", "changed": "red", "pinned": "green"}
+_COLOURS = {"new": "yellow", "changed": "red", "pinned": "green", "unknown": "red"}
 
 
 @click.group("mcp")
@@ -28,21 +28,23 @@ def command() -> None:
     """See the MCP servers of a project, approve what they offer, take that back.
 
     A tool that was never approved asks before each call until one passes. A tool whose definition changed since needs a
-    person: neither a rule nor --yes answers for it.
+    person: neither a rule nor --yes answers for it. So does one of which it is not known what was approved.
     """
 
 
 @command.command("list")
 @with_options
 def list_(options: Options) -> None:
-    """Start every server, and list its tools: pinned (approved as they are), new, or changed since.
+    """Start every server, and list its tools: pinned (approved as they are), new, changed since, or unknown.
+
+    Unknown: .forge/pins.json was broken, so nobody knows what was approved. A person has to look at these tools again.
 
     \b
     forge mcp list --json
 
     \b
     With --json: {"servers": [{name, target, state: up|down, error,
-                  tools: [{name, tool, state, hidden}], left_out: {name: why}}]}.
+                  tools: [{name, tool, state, hidden}], left_out: {name: why}, problems: []}]}.
     """
     with refusals():
         found = asyncio.run(_looked_at(_servers(options)))
@@ -64,7 +66,8 @@ def approve(options: Options, server: str) -> int:
     \b
     forge mcp approve git
 
-    With --yes all that is new is approved; what changed is asked about at a terminal only.
+    With --yes all that is new is approved; what changed, and what may have been approved otherwise, is asked about at a
+    terminal only.
 
     \b
     Exit codes: 0 everything it offers is approved     1 something is not
@@ -139,7 +142,7 @@ async def _facts(name: str, server: McpServer) -> dict[str, Any]:
             ]
     except ToolError as error:
         facts |= {"state": "down", "error": "\n".join(filter(None, (error.message, error.suggestion)))}
-    return {**facts, "left_out": dict(server.left_out)}
+    return {**facts, "left_out": dict(server.left_out), "problems": list(server.problems)}
 
 
 def _show(server: Mapping[str, Any]) -> None:
@@ -151,6 +154,8 @@ def _show(server: Mapping[str, Any]) -> None:
         state = click.style(tool["state"], fg=_COLOURS[tool["state"]])
         hidden = f"{'':{9 - len(tool['state'])}}hidden" if tool["hidden"] else ""
         click.echo(f"  {tool['name']:<{width}}  {state}{hidden}")
+    for problem in server["problems"]:
+        click.echo(f"  {click.style(harmless(problem), fg='red')}")
     for name, why in server["left_out"].items():
         click.echo(f"  {harmless(name)} is left out: {harmless(why)}")
 
@@ -166,14 +171,16 @@ async def _approved(server: McpServer, *, yes: bool) -> tuple[list[str], dict[st
             click.echo(harmless(server.pins.problem), err=True)
         waiting = [tool for tool in server.tools if tool.state is not State.PINNED]
         rest = yes  # whether all that is new is approved from here on
+        every = False  # whether a person said so: then also what may have been approved once
         for number, tool in enumerate(waiting, 1):
-            if rest and tool.state is State.NEW:
+            if (rest and tool.state is State.NEW) or (every and tool.state is State.UNKNOWN):
                 chosen.append(tool)
             elif not _at_terminal():
                 left[tool.spec.name] = "it needs a person at a terminal" + _or_yes(tool)
             elif (said := _asks(tool, f"{number} of {len(waiting)}")) != "n":
                 chosen.append(tool)
-                rest = rest or said == "a"
+                every = every or said == "a"
+                rest = rest or every
             else:
                 left[tool.spec.name] = "you said no"
         if chosen:

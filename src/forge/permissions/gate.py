@@ -205,7 +205,7 @@ class PolicyGate:
         if not declared or ruling.decision is Decision.DENY:
             return ruling
         if ctx.tool.needs_person:
-            return Ruling(Decision.ASK, "it changed since a person last allowed it")
+            return Ruling(Decision.ASK, "it changed since a person last allowed it, or that is not known")
         if ctx.spec.confirm and ruling.decision is Decision.ALLOW:
             return Ruling(Decision.ASK, "the tool wants every call confirmed")
         return ruling

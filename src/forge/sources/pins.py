@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ class State(StrEnum):
     NEW = "new"
     PINNED = "pinned"
     CHANGED = "changed"
+    UNKNOWN = "unknown"  # what was approved is lost: it may have been this, another, or nothing
 
 
 class Pin(NamedTuple):
@@ -45,15 +47,27 @@ class Pin(NamedTuple):
     by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Approvals of a server that there may have been, and that cannot be read any more."""
+
+    everything: bool = False
+    tools: frozenset[str] = frozenset()
+
+    def __contains__(self, tool: object) -> bool:
+        return self.everything or tool in self.tools
+
+
 class Pins:
     """The approved definitions of all servers: in a file, or with `path=None` in memory.
 
     In memory, whoever mounted a server approved its first list: only what comes later is new or changed.
     """
 
-    def __init__(self, path: Path | str | None = None) -> None:
+    def __init__(self, path: Path | str | None = None, *, doubt: str = "") -> None:
         self.path = Path(path) if path is not None else None
-        self.problem = ""  # why nothing counts as approved, where the file could not be used
+        self.problem = doubt  # why nothing counts as approved, where the file could not be used
+        self._doubt = doubt  # why approvals may be missing, beside what the file itself says
         self._memory: dict[str, Any] = _nothing()
 
     @property
@@ -65,7 +79,38 @@ class Pins:
         """The pins of a server, by the name of the tool. Reads the file: not for the event loop."""
         entry = self._read()["servers"].get(server)
         tools = entry.get("tools") if isinstance(entry, Mapping) else None
-        return {name: pin for name, raw in (tools or {}).items() if (pin := _pin(raw)) is not None}
+        found = tools.items() if isinstance(tools, Mapping) else ()
+        return {name: pin for name, raw in found if (pin := _pin(raw)) is not None}
+
+    def lost(self, server: str) -> Lost:
+        """Tools that have no pin although a person may have approved them: no `--yes` approves these again.
+
+        All of them, from when the file was broken until a person removes what was set aside. `problem` says so.
+        """
+        if self._doubt:
+            return Lost(everything=True)
+        document = self._read()
+        left = self._set_aside()
+        if document["version"] != VERSION or left:
+            if left:
+                self._report(
+                    f"{self.path} was broken, and was set aside as {', '.join(left)}: what was approved is not known."
+                    f" Approve the tools again at a terminal with `forge mcp approve`, then remove {left[0]}"
+                )
+            return Lost(everything=True)
+        entry = document["servers"].get(server, {})
+        tools = entry.get("tools") if isinstance(entry, Mapping) else None
+        if not isinstance(tools, Mapping):
+            if server in document["servers"]:
+                self._report(f"{self.path}: the approvals of {server} are damaged: what was approved is not known")
+            return Lost(everything=server in document["servers"])
+        damaged = frozenset(name for name, raw in tools.items() if _pin(raw) is None)
+        if damaged:
+            named = ", ".join(sorted(damaged)[:5])
+            self._report(
+                f"{self.path}: the approvals of {server} for {named} are damaged: what was approved is not known"
+            )
+        return Lost(tools=damaged)
 
     def servers(self) -> list[str]:
         return list(self._read()["servers"])
@@ -75,7 +120,9 @@ class Pins:
         now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
         def change(document: dict[str, Any]) -> None:
-            entry = document["servers"].setdefault(server, {"target": target, "tools": {}})
+            entry = document["servers"].get(server)
+            if not isinstance(entry, dict) or not isinstance(entry.get("tools"), dict):
+                entry = document["servers"][server] = {"tools": {}}
             entry["target"] = target
             for name, definition in definitions.items():
                 pin = Pin(digest(definition), pinned_part(definition), target, now, by)
@@ -99,8 +146,22 @@ class Pins:
         except OSError as error:
             raise _unusable(self.path, error) from error
         except (ValueError, RecursionError):
-            with _alone(self.path):
-                return self._or_set_aside(self.path)
+            try:
+                with _alone(self.path):
+                    return self._or_set_aside(self.path)
+            except OSError as error:
+                raise _unusable(self.path, error) from error
+
+    def _set_aside(self) -> list[str]:
+        """The names of broken files that were set aside, the oldest first."""
+        if self.path is None:
+            return []
+        try:
+            return sorted(name for name in os.listdir(self.path.parent) if name.startswith(f"{self.path.name}.broken-"))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _unusable(self.path, error) from error
 
     def _or_set_aside(self, path: Path) -> dict[str, Any]:
         """A file that cannot be read is kept for a person to look at; nothing counts as approved meanwhile."""
@@ -117,7 +178,10 @@ class Pins:
     def _usable(self, document: dict[str, Any]) -> dict[str, Any]:
         if document["version"] == VERSION:
             return document
-        self._report(f"{self.path} is of version {document['version']}, and this Forge reads {VERSION}")
+        self._report(
+            f"{self.path} is of version {document['version']}, and this Forge reads {VERSION}:"
+            " no tool counts as approved"
+        )
         return {**_nothing(), "version": document["version"]}
 
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
@@ -137,7 +201,7 @@ class Pins:
 
     def _report(self, problem: str) -> None:
         if problem != self.problem:
-            log.warning("%s: no tool counts as approved", problem)
+            log.warning("%s", problem)
         self.problem = problem
 
 
@@ -158,10 +222,10 @@ def digest(definition: Mapping[str, Any]) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def state_of(pin: Pin | None, target: str, sha256: str) -> State:
-    """How a definition, by its digest, relates to the pin of its tool."""
+def state_of(pin: Pin | None, target: str, sha256: str, *, lost: bool = False) -> State:
+    """How a definition, by its digest, relates to the pin of its tool, which may have been `lost`."""
     if pin is None:
-        return State.NEW
+        return State.UNKNOWN if lost else State.NEW
     return State.PINNED if pin.sha256 == sha256 and pin.target == target else State.CHANGED
 
 

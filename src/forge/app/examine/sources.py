@@ -20,6 +20,7 @@ from forge.workspace.state import NAME as STATE
 
 
 def examine_sources(configuration: Configuration, scope: Scope) -> Iterator[Finding]:
+    yield from _set_aside(scope.workspace)
     approved = _approved(scope.workspace)
     if isinstance(approved, Finding):
         yield approved
@@ -72,6 +73,13 @@ def _approved(workspace: Path) -> dict[str, int] | Finding:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         fix = "Nothing in it counts. `forge mcp approve` writes a new one; the old one is set aside."
         return Finding("approved tools", "warning", f"{path} is damaged", fix)
+
+
+def _set_aside(workspace: Path) -> Iterator[Finding]:
+    """Approvals that were broken: until a person removes the file, no `--yes` approves a tool."""
+    for path in sorted((workspace / STATE).glob(f"{PINS}.broken-*")):
+        fix = f"Approve the tools again at a terminal with `forge mcp approve`, then remove {path}."
+        yield Finding("approved tools", "warning", f"{path.name} was set aside: what was approved is not known", fix)
 
 
 def _host(url: str) -> str:

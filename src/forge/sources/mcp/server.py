@@ -104,6 +104,11 @@ class McpServer:
         return list(self._tools.values())
 
     @property
+    def problems(self) -> tuple[str, ...]:
+        """For the person: why what was approved is not known."""
+        return (self.pins.problem,) if self.pins.problem else ()
+
+    @property
     def is_open(self) -> bool:
         return self._connection is not None
 
@@ -263,13 +268,13 @@ class McpServer:
         target = self.target
         if self.pins.trusts_first and self.name not in self.pins.servers():
             self.pins.record(self.name, target, chosen, "whoever mounted it")
-        pins = self.pins.of(self.name)
+        pins, lost = self.pins.of(self.name), self.pins.lost(self.name)
         hidden = len(chosen) > MANY if self._hidden is None else self._hidden
         settings = self._settings._replace(hidden=hidden)
         made: dict[str, McpTool] = {}
         for remote, name in tool_names(self.prefix, chosen, self._rename, pins).items():
             pin = pins.get(remote)
-            state = state_of(pin, target, digests[remote])
+            state = state_of(pin, target, digests[remote], lost=remote in lost)
             offer = Offer(name, remote, chosen[remote], digests[remote], target, state, pin)
             known = before.get(remote)
             try:

@@ -71,7 +71,7 @@ class McpTool(Tool):
             )
         self.spec = shown
         self.offer = offer
-        self.needs_person = offer.state is State.CHANGED
+        self.needs_person = offer.state in (State.CHANGED, State.UNKNOWN)
         self._settings = settings
         self._source = source
 
@@ -101,7 +101,7 @@ class McpTool(Tool):
 
     def introduce(self) -> str:
         """What models read of it, as long as nobody approved it: who lets a call pass has seen what they approve."""
-        if self.state is not State.NEW:
+        if self.state not in (State.NEW, State.UNKNOWN):
             return ""
         return written({key: self.offer.definition.get(key) for key in READ}, self.offer.target).rstrip("\n")
 
@@ -127,8 +127,9 @@ class McpTool(Tool):
         if isinstance(ctx.gate, Grant):
             await self._source.approve(self, by=f"a call in session {ctx.scope.session_id}")
         elif self.needs_person:
+            why = "changed since it was approved" if self.state is State.CHANGED else "may not be the approved one"
             raise ToolError(
-                "its definition changed since it was approved, and nothing here can ask a person about it",
+                f"its definition {why}, and nothing here can ask a person about it",
                 ErrorKind.PERMISSION,
                 "Ask the person to run `forge mcp approve`.",
             )
@@ -172,7 +173,7 @@ def _spec(offer: Offer, definition: Mapping[str, Any], settings: Settings) -> To
         category=Category.ADAPTER,
         permissions=settings.permissions | more,
         # a hint that promises harmlessness is only a promise; one that warns is believed
-        confirm=offer.state is State.NEW or hints.get("destructiveHint") is True,
+        confirm=offer.state in (State.NEW, State.UNKNOWN) or hints.get("destructiveHint") is True,
         timeout=settings.timeout,
         hidden=settings.hidden,
         origin=settings.origin,

@@ -125,8 +125,6 @@ export function permissionBadges(tool) {
     ];
 }
 
-export const pinBadge = (pin) =>
-    badge(
-        pin === "changed" ? "changed since approved" : pin === "new" ? "not approved yet" : pin,
-        pin === "pinned" ? "" : "bad",
-    );
+const PINS = { changed: "changed since approved", new: "not approved yet", unknown: "approval lost" };
+
+export const pinBadge = (pin) => badge(PINS[pin] ?? pin, pin === "pinned" ? "" : "bad");
