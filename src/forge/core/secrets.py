@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from forge.core.plain import plain
@@ -14,27 +13,8 @@ LONGEST = 128 * 1024  # characters of one text in an event; the rest is cut and 
 DEEPEST = 100  # levels of data that are looked through
 MOST = 50_000  # values inside one part of an event: its arguments, its result's data; the rest is left out and counted
 MOST_CUTS = 1_000  # places where a text was cut
+LONGEST_LOOKALIKE = 4_096  # characters beyond a cut that are looked at, so that no token is cut in two
 SHORTEST = 8  # a shorter value would mask ordinary words
-
-_LOOKALIKES = r"""(?x)
-      \b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}                       # model and payment providers
-    | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}
-    | \bxox[abprs]-[A-Za-z0-9-]{10,}                          # Slack
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b                           # AWS
-    | \bAIza[\w-]{30,}                                        # Google
-    | \beyJ[\w-]{8,512}\.eyJ[\w-]{8,}\.[\w-]{8,}                 # a JWT
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----[^-]{0,8192}+(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----)?
-    | (?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)             # user:password@ in a URL
-    | (?i:\bbearer\s+)[\w.~+/=-]{16,}
-    | (?i:\b(?:api[_-]?key|secret|token|passw(?:or)?d|authorization)\b["']?\s{0,3}[=:]\s{0,3}["']?)[^\s"',;&]{8,512}
-    """
-_TELLING_NAMES = r"(?i)(?:api[_-]?key|secret|token|passw(?:or)?d|authorization|credential|private[_-]?key)"
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """On first use: a program that only lists its tools masks nothing."""
-    return re.compile(pattern)
 
 
 class Secrets:
@@ -81,7 +61,7 @@ class Secrets:
 
     def mask_all(self, text: str) -> str:
         """Replace registered secrets and whatever looks like one: for events and logs."""
-        return _compiled(_LOOKALIKES).sub(MASK, self.mask(text))
+        return _mask_lookalikes(self.mask(text))
 
     def mask_everything(self, value: Any) -> Any:
         """Registered secrets and look-alikes, wherever they stand in plain data; of much data, the beginning."""
@@ -91,15 +71,15 @@ class Secrets:
         if len(text) <= LONGEST:
             return self.mask_all(text)
         longest = max(map(len, self._values), default=0)
-        kept = self.mask(text[: LONGEST + longest])[:LONGEST]  # masked before it is cut
-        return f"{_compiled(_LOOKALIKES).sub(MASK, kept)}[… {len(text) - LONGEST} more characters]"
+        kept = self.mask_all(text[: LONGEST + max(longest, LONGEST_LOOKALIKE)])[:LONGEST]  # masked before it is cut
+        return f"{kept}[… {len(text) - LONGEST} more characters]"
 
     def mask_value(self, value: Any, *, lookalikes: bool = False) -> Any:
         """The same for every text inside plain data; under a key such as `password`, the whole value."""
         if type(value) is str:
             return self._mask_for_events(value) if lookalikes else self.mask(value)
         if lookalikes:
-            return _Walk(self._mask_for_events, MOST, telling=_compiled(_TELLING_NAMES)).of(value, 0)
+            return _Walk(self._mask_for_events, MOST, telling=True).of(value, 0)
         return _Walk(self.mask, None, keeps_objects=self.pattern is None).of(value, 0)
 
 
@@ -113,12 +93,12 @@ class _Walk:
         mask: Callable[[str], str],
         most: int | None,
         *,
-        telling: re.Pattern[str] | None = None,
+        telling: bool = False,
         keeps_objects: bool = False,
     ) -> None:
         self.mask = mask
         self.left = float("inf") if most is None else most
-        self.telling = telling  # keys whose texts are secret
+        self.telling = telling  # what stands under a key such as `password`, or behind such a flag, is secret
         self.keeps_objects = keeps_objects  # of other kinds: there is nothing to find in them
 
     def of(self, value: Any, depth: int) -> Any:
@@ -147,19 +127,52 @@ class _Walk:
                 break
             self.left -= 1
             name = str(key)
-            hides = self.telling is not None and isinstance(item, str) and item and self.telling.search(name)
+            hides = self.telling and item and _hides(name, item)
             found[self.mask(name)] = MASK if hides else self.of(item, depth)
         return found
 
     def _sequence(self, value: Collection[Any], depth: int) -> list[Any]:
         found: list[Any] = []
+        flag: Any = None
         for number, item in enumerate(value):
             if self.left <= 0:
                 found.append(f"[… {len(value) - number} more]")
                 break
             self.left -= 1
-            found.append(self.of(item, depth))
+            hides = self.telling and type(flag) is str and flag[:1] == "-" and _follows(flag, item)
+            found.append(MASK if hides else self.of(item, depth))
+            flag = item
         return found
+
+
+def _mask_lookalikes(text: str) -> str:
+    from forge.core.lookalikes import mask_lookalikes  # a program that only lists its tools masks nothing
+
+    return mask_lookalikes(text, MASK)
+
+
+def _hides(name: str, item: Any) -> bool:
+    """Whether the name of an entry says that its value is secret."""
+    if type(item) is dict or item is True:
+        return False
+    from forge.core.telling_names import kind_of
+
+    kind = kind_of(name)
+    if not kind or isinstance(item, str):
+        return bool(kind)
+    if isinstance(item, list | tuple):
+        return all(isinstance(one, str) for one in item)
+    return kind == "password" and isinstance(item, int)
+
+
+def _follows(flag: str, item: Any) -> bool:
+    """Whether an argument is the secret that the flag before it takes: `--password hunter2`, `-u user:password`."""
+    from forge.core.lookalikes import is_login, takes_secret
+
+    kind = takes_secret(flag)
+    if not kind or not isinstance(item, str) or item.startswith("-"):
+        return False
+    return is_login(item) if kind == "login" else len(item) >= 4
 
 
 def _escaped(value: str) -> tuple[str, str]:

@@ -1,0 +1,219 @@
+"""Finds text that looks like a secret: well-known tokens, and values behind names such as `DB_PASSWORD`.
+
+Literals are searched for first, which is fast; an expression is tried only where one stands. So a text without any
+costs a few microseconds, and the time grows with the text alone.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Iterator
+from functools import cache
+
+from forge.core.telling_names import LONGEST_NAME, is_secret_text, is_secret_word, kind_of
+from forge.core.token_shapes import INSIDE, PREFIXES
+
+SHORTEST = 7  # `://a:b@`
+SHORTEST_TOKEN = 20  # letters and digits alone
+LONGEST = 1024  # characters of a value behind a name
+LONGEST_KEY = 32 * 1024  # of a private key
+
+Span = tuple[int, int]
+
+_SIGNS = ("_", "-", ".", "")  # a text without the sign holds none of the prefixes with it
+_BY_SIGN = {
+    sign: tuple(literal for literal in PREFIXES if next(one for one in _SIGNS if one in literal) == sign)
+    for sign in _SIGNS
+}
+_NAMES = ("passw", "passphrase", "passcode", "secret", "token", "key", "credential", "authorization", "pwd", "pass")
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}")
+_BEFORE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_ASSIGNS = re.compile(
+    r"""(?x)
+    \\*["'`]?\]?
+    (?: [ \t]{0,4}:[ \t]{0,4}(?:str|string|String|&str|bytes|SecretStr)(?:[ ]?\|[ ]?None)?[ \t]{0,4}=(?!=)  # a type
+      | [ \t]{0,20}(?:=>|:=|\+=|\?=|=(?![=~>])|:(?![:=]))
+      | >(?=[^<\s]{1,200}</)                                                                             # an element
+    )[ \t]{0,20}
+    """
+)
+_SCHEME = re.compile(r"(?i:basic|bearer|token|digest|apikey|negotiate|bot|aws4-hmac-sha256)[ ]{1,4}")
+_OPENS = re.compile(r"(?:[rbufRBUF]{0,2})(\\*[\"'`]{1,3})")
+_WORD = re.compile(rf"[^\s\"'`,;&|<>(){{}}\[\]]{{1,{LONGEST}}}")
+_SHELL_WORD = re.compile(rf"[^\s\"'`;&]{{1,{LONGEST}}}")
+_LOGIN = re.compile(
+    r"(?<![\w-])(?:-[a-zA-Z]{0,6}[ua]|--(?:proxy-)?(?:user|auth))(?:[ =]{1,4}|(?<=-u))"
+    r"[\"']?([^\s:\"'$]{0,100}:[^\s\"']{1,200})"
+)
+_IDS = re.compile(r":?\d*:\d*|.*:\$.*")
+_BASIC = re.compile(r"(?i:basic)[ ]([A-Za-z0-9+/]{8,1024}={0,2})")
+
+
+def mask_lookalikes(text: str, mask: str) -> str:
+    """The text with everything that looks like a secret replaced; names, as of `DB_PASSWORD=…`, stay readable."""
+    if len(text) < SHORTEST or (len(text) < SHORTEST_TOKEN and text.isalnum()):
+        return text
+    spans = sorted(_spans(text))
+    if not spans:
+        return text
+    parts, done = [], 0
+    for start, end in spans:
+        if start >= done:
+            parts += [text[done:start], mask]
+        done = max(done, end)
+    return "".join([*parts, text[done:]])
+
+
+def takes_secret(flag: str) -> str:
+    """The kind of secret that follows a flag such as `--password` in a list of arguments; `login` after `-u`."""
+    if not flag.startswith("-") or "=" in flag or len(flag) > LONGEST_NAME:
+        return ""
+    return "login" if flag in ("-u", "--user", "--proxy-user") else kind_of(flag.strip("-"))
+
+
+def is_login(text: str) -> bool:
+    """`user:password`, and neither two ids nor variables."""
+    return ":" in text and not _IDS.fullmatch(text) and not any(char.isspace() for char in text)
+
+
+def _spans(text: str) -> Iterator[Span]:
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a few letters have a longer lower case
+        lowered = text.translate(_ascii_lower())
+    for sign, literals in _BY_SIGN.items():
+        if sign in lowered:
+            for literal in literals:
+                if literal in lowered:
+                    yield from _tokens(text, lowered, literal, PREFIXES[literal], inside=False)
+    for literal, pattern in INSIDE.items():
+        if literal in lowered:
+            yield from _tokens(text, lowered, literal, pattern, inside=True)
+    if "-----begin " in lowered:
+        yield from _private_keys(text)
+    if "basic " in lowered:
+        yield from _basic(text, lowered)
+    if "curl" in lowered or "http" in lowered:
+        yield from _logins(text)
+    yield from _assigned(text, lowered)
+
+
+def _places(lowered: str, literal: str) -> Iterator[int]:
+    place = lowered.find(literal)
+    while place >= 0:
+        yield place
+        place = lowered.find(literal, place + 1)
+
+
+def _tokens(text: str, lowered: str, literal: str, pattern: str, *, inside: bool) -> Iterator[Span]:
+    done = 0
+    shape = _compiled(pattern)
+    for place in _places(lowered, literal):
+        if place < done or (not inside and place and lowered[place - 1].isalnum()):
+            continue
+        if found := shape.match(text, place):
+            done = found.end()
+            yield found.span(shape.groups)
+
+
+def _private_keys(text: str) -> Iterator[Span]:
+    done = 0
+    for found in _compiled(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
+        if found.start() < done:
+            continue
+        end = text.find("-----END ", found.end(), found.end() + LONGEST_KEY)
+        last = text.find("-----", end + 9, end + 80) if end >= 0 else -1
+        done = last + 5 if last >= 0 else min(found.end() + LONGEST_KEY, len(text))
+        yield found.start(), done
+
+
+def _basic(text: str, lowered: str) -> Iterator[Span]:
+    for place in _places(lowered, "basic "):
+        found = _BASIC.match(text, place)
+        if found and _is_base64_login(found[1]):
+            yield found.span(1)
+
+
+def _is_base64_login(text: str) -> bool:
+    try:
+        return b":" in b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except NotBase64:
+        return False
+
+
+def _logins(text: str) -> Iterator[Span]:
+    """`curl -u user:password`."""
+    for found in _LOGIN.finditer(text):
+        if not _IDS.fullmatch(found[1]) and "://" not in found[1]:
+            yield found.span(1)
+
+
+def _assigned(text: str, lowered: str) -> Iterator[Span]:
+    done = 0
+    for place in sorted(place for name in _NAMES if name in lowered for place in _places(lowered, name)):
+        if place < done:
+            continue
+        start = place
+        while start > place - LONGEST_NAME // 2 and start > done and text[start - 1] in _BEFORE:
+            start -= 1
+        name = _NAME.match(text, start)
+        if name is None:
+            continue
+        done = max(done, name.end())
+        if span := _value_behind(text, name):
+            done = span[1]
+            yield span
+
+
+def _value_behind(text: str, name: re.Match[str]) -> Span | None:
+    sign = _ASSIGNS.match(text, name.end())
+    is_flag = sign is None and name[0].startswith("--")
+    if sign is None and not is_flag:
+        return None
+    kind = kind_of(name[0].strip("-"))
+    if not kind:
+        return None
+    start = sign.end() if sign is not None else name.end()
+    if is_flag:
+        if text[start : start + 1] != " ":
+            return None
+        start += 1
+    return _value_at(text, start, kind, assigned=sign is not None and sign[0] == "=" and name[0].isupper())
+
+
+def _value_at(text: str, start: int, kind: str, *, assigned: bool) -> Span | None:
+    opening = _OPENS.match(text, start)
+    if opening is not None:
+        start = opening.end()
+    if kind == "header" and (scheme := _SCHEME.match(text, start)):
+        start = scheme.end()
+    if opening is not None:
+        end = _closing(text, opening[1], start)
+        return (start, end) if is_secret_text(text[start:end], kind) else None
+    word = (_SHELL_WORD if assigned else _WORD).match(text, start)
+    if word is None:
+        return None
+    calls = text[word.end() : word.end() + 1] in ("(", "[") and not assigned
+    return word.span() if is_secret_word(word[0], kind, assigned=assigned, calls=calls) else None
+
+
+def _closing(text: str, quote: str, start: int) -> int:
+    """Where the quoted value ends: at its quote, else at the end of its line."""
+    most = min(start + LONGEST, len(text))
+    end = text.find(quote, start, most)
+    while end > 0 and len(quote) == 1 and text[end - 1] == "\\" and text[end - 2 : end - 1] != "\\":
+        end = text.find(quote, end + 1, most)
+    line = text.find("\n", start, most)
+    ends = [one for one in (end, line) if one >= 0]
+    return min(ends, default=most)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+@cache
+def _ascii_lower() -> dict[int, int]:
+    return {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}

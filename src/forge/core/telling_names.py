@@ -1,0 +1,111 @@
+"""Names that announce a secret, such as `DB_PASSWORD` or `clientSecret`, and values that are one."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+LONGEST_NAME = 100
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_PASSWORDS = ("password", "passwd", "passphrase", "passcode", "passwort")
+_KEYS = ("apikey", "accesskey", "secretkey", "privatekey", "accountkey", "authkey", "encryptionkey", "signingkey")
+_KEY_OF = frozenset(
+    "access account admin aes algolia anthropic api app application auth aws azure client cloudflare consumer crypto"
+    " data database datadog db deepseek deploy encrypt encryption gcp gemini google groq hmac jwt license master"
+    " mistral openai openrouter private secret sendgrid service session shared sign signing ssh storage stripe"
+    " subscription twilio webhook".split()
+)
+# `token_count` and `password_file` hold something else
+_ABOUT = frozenset(
+    "age algorithm at budget class column count counts dir directory embedding enabled end endpoint env error errors"
+    " exists expiration expired expires expiry expr field fields file filename format func function handler hint id ids"
+    " idx in index input is issuer kind label len length lifetime limit limits list manager max min mode model name"
+    " names offset ok path pattern policy pool position probability prompt provider rate ref refs regex required reset"
+    " rule rules scope scopes size source start state stdin store strength style text timeout total ttl type types"
+    " uri url usage valid validator var variable version window".split()
+)
+_COUNTED = frozenset(
+    "begin bos cls completion continuation count cursor end eos first input last mask max min n next num number output"
+    " pad page per prev previous prompt sep special start stop total unk".split()
+)
+_NO_VALUES = frozenset(
+    "any auto bool boolean bytes char default disabled enabled false empty environment example file hidden int keyring"
+    " nil no none null object optional prompt redacted removed required secretstr str string text true undefined"
+    " unknown unset varchar vault yes".split()
+)
+_NOTHING = re.compile(
+    r"""(?x)
+      [^A-Za-z0-9]*                                       # ***, …, ---
+    | [xX*.]+ | \[(?:secret|redacted|hidden)\].* | <[^>]*>?
+    | \$\w+(?:[/:].*)? | \$[({].* | \#\{.* | \{.* | %\(.*|%[sdrv] | %\w+% # filled in later
+    | (?i:your|my|insert|enter|change)[-_ ](?i:\w+[-_ ])*(?i:here|key|token|secret|password|me)
+    """
+)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_CALL = re.compile(r"[A-Za-z_][\w.]*\(")
+_NUMBER = re.compile(r"[+-]?[\d.,_:%TZ-]+")
+_LOWER_PATH = re.compile(r"(?:~|\.{1,2})?/(?:[a-z0-9_.-]+/)*[a-z0-9_.-]*|https?://.*")
+_LABEL = re.compile(r"[a-z]{2,}(?:[-_./:][a-z]{2,})+")
+
+
+@lru_cache(maxsize=2048)
+def kind_of(name: str) -> str:
+    """The kind of secret that a name announces: `password`, `secret`, `token`, `header`, or nothing.
+
+    The name may be written in any style: `DB_PASSWORD`, `db-password`, `dbPassword`, `PGPASSWORD`.
+    """
+    words = [word.lower() for word in _WORDS.findall(name[:LONGEST_NAME])]
+    found, place = "", -1
+    for index, word in enumerate(words):
+        if kind := _kind_of_word(word, words[:index]):
+            found, place = kind, index
+    if place < 0 or any(word in _ABOUT for word in words[place + 1 :]):
+        return ""
+    if found == "token" and place > 0 and words[place - 1] in _COUNTED:
+        return ""
+    return found
+
+
+def _kind_of_word(word: str, before: list[str]) -> str:
+    if word.endswith(_PASSWORDS) or (before and before[-1] != "old" and word in ("pwd", "pass")):
+        return "password"
+    if word.endswith("secret") or word in ("credential", "credentials"):
+        return "secret"
+    if word.endswith("token"):
+        return "token"
+    if word.endswith(_KEYS) or (word == "key" and before and before[-1] in _KEY_OF):
+        return "token"
+    return "header" if word in ("authorization", "cookie") else ""
+
+
+def is_secret_text(value: str, kind: str) -> bool:
+    """Tells a quoted value that is secret from a placeholder and, for tokens and keys, from ordinary words."""
+    if _NOTHING.fullmatch(value) or value.lower() in _NO_VALUES:
+        return False
+    if kind == "password":
+        return len(value) >= 4
+    if len(value) < 8 or any(char.isspace() for char in value) or _NUMBER.fullmatch(value):
+        return False
+    return kind == "secret" or not (_LABEL.fullmatch(value) or _LOWER_PATH.fullmatch(value))
+
+
+def is_secret_word(value: str, kind: str, *, assigned: bool, calls: bool) -> bool:
+    """Tells a secret without quotes from code. `assigned`: as a shell does it, `NAME=value`; `calls`: a `(` follows."""
+    value = value.rstrip(".,:\\")
+    least = 4 if kind == "password" else 8
+    if len(value) < least or value.lower() in _NO_VALUES or _NOTHING.fullmatch(value):
+        return False
+    if calls or _CALL.match(value) or _LOWER_PATH.fullmatch(value):
+        return False
+    if _NUMBER.fullmatch(value):
+        return kind == "password" and value.isdigit()
+    if not _IDENTIFIER.fullmatch(value):
+        return True
+    if assigned:
+        return "." not in value
+    if value.isalpha() and value.islower():  # a word: a password in YAML, or the name of a variable
+        return kind == "password" and len(value) >= 8 and not kind_of(value)
+    if "." in value or kind_of(value) or not any(char.isdigit() for char in value):
+        return False
+    return len(value) >= 8 or value.isalnum()
