@@ -61,11 +61,29 @@ def test_ordinary_patterns_are_fine(source):
         (r"(?s)BEGIN.*?END", "a BEGIN x\ny END b", ["BEGIN x\ny END"]),
         (r"(?i)key: \S+", "KEY: one\r\nkey: two", ["KEY: one", "key: two"]),
         (r"é+", "caféé", ["éé"]),
-        (r"(?x) a b  # together", "x ab", ["ab"]),
+        (r"password.*END", f"a password{'x' * 500}END b", [f"password{'x' * 500}END"]),
+        (r"passwort: \w+", "Passwort passwort: größe9, da", ["passwort: größe9"]),
+        (r"[\w-]+@x", "straße-ö@x", ["straße-ö@x"]),
+        (r"\D+", "12é٣4", ["é"]),
+        (r"\bfoo.*\b", "xx foo passé.", ["foo passé"]),
+        (r"[[:alpha:]_]+\s\w", "ab_ ä", ["ab_ ä"]),
     ],
 )
 def test_it_says_where(source, text, parts):
     assert found(source, text) == parts
+
+
+@pytest.mark.parametrize("source", [r"(?x) a b  # together", r"caf\u00e9", "[a-z--b]+", "[a[bc]]", "[a-z&&[^b]]"])
+def test_what_only_one_engine_can_read_is_found_without_its_place(source):
+    assert not Pattern(source).tells_where
+    assert Pattern(source).is_in("ab café", Clock())
+    assert found(source, "ab café") == []
+
+
+def test_more_finds_than_can_be_told_apart_are_one():
+    spans = list(Pattern("a").spans("a " * 20_000, Clock(600)))
+    assert spans[-1].end == 40_000
+    assert len(spans) < 20_000
 
 
 @settings(max_examples=200)

@@ -173,7 +173,8 @@ def _rules(entries: Any, where: str, *, is_output: bool) -> Iterator[Rule]:
             hint = "Patterns are Rust's (RE2's): without look-around and back-references."
             raise _wrong(f"{place}.pattern", f"{source[:80]!r} is not a pattern: {error}", hint) from None
         message = said.get("message")
-        yield Rule(pattern, str(message) if message else f"it matches {source[:200]}", action)
+        # the pattern itself is not told: a model would learn how to get past it
+        yield Rule(pattern, str(message) if message else f"rule {place.rpartition('.')[2]} forbids it", action)
 
 
 def _texts_of(spec: ToolSpec, arguments: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
@@ -252,6 +253,8 @@ def _filled_in(line: str) -> str:
 def _without(text: str, rule: Rule, clock: Clock) -> str:
     """The text with what the rule finds replaced; whole lines, or all of it, where that is not enough."""
     try:
+        if rule.pattern.crosses_lines and not rule.pattern.tells_where:
+            return MARK
         shown = _replaced(text, rule.pattern, clock)
         if not rule.is_in(shown.replace(MARK, "\ue000"), clock):
             return shown
@@ -265,8 +268,9 @@ def _without(text: str, rule: Rule, clock: Clock) -> str:
 def _replaced(text: str, pattern: Pattern, clock: Clock) -> str:
     parts, done = [], 0
     for span in pattern.spans(text, clock):
-        parts += [text[done : span.start], MARK]
-        done = span.end
+        if span.start >= done:
+            parts += [text[done : span.start], MARK]
+        done = max(done, span.end)
     return "".join([*parts, text[done:]])
 
 

@@ -1,7 +1,8 @@
-"""Regular expressions whose time grows with the text, never exponentially: Rust's, by way of pydantic.
+"""Regular expressions whose time grows with the text, never exponentially.
 
-They know neither look-around nor back-references. The engine only says whether something is found; where it is, is
-found by asking it about parts of the text.
+Two engines read each pattern. Rust's, which pydantic brings, says whether a text holds it: it knows all of Unicode. RE2
+says where. Neither knows look-around and back-references. Where RE2 is not installed, or does not know a pattern, whole
+lines are taken for what was found.
 """
 
 from __future__ import annotations
@@ -9,20 +10,24 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 LONGEST = 2_000  # characters of a pattern
 MOST_REPEATED = 1_000  # copies that a pattern's counts make of something
 PIECE = 1024 * 1024  # characters searched at once, so that the clock is looked at in between
 OVERLAP = 64 * 1024  # characters that two pieces share
 SECONDS = 2.0  # of one clock
-GAP = 64  # characters around a find that are tried for a longer one
+MOST_SPANS = 10_000  # finds of one pattern in one text that are told apart; more are one
 
 _COUNT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _ERROR = re.compile(r"\n    (.*)\n    ( *)\^+.*\nerror: (.*)", re.DOTALL)
 _CROSSES = re.compile(
     r"\\(?![dwSbAz]|[^A-Za-z0-9])|\[\^|\[:|\(\?[a-zA-Z-]*s|[\x00-\x1f]"
 )  # rather too much than too little
+_PIECES = re.compile(r"\\.|\[:\^?\w+:\]|\[\^?\]|\[\^?|&&|--|~~|.", re.DOTALL)
+_SET_SIGNS = frozenset({"&&", "--", "~~"})
+_UNICODE = {"d": r"\p{Nd}", "w": r"\p{L}\p{M}\p{N}\p{Pc}", "s": r"\t-\r\x{85}\p{Z}"}  # RE2's own are those of ASCII
 
 
 class PatternError(ValueError):
@@ -59,9 +64,13 @@ class Pattern:
         _compiled(source)  # as it is written, so that the place of an error is right
         group = f"(?m:{source}\n)" if _is_verbose(source) else f"(?m:{source})"  # ^ and $ are those of lines
         self._anywhere = _compiled(group)
-        self._at_start = _compiled(rf"\A{group}")
-        self._whole = _compiled(rf"\A{group}\z")
         self.crosses_lines = _CROSSES.search(source) is not None
+        self._has_boundary = re.search(r"\\[bB]", source) is not None
+
+    @property
+    def tells_where(self) -> bool:
+        """Whether `spans` can say where it is found."""
+        return _finder(self.source) is not None
 
     def is_in(self, text: str, clock: Clock) -> bool:
         """Whether it is found in a text without lone surrogates. Raises `TooLong`."""
@@ -75,68 +84,20 @@ class Pattern:
         return False
 
     def spans(self, text: str, clock: Clock) -> Iterator[Span]:
-        """Where it is found, from left to right, each as long as it can be."""
-        for line in _lines(text) if not self.crosses_lines else [Span(0, len(text))]:
-            segment = text[line.start : line.end]
-            if self.is_in(segment, clock):
-                for found in self._within(segment, clock):
-                    yield Span(line.start + found.start, line.start + found.end)
-
-    def _within(self, text: str, clock: Clock) -> Iterator[Span]:
-        start = 0
-        while start < len(text):
+        """Where RE2 finds it, from left to right; nothing where there is no RE2. Raises `TooLong`."""
+        finder = _finder(self.source)
+        if finder is None:
+            return
+        clock.check()
+        widens = self._has_boundary and not text.isascii()
+        for number, found in enumerate(finder.finditer(text)):
             clock.check()
-            end = self._first_end(text, start)
-            if end is None:
+            start, end = found.span()
+            if number == MOST_SPANS:
+                yield Span(start, len(text))
                 return
-            first = self._first_start(text, start, end)
-            if not self._at_start(text[first : end + GAP]) and not self._at_start(text[first:]):
-                start = max(first, start) + 1  # only the cut made it look like one
-                continue
-            last = self._last_end(text, first, end)
-            if last > first:
-                yield Span(first, last)
-            start = max(last, start + 1)
-
-    def _first_end(self, text: str, start: int) -> int | None:
-        """The smallest end of a find that begins at `start` or later."""
-        size = 64
-        while not self._anywhere(text[start : start + size]):
-            if start + size >= len(text):
-                return None
-            size *= 2
-        low, high = start, min(start + size, len(text))
-        while low < high:
-            middle = (low + high) // 2
-            if self._anywhere(text[start:middle]):
-                high = middle
-            else:
-                low = middle + 1
-        return high
-
-    def _first_start(self, text: str, start: int, end: int) -> int:
-        """The smallest beginning of a find that ends at `end`, as far as one can be told without trying all."""
-        low, high = start, end
-        while low < high:  # the largest one
-            middle = (low + high + 1) // 2
-            if self._anywhere(text[middle:end]):
-                low = middle
-            else:
-                high = middle - 1
-        best, tried = low, low - 1
-        while tried >= start and best - tried <= GAP:
-            if self._whole(text[tried:end]):
-                best = tried
-            tried -= 1
-        return best
-
-    def _last_end(self, text: str, start: int, end: int) -> int:
-        best, tried = end, end + 1
-        while tried <= len(text) and tried - best <= GAP:
-            if self._whole(text[start:tried]):
-                best = tried
-            tried += 1
-        return best
+            if end > start:
+                yield _widened(text, start, end) if widens else Span(start, end)
 
 
 def _check(source: str) -> None:
@@ -197,8 +158,45 @@ def _explained(words: str) -> str:
     return f"{found[3].strip()}, at character {len(found[2]) + 1}"
 
 
-def _lines(text: str) -> Iterator[Span]:
-    start = 0
-    for line in text.splitlines(keepends=True):
-        yield Span(start, start + len(line.rstrip("\r\n")))
-        start += len(line)
+@cache
+def _finder(source: str) -> Any | None:
+    """RE2's reading of a pattern; None where RE2 is missing, or would read it in another way."""
+    try:
+        import re2
+    except ImportError:  # there is no wheel for musl
+        return None
+    translated = _for_re2(source)
+    if translated is None:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(f"(?m:{translated})", options)
+    except re2.error:
+        return None
+
+
+def _for_re2(source: str) -> str | None:
+    r"""With `\d`, `\w`, `\s` and their opposites as in Rust: those of Unicode. None where Rust has signs of its own."""
+    parts, inside = [], False
+    for piece in _PIECES.findall(source):
+        letter = piece[1:]
+        if inside and (piece == "[" or piece in _SET_SIGNS):
+            return None  # a class within a class, or the difference of two
+        if piece[0] == "\\" and letter in _UNICODE:
+            parts.append(_UNICODE[letter] if inside else f"[{_UNICODE[letter]}]")
+        elif piece[0] == "\\" and letter.lower() in _UNICODE and not inside:
+            parts.append(f"[^{_UNICODE[letter.lower()]}]")
+        else:
+            parts.append(piece)
+            inside = piece[0] == "[" or (inside and piece != "]") if not piece.startswith("[:") else inside
+    return "".join(parts)
+
+
+def _widened(text: str, start: int, end: int) -> Span:
+    """To the ends of words: RE2 takes letters beyond ASCII for the end of one."""
+    while start > 0 and text[start - 1].isalnum():
+        start -= 1
+    while end < len(text) and text[end].isalnum():
+        end += 1
+    return Span(start, end)
