@@ -107,8 +107,10 @@ def test_too_many_entries_are_counted(listed, tmp_path):
     result = listed(max_entries=3)
     assert result.for_llm.split("\n")[:4] == ["d/", "00  2 B", "01  2 B", "[10 more entries left out]"]
     assert result.data["truncated"] is True
+    assert result.data["total"] == 13
+    assert "[3 of 13 entries; ask for more" in result.for_llm
     exact = listed(max_entries=13)
-    assert exact.data["truncated"] is False
+    assert (exact.data["truncated"], exact.data["total"]) == (False, 13)
     assert "[" not in exact.for_llm
 
 
@@ -118,6 +120,45 @@ def test_upper_levels_come_before_lower_ones(listed, tmp_path):
     assert "z/" in result.for_llm.split("\n")
     assert "top  3 B" in result.for_llm.split("\n")
     assert "[43 more entries in a/ left out]" in result.for_llm
+    assert result.data["total"] == 54
+    assert listed(recursive=True).data["total"] == 54
+
+
+def test_what_is_in_directories_that_are_not_shown_is_counted(listed, tmp_path):
+    made(tmp_path, "a/1", "a/2", "b/x/y/z", "c/1", "node_modules/never/1", "top")
+    cut = listed(recursive=True, max_entries=3)
+    assert [entry["name"] for entry in cut.data["entries"]] == ["a", "b", "c"]
+    whole = listed(recursive=True)
+    assert cut.data["total"] == whole.data["total"] == len(whole.data["entries"]) == 11
+    assert (cut.data["truncated"], whole.data["truncated"]) == (True, False)
+    only_directories = listed(recursive=True, max_entries=5)  # all of the first level, and nothing below it
+    assert (only_directories.data["truncated"], only_directories.data["total"]) == (True, 11)
+
+
+def test_counting_ends_in_time_and_says_so(listed, tmp_path, monkeypatch):
+    made(tmp_path, "a/1", "b/1", "c")
+    monkeypatch.setattr("forge.workspace.overview.COUNTING", -1.0)
+    cut = listed(recursive=True, max_entries=3)
+    assert (cut.data["total"], cut.data["total_is_minimum"], cut.data["truncated"]) == (3, True, True)
+    whole = listed(recursive=True, max_entries=5)
+    assert (whole.data["total"], whole.data["truncated"]) == (5, False)
+    assert "total_is_minimum" not in whole.data
+
+
+def test_circles_of_links_and_special_files_are_refused_and_files_are_not(listed, tmp_path):
+    made(tmp_path, "real")
+    (tmp_path / "itself").symlink_to("itself")
+    (tmp_path / "one").symlink_to("other")
+    (tmp_path / "other").symlink_to("one")
+    (tmp_path / "fine").symlink_to("real")
+    os.mkfifo(tmp_path / "pipe")
+    for name, words in [("itself", "goes in a circle"), ("one", "goes in a circle"), ("pipe", "is a FIFO")]:
+        refused = listed(name)
+        assert refused.failure is not None
+        assert words in refused.failure.message
+        assert refused.failure.suggestion == "Name a directory."
+    assert listed("fine").for_llm == "real  4 B"
+    assert listed("real").data["entries"][0]["type"] == "file"
 
 
 def test_an_empty_directory_says_so(listed, tmp_path):

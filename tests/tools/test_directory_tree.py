@@ -86,8 +86,10 @@ def test_too_many_entries_are_counted_where_they_are(tree, tmp_path):
     assert "└── c" in lines
     assert result.data["truncated"] is True
     assert len(result.data["entries"]) == 6
+    assert result.data["total"] == 24
+    assert lines[-1].startswith("[6 of 24 entries; ")
     exact = tree(max_entries=24)
-    assert exact.data["truncated"] is False
+    assert (exact.data["truncated"], exact.data["total"]) == (False, 24)
     assert "more" not in exact.for_llm
 
 
@@ -131,3 +133,19 @@ def test_a_file_is_no_tree_and_a_missing_one_is_not_found(tree, tmp_path):
 def test_odd_names_stay_on_their_line(tree, tmp_path):
     made(tmp_path, "a\nb", "dir\r/x")
     assert tree().for_llm.split("\n") == ["./", '├── "dir\\r"/', "│   └── x", '└── "a\\nb"']
+
+
+def test_only_levels_that_would_be_shown_are_counted(tree, tmp_path):
+    made(tmp_path, "a/b/c/d", "e")
+    assert tree(max_depth=2, max_entries=1).data["total"] == 3
+    assert tree(max_depth=2).data["total"] == 3
+
+
+def test_circles_of_links_and_special_files_are_refused(tree, tmp_path):
+    made(tmp_path, "real/x")
+    (tmp_path / "itself").symlink_to("itself")
+    (tmp_path / "fine").symlink_to("real")
+    os.mkfifo(tmp_path / "pipe")
+    assert "goes in a circle" in tree("itself").for_llm
+    assert "is a FIFO" in tree("pipe").for_llm
+    assert tree("fine").for_llm == "real/\n└── x"

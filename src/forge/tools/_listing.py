@@ -50,22 +50,19 @@ def listing(
 
 
 def one_entry(ctx: ToolContext, place: Place) -> ToolResult:
-    """What is there and is no directory, as `ls` lists a file."""
-    from stat import S_ISREG
-
+    """A file, as `ls` lists one."""
     from forge.workspace.open import status_of
     from forge.workspace.overview import Item
 
     status = status_of(place)
     if status is None:
         raise missing(ctx, place)
-    is_file = S_ISREG(status.st_mode)
-    item = Item(place.name, "", "file" if is_file else "special", status.st_size if is_file else 0)
+    item = Item(place.name, "", "file", status.st_size)
     data = {**entry_data(place, item), "path": sendable_name(place.shown)}
     return ToolResult(
         for_llm=_line(item, place.shown),
         title=printable(place.shown),
-        data={"path": data["path"], "entries": [data], "truncated": False, "hidden": 0},
+        data={"path": data["path"], "entries": [data], "total": 1, "truncated": False, "hidden": 0},
     )
 
 
@@ -88,11 +85,13 @@ def look(
 def result(place: Place, found: Overview, lines: list[str]) -> ToolResult:
     """The lines, what is missing in them, and the same for programs."""
     items = list(_all(found.top))
-    truncated = found.stopped or any(item.more for item in (found.top, *items))
+    truncated = found.uncounted or found.total > len(items)
+    least = "at least " * found.uncounted
     if found.stopped:
         lines.append("[stopped: it took too long; name a smaller directory]")
     elif truncated:
-        lines.append("[ask for more with a larger max_entries, or look into one directory]")
+        what = f"{len(items):,} of {least}{counted(found.total, 'entry')}"
+        lines.append(f"[{what}; ask for more with a larger max_entries, or look into one directory]")
     if found.hidden:
         lines.append(f"[{counted(found.hidden, 'hidden entry')}; include_hidden=true shows them]")
     if found.ignored:
@@ -107,8 +106,10 @@ def result(place: Place, found: Overview, lines: list[str]) -> ToolResult:
         data={
             "path": sendable_name(place.shown),
             "entries": [entry_data(place, item) for item in items],
+            "total": found.total,
             "truncated": truncated,
             "hidden": found.hidden + found.ignored,
+            **({"total_is_minimum": True} if found.uncounted else {}),
         },
     )
 
@@ -168,14 +169,20 @@ def no_directory(place: Place) -> ToolError:
 
 
 def is_directory(ctx: ToolContext, place: Place) -> bool:
-    """False: something else is there. Raises `ToolError` where nothing is."""
-    from stat import S_ISDIR
+    """False: a file is there. Raises `ToolError` where nothing is, a circle of links, or something special."""
+    import os
+    from stat import S_ISDIR, S_ISREG
 
-    from forge.workspace.open import status_of
+    from forge.workspace.open import open_file, status_of
 
     status = status_of(place)
     if status is None:
         raise missing(ctx, place)
+    if not S_ISDIR(status.st_mode) and not S_ISREG(status.st_mode):
+        try:
+            os.close(open_file(place))  # says what it is
+        except ToolError as error:
+            raise ToolError(error.message, error.kind, "Name a directory.") from None
     return S_ISDIR(status.st_mode)
 
 

@@ -28,6 +28,7 @@ class Part(NamedTuple):
     what: str = ""  # in a few words, for the person
     attachments: tuple[Attachment, ...] = ()
     entries: list[dict[str, Any]] | None = None  # of a directory
+    total_entries: int = 0
     failure: ToolError | None = None
 
 
@@ -108,7 +109,7 @@ def result_of(parts: list[Part]) -> ToolResult:
     if single:
         facts["next_offset"] = parts[0].next_offset or None
         if parts[0].entries is not None:
-            facts["entries"] = parts[0].entries
+            facts |= {"entries": parts[0].entries, "total_entries": parts[0].total_entries}
     else:
         facts["files"] = [_facts(part) for part in parts]
     return ToolResult(

@@ -179,6 +179,6 @@ def _missing(ctx: ToolContext, place: Place, *, is_link: bool) -> ToolError:
 
 def _directory(ctx: ToolContext, place: Place, most: int) -> Part:
     found = listing(ctx, place, max_entries=min(most, MAX_ENTRIES))
-    entries = found.data["entries"]
+    entries, total, clipped = (found.data[key] for key in ("entries", "total", "truncated"))
     words = f"directory, {len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
-    return Part(place.shown, found.for_llm, what=words, clipped=found.data["truncated"], entries=entries)
+    return Part(place.shown, found.for_llm, what=words, clipped=clipped, entries=entries, total_entries=total)

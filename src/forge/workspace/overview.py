@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from typing import NamedTuple
 
 from forge.core.errors import ToolError
 from forge.workspace.ignore import Ignored, rules_above
@@ -14,6 +16,8 @@ from forge.workspace.open import open_directory
 from forge.workspace.paths import Place
 from forge.workspace.state import STRAY
 from forge.workspace.walk import NEVER, SKIPPED
+
+COUNTING = 2.0  # seconds in which what is not shown is counted
 
 
 @dataclass(slots=True)
@@ -49,56 +53,103 @@ class Overview:
 
     top: Item
     shown: int = 0
+    total: int = 0
     hidden: int = 0
     ignored: int = 0
     denied: int = 0
     stopped: bool = False
+    uncounted: bool = False  # there are more than the total
+
+
+class _Level(NamedTuple):
+    """A directory to look into."""
+
+    place: Place
+    item: Item
+    rules: Ignored | None
+    depth: int
 
 
 def overview(place: Place, wish: Wish) -> Overview:
     """Breadth first, so that a large directory hides no other one of its level. Raises `ToolError` where it is none."""
     found = Overview(Item(place.name, "", "directory"))
-    rules = None if wish.ignored else rules_above(place)
-    pending = deque([(place, found.top, rules, 1)])
-    while pending:
-        here, item, rules, level = pending.popleft()
-        if found.stopped or (item is not found.top and found.shown >= wish.most):
+    pending = deque([_Level(place, found.top, None if wish.ignored else rules_above(place), 1)])
+    unseen: deque[_Level] = deque()
+    while pending and not found.stopped:
+        level = pending.popleft()
+        if level.item is not found.top and found.shown >= wish.most:
+            unseen.append(level)
             continue
         try:
-            rules = _look(here, item, rules, wish, found)
+            below, beside = _look(level, wish, found)
         except (OSError, ToolError):
-            if item is found.top:
+            if level.item is found.top:
                 raise
-            item.unreadable = True
+            level.item.unreadable = True
             continue
-        found.shown += len(item.items)
+        found.shown += len(level.item.items)
         found.stopped = wish.stop()
-        if level != wish.depth:
-            inner = (one for one in item.items if one.kind == "directory" and not one.skipped)
-            pending.extend((here.child(one.name), one, rules, level + 1) for one in inner)
+        pending += below
+        unseen += beside
+    _count(unseen, wish, found)
+    found.uncounted |= found.stopped
     return found
 
 
-def _look(place: Place, item: Item, rules: Ignored | None, wish: Wish, found: Overview) -> Ignored | None:
-    """Fill in what is directly in a directory. Returns the rules for those below it."""
+def _count(unseen: deque[_Level], wish: Wish, found: Overview) -> None:
+    """Count what is in directories that are not shown, as far as there is time."""
+    end = time.monotonic() + COUNTING
+    while unseen and not found.stopped:
+        if wish.stop() or time.monotonic() > end:
+            found.uncounted = True
+            return
+        level = unseen.popleft()
+        try:
+            unseen += _look(level._replace(item=Item("", level.item.relative, "directory")), wish, found)[1]
+        except (OSError, ToolError):
+            level.item.unreadable = True
+
+
+def _look(level: _Level, wish: Wish, found: Overview) -> tuple[list[_Level], list[_Level]]:
+    """Fill in what is directly in a directory. Returns the directories in it: those that are shown, and the others."""
+    place, item, rules, depth = level
     prefix = f"{item.relative}/" if item.relative else ""
     directory = open_directory(place)
+    inner: list[os.DirEntry[str]] = []
     try:
         if not wish.ignored:
             rules = (rules or Ignored()).inside(directory, prefix)
         with os.scandir(directory) as scan:
-            first = nsmallest(wish.most - found.shown, _shown(scan, place, item, rules, wish, found), key=_order)
+            entries = _shown(scan, place, item, rules, wish, found, inner if depth != wish.depth else None)
+            first = nsmallest(wish.most - found.shown, entries, key=_order)
+            deque(entries, maxlen=0)  # nsmallest leaves them where none are wanted
+        found.total += item.more
         item.more -= len(first)
         item.items = [_item(entry, prefix, directory, rules, wish) for entry in first]
+        shown = {one.name for one in item.items}
+        others = [_item(entry, prefix, directory, rules, wish) for entry in inner if entry.name not in shown]
     finally:
         os.close(directory)
-    return rules
+    if depth == wish.depth:
+        return [], []
+    below = [one for one in item.items if one.kind == "directory"]
+    return _levels(place, below, rules, depth), _levels(place, others, rules, depth)
+
+
+def _levels(place: Place, items: list[Item], rules: Ignored | None, depth: int) -> list[_Level]:
+    return [_Level(place.child(one.name), one, rules, depth + 1) for one in items if not one.skipped]
 
 
 def _shown(
-    scan: Iterator[os.DirEntry[str]], place: Place, item: Item, rules: Ignored | None, wish: Wish, found: Overview
+    scan: Iterator[os.DirEntry[str]],
+    place: Place,
+    item: Item,
+    rules: Ignored | None,
+    wish: Wish,
+    found: Overview,
+    inner: list[os.DirEntry[str]] | None,
 ) -> Iterator[os.DirEntry[str]]:
-    """What may be seen; each is counted as `more` until it is known which ones are shown."""
+    """What may be seen; each is counted as `more` until it is known which ones are shown. `inner` gets directories."""
     prefix = f"{item.relative}/" if item.relative else ""
     for entry in scan:
         name = entry.name
@@ -112,6 +163,8 @@ def _shown(
             found.denied += 1
         else:
             item.more += 1
+            if inner is not None and _is_directory(entry):
+                inner.append(entry)
             yield entry
 
 
