@@ -276,12 +276,12 @@ async def test_background_work_that_outlives_its_run_is_heard_of_in_the_next():
         return ctx.background(work(), "started")
 
     agent = Agent(Scripted(ToolCall("later"), "first", "second"), tools=[later])
-    first = await agent.run("go")
+    first = await agent.run("go", session="ada")
     assert first.text == "first"
     release.set()
     assert agent._background is not None
     await agent._background.settled(5)
-    second = await agent.run([*first.messages, Message("user", "again")])
+    second = await agent.run([*first.messages, Message("user", "again")], session="ada")
     assert any("the index is ready" in message.text for message in second.messages)
 
 

@@ -16,6 +16,7 @@ pytest.importorskip("langchain_core")
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeMessagesListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, messages_to_dict
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import Field
@@ -199,6 +200,19 @@ async def test_a_scope_may_come_from_the_config_of_the_call():
     tools = to_langchain(all_tools(), scope=lambda config: Scope(session_id=config["configurable"]["thread_id"]))
     said = await named(tools, "where").ainvoke({}, {"configurable": {"thread_id": "thread 7"}})
     assert json.loads(said)["session"] == "thread 7"
+
+
+async def test_threads_without_a_named_session_are_apart():
+    tools = to_langchain(all_tools())
+
+    async def session(*thread: str) -> str:
+        config: RunnableConfig = {"configurable": {"thread_id": thread[0]}} if thread else {}
+        return str(json.loads(await named(tools, "where").ainvoke({}, config))["session"])
+
+    assert await session("ada") == await session("ada")
+    assert len({await session("ada"), await session("bob"), await session()}) == 3
+    others = to_langchain(all_tools())
+    assert json.loads(await named(others, "where").ainvoke({}))["session"] != await session()
 
 
 async def test_each_call_is_a_turn_of_its_own():

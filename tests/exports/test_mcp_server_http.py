@@ -170,6 +170,20 @@ async def test_two_clients_are_two_sessions():
     assert len(asked) == 2
 
 
+async def test_clients_that_cannot_be_told_apart_are_never_remembered():
+    asked: list = []
+
+    async def always(ctx, params):
+        asked.append(params)
+        return ElicitResult(action="accept", content={"decision": "always" if len(asked) == 1 else "once"})
+
+    async with served(deploy) as url:
+        for expected in ("deploy", "shop is live"):
+            async with connected(url, "2026-07-28", elicitation_callback=always) as client:
+                assert expected in text(await client.call_tool("deploy", {"service": "shop"}))
+    assert [one.requested_schema["properties"]["decision"]["enum"] for one in asked] == [["once", "no"]] * 2
+
+
 VISITORS: tuple[tuple[dict, int], ...] = (
     ({"authorization": None}, 401),
     ({"authorization": "Bearer wrong"}, 401),

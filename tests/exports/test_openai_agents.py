@@ -123,6 +123,14 @@ async def test_a_scope_may_come_from_the_context_of_the_run():
     assert json.loads(said)["session"] == "ada"
 
 
+async def test_runs_without_a_named_session_are_apart():
+    tools = to_openai_agents(all_tools())
+    runs = [await outputs(tools, ToolCall("where"), ToolCall("where")) for _ in range(2)]
+    sessions = [[json.loads(said)["session"] for said in run] for run in runs]
+    assert [len(set(one)) for one in sessions] == [1, 1]
+    assert sessions[0] != sessions[1]
+
+
 async def test_a_tool_that_was_removed_is_not_offered_any_more():
     registry = ToolRegistry(all_tools())
     model = FakeModel([ToolCall("add", {"a": 1})], "done")

@@ -132,6 +132,14 @@ async def test_a_scope_may_come_from_the_dependencies_of_the_run():
     assert json.loads(str(said.content))["session"] == "ada"
 
 
+async def test_conversations_without_a_named_session_are_apart():
+    toolset = to_pydantic_ai(all_tools())
+    runs = [await returns(toolset, ToolCall("where"), ToolCall("where")) for _ in range(2)]
+    sessions = [[json.loads(str(said.content))["session"] for said in run] for run in runs]
+    assert [len(set(one)) for one in sessions] == [1, 1]
+    assert sessions[0] != sessions[1]
+
+
 async def test_calls_of_one_answer_are_one_turn():
     toolset = to_pydantic_ai(all_tools())
     agent = Agent(

@@ -10,8 +10,9 @@ from uuid import uuid4
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.session_end import end_started
 from forge.process.environment import shell_environment
-from forge.process.jobs import Job, end_jobs, job_of, jobs_of, start_job
+from forge.process.jobs import Job, job_of, jobs_of, start_job
 from tests.process.planting import found, mark, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 def owner():
     name = uuid4().hex
     yield name
-    end_jobs(name)
+    end_started(name)
 
 
 def job(line: str, owner: str, **options) -> Job:
@@ -107,6 +108,6 @@ async def test_they_end_with_their_session(owner):
     await left.wait(10, for_end=True)
     assert word in left.left[0]
     assert len(found(word)) == 2
-    end_jobs(owner)
+    end_started(owner)
     assert until(lambda: not found(word))
     assert jobs_of(owner) == []

@@ -17,9 +17,9 @@ from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
+from forge.core.session_end import end_started
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.process.jobs import end_jobs
 from forge.tools.bash import Bash, BashJobs, BashKill, BashOutput
 from tests.process.planting import found, mark, until
 
@@ -45,7 +45,7 @@ def work(tmp_path):
             return self.call("bash", command=command, **more)
 
     yield Work()
-    end_jobs(f"session of {tmp_path}")
+    end_started(f"session of {tmp_path}")
 
 
 def test_output_and_exit_code_come_back(work):
@@ -146,7 +146,7 @@ def test_what_goes_on_in_the_background_is_told_and_left_running(work):
     assert result.for_llm.startswith("hi\n[still running, until the session ends: ")
     assert word in result.data["still_running"][0]
     assert found(word)
-    end_jobs(work.scope.session_id)
+    end_started(work.scope.session_id)
     assert until(lambda: not found(word))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
@@ -18,7 +17,8 @@ from forge.agent.subagent import AgentType, Task
 from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
 from forge.core.background import BackgroundWork
-from forge.core.context import Scope
+from forge.core.context import Scope, new_session
+from forge.core.errors import DuplicateToolError
 from forge.core.events import Event, RunStarted
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message
@@ -26,6 +26,7 @@ from forge.core.mounting import mounted
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.secrets import Secrets
+from forge.core.session_end import end_started
 from forge.core.tool import Tool
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.permissions.policy import Policy
@@ -38,7 +39,11 @@ Prompt = str | list[Message] | Conversation
 
 
 class Agent:
-    """Holds configuration only; every run has its own state.
+    """A model, its tools and its rules. Every run has a state of its own; one agent may serve many users at once.
+
+    What a session holds is its own: remembered answers, files read, todo list, jobs, background results. A run that
+    names no session has a fresh one, which ends with the run. `run(prompt, session="alice")` continues Alice's;
+    `end_session("alice")` or the end of the agent ends it.
 
     `tools` takes functions, tools and sources alike; an agent with sources is used inside `async with`, which opens
     them. `model` is a name such as `anthropic:claude-opus-4-6`, or a provider.
@@ -78,7 +83,7 @@ class Agent:
         self._open = AsyncExitStack()
         self._background: BackgroundWork | None = None
         self._is_open = False
-        self._sessions: set[str] = set()  # whose programs end with this agent
+        self._sessions: set[str] = set()  # those that were named: their programs end with this agent
         for item in () if isinstance(tools, ToolRegistry) else tools:
             self.secrets.learn(getattr(item, "secrets", ()))  # headers of a server, the URL of a webhook
             if isinstance(item, AbstractAsyncContextManager):
@@ -87,9 +92,13 @@ class Agent:
                 self.registry.add(item)
         if agents is not None:
             self.registry.add(Task(self.provider, self.registry, tuple(self.steps), agents))
-        self.registry.add(
-            *(one for one in (task_completion, ask_question, converse) if one.spec.name not in self.registry)
-        )
+        for one in (task_completion, ask_question, converse):
+            found = self.registry.get(one.spec.name)
+            if found is None:
+                self.registry.add(one)
+            elif found is not one:
+                words = f"an agent was given a tool named {one.spec.name!r}, which is the name of a built-in tool"
+                raise DuplicateToolError(f"{words} that hands over to the person. Give yours another name.")
 
     async def __aenter__(self) -> Self:
         try:
@@ -104,18 +113,32 @@ class Agent:
     async def __aexit__(self, *exception: object) -> None:
         self._is_open = False
         while self._sessions:
-            _end_programs(self._sessions.pop())
+            end_started(self._sessions.pop())
         await self._open.aclose()
 
     async def run(
-        self, prompt: Prompt, *, scope: Scope | None = None, activity: ActivityStream | None = None, **more: Any
+        self,
+        prompt: Prompt,
+        *,
+        session: str = "",
+        scope: Scope | None = None,
+        activity: ActivityStream | None = None,
+        **more: Any,
     ) -> RunResult:
-        """Run to the end and return the result. `more` are fields of `forge.agent.loop.Run`."""
+        """Run to the end and return the result. `more` are fields of `forge.agent.loop.Run`.
+
+        `session` names whose run this is, and continues what that session holds; `Scope(session_id=…)` does the same.
+        Without a name the run has a session of its own, whose programs and memory end with it.
+        """
         if self._sources and not self._is_open:
             raise RuntimeError("this agent mounts tool sources: use it inside `async with agent:`")
         conversation = self._conversation(prompt)
-        scope = replace(scope if scope is not None else Scope(), agent=self.name)
-        self._sessions.add(scope.session_id)
+        scope = replace(_in_session(scope if scope is not None else Scope(), session), agent=self.name)
+        is_named = bool(session) or scope.names_session
+        if is_named:
+            self._sessions.add(scope.session_id)
+        else:
+            scope = replace(scope, session_id=new_session())
         stream = activity if activity is not None else ActivityStream(self.secrets)
         registry, structured = self.registry, None
         if self.output is not None:
@@ -138,21 +161,31 @@ class Agent:
         try:
             result = await run_loop(self.provider, executor, conversation, scope, self.limits, **{**settings, **more})
         except asyncio.CancelledError:
-            executor.background.cancel(scope.session_id)
-            _end_programs(scope.session_id)
+            executor.end_work(scope.session_id)
             raise
+        finally:
+            if not is_named:
+                executor.end_session(scope.session_id)
         if structured is not None and result.error is None:
             result.output = structured.found
         return result
 
     def run_sync(self, prompt: Prompt, **more: Any) -> RunResult:
-        """The same for programs without an event loop."""
+        """`run` for programs without an event loop. Raises `RuntimeError` inside one."""
+        _check_no_loop()
 
         async def main() -> RunResult:
             async with self:
                 return await self.run(prompt, **more)
 
         return asyncio.run(main())
+
+    def end_session(self, session: str) -> None:
+        """A named session is over: its programs end, and nothing of it is remembered."""
+        if not session:
+            raise ValueError("Agent.end_session needs the name of a session")
+        self._sessions.discard(session)
+        ToolExecutor(self.registry, self.steps, None, self.secrets, self._background).end_session(session)
 
     async def stream(self, prompt: Prompt, **more: Any) -> AsyncGenerator[Event | RunResult, None]:
         """Run and yield every event; the `RunResult` comes last. Leaving the loop early stops the work."""
@@ -187,8 +220,23 @@ class Agent:
         return conversation
 
 
-def _end_programs(session_id: str) -> None:
-    """What a session's tools started in the background ends with it."""
-    jobs = sys.modules.get("forge.process.jobs")  # not loaded: none was started
-    if jobs is not None:
-        jobs.end_jobs(session_id)
+def _in_session(scope: Scope, session: str) -> Scope:
+    if not isinstance(session, str):
+        raise TypeError(f'Agent.run(session={session!r:.80}): a session is a name, such as session="alice"')
+    if session and scope.names_session and scope.session_id != session:
+        raise ValueError(
+            f"Agent.run was given session={session!r:.80} and a scope of the session {scope.session_id!r:.80}. "
+            "Leave one of them out."
+        )
+    return replace(scope, session_id=session) if session else scope
+
+
+def _check_no_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "Agent.run_sync was called where an event loop runs already, as in a notebook or an async function. "
+        "Write `await agent.run(prompt)` there."
+    )

@@ -15,7 +15,7 @@ from forge.agent.limits import Limits, Spent
 from forge.agent.result import Reason, RunResult
 from forge.agent.tokens import estimate_messages
 from forge.agent.window import shorten
-from forge.core.context import Scope
+from forge.core.context import Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import Event, RunFinished, TextDelta, TurnFinished
 from forge.core.executor import ToolExecutor
@@ -74,7 +74,7 @@ async def run_loop(
         provider=provider,
         executor=executor,
         conversation=conversation,
-        scope=scope if scope is not None else Scope(),
+        scope=scope if scope is not None else Scope(session_id=new_session()),
         limits=limits if limits is not None else Limits(),
         **more,
     )

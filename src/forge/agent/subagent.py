@@ -76,7 +76,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         self._registry = registry if registry is not None else ToolRegistry()
         self._steps = steps  # the parent's: its policy, its denials, the person it asks
         self._types = dict(types or {"general": AgentType()})
-        self._histories: OrderedDict[str, list[Message]] = OrderedDict()
+        self._histories: OrderedDict[tuple[str, str], list[Message]] = OrderedDict()  # by session and task
 
     async def run(
         self,
@@ -91,7 +91,8 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         if delegate is not None:
             order = Order(agent_type or next(iter(self._types)), task_id, description, prompt)
             return await delegate(ctx, order)
-        history = self._history(task_id, chosen)
+        session = ctx.scope.session_id
+        history = self._history(session, task_id, chosen)
         provider = chosen.provider or self._provider
         if provider is None:
             words = "No model is configured to run a sub-agent; do the task yourself, step by step."
@@ -105,7 +106,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
             self._tools_of(chosen), self._steps, ctx.activity, ctx.activity.secrets, background=background
         )
         result = await run_loop(provider, executor, history, scope, chosen.limits, announce=False)
-        self._keep(task_id, history)
+        self._keep((session, task_id), history)
         return reported(result, task_id, description)
 
     def worker(self, agent_type: str) -> Worker:
@@ -121,13 +122,14 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
             raise ToolError(f"there is no agent type {name!r}", ErrorKind.NOT_FOUND, f"Use one of: {known}.")
         return self._types[name]
 
-    def _history(self, task_id: str, chosen: AgentType) -> list[Message]:
+    def _history(self, session: str, task_id: str, chosen: AgentType) -> list[Message]:
+        """A task belongs to the session that began it: another can neither see nor continue it."""
         if not task_id:
             return [Message("system", chosen.prompt)]
-        if task_id not in self._histories:
-            known = ", ".join(self._histories) or "there are none"
+        if (session, task_id) not in self._histories:
+            known = ", ".join(name for owner, name in self._histories if owner == session) or "there are none"
             raise ToolError(f"there is no task {task_id!r}", ErrorKind.NOT_FOUND, f"Known tasks: {known}.")
-        return self._histories[task_id]
+        return self._histories[session, task_id]
 
     def _tools_of(self, chosen: AgentType) -> ToolRegistry:
         """A part of the parent's tools: never this one, so that sub-agents have no sub-agents of their own."""
@@ -142,9 +144,9 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         picked.add(task_completion)
         return picked
 
-    def _keep(self, task_id: str, history: list[Message]) -> None:
-        self._histories[task_id] = history
-        self._histories.move_to_end(task_id)
+    def _keep(self, key: tuple[str, str], history: list[Message]) -> None:
+        self._histories[key] = history
+        self._histories.move_to_end(key)
         if len(self._histories) > MOST_TASKS:
             self._histories.popitem(last=False)
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
 
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
@@ -15,6 +16,14 @@ from forge.core.events import Event, ToolOutput, ToolProgress
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName, ToolSpec
+
+LOCAL = "local"
+"""The session of a scope that names none: one for the whole executor. A run of an agent never shares it."""
+
+
+def new_session() -> str:
+    """A name that no other session has."""
+    return f"session-{uuid4().hex[:16]}"
 
 
 class Root(NamedTuple):
@@ -28,7 +37,7 @@ class Root(NamedTuple):
 class Scope:
     """Who is talking, and where. The same for every call of a turn."""
 
-    session_id: str = "local"
+    session_id: str = LOCAL  # whose answers, jobs and files these are: name one for each user that is served
     message_id: str = ""  # the turn: calls of one model message share it
     agent: str = "main"
     channel: str = ""
@@ -38,6 +47,11 @@ class Scope:
     roots: tuple[Root, ...] = ()  # beside the workspace
     writes: bool = True  # False: no file may be changed
     skills: tuple[str, ...] = ("skills",)  # folders of skills, which are protected; relative ones are the workspace's
+
+    @property
+    def names_session(self) -> bool:
+        """Whether somebody said which session this is."""
+        return self.session_id not in ("", LOCAL)
 
     def in_turn(self, message_id: str) -> Scope:
         """The same for the calls of another turn."""

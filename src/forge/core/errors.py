@@ -45,6 +45,8 @@ class ToolError(Exception):
         self.kind = kind if type(kind) is ErrorKind else ErrorKind(kind)
         self.suggestion = suggestion
         self.passing = passing
+        if suggestion:
+            self.add_note(suggestion)  # a traceback shows it, too
 
     def __str__(self) -> str:
         return self.message

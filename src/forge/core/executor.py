@@ -25,6 +25,7 @@ from forge.core.plain import brief, clipped, text_of
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
+from forge.core.session_end import end_started
 from forge.core.tool import Tool
 
 log = logging.getLogger("forge.tools")
@@ -38,7 +39,8 @@ Step = Callable[[ToolContext, Next], Coroutine[Any, Any, ToolResult]]
 """One concern around every call: look, change the context, call `proceed`, look at the result.
 
 A step may carry `applies(spec) -> bool`, asked once a tool; `screens = True`, when it also wants the results that did
-not come from running the tool (refusals, background work); and `clear_turn(session_id)`, `clear_state(session_id)`.
+not come from running the tool (refusals, background work); `clear_turn(session_id)`, `clear_state(session_id)`; and
+`end_session(session_id)`, where the end of a session forgets more than `clear_state` does.
 """
 
 
@@ -89,11 +91,14 @@ class ToolExecutor:
                 entry = await self._initialised(ctx)
             arguments = ctx.arguments = entry[0].parse(call.arguments)
             result = await entry[1](ctx)
+            if self.background.offered:
+                self.background.returned(ctx, pending=isinstance(result, ToolResult) and result.pending)
             if type(arguments) is Mended:
                 result = _noted(result, arguments)
             if not isinstance(result, ToolResult):
                 raise TypeError(f"a step returned {type(result).__name__} instead of a ToolResult")
         except BaseException as error:
+            self.background.returned(ctx, pending=False)
             if _is_meant_for_us(error):
                 if watched:
                     self._ended(ctx, _stopped(ctx, error), started)
@@ -130,6 +135,25 @@ class ToolExecutor:
             else:
                 await asyncio.gather(*map(run, batch))
         return [results[index] for index in range(len(calls))]
+
+    def end_work(self, session_id: str) -> None:
+        """End what calls of a session left going: background work, jobs, programs. What steps remember stays."""
+        self.background.cancel(session_id)
+        end_started(session_id)
+
+    def end_session(self, session_id: str) -> None:
+        """A session is over: its programs end, and nothing of it is remembered.
+
+        Background work is no program: it goes on to its end, which is still an event. `end_work` cancels it.
+        """
+        end_started(session_id)
+        self.background.forget(session_id, lambda: self._forget(session_id))
+
+    def _forget(self, session_id: str) -> None:
+        end_started(session_id)  # background work may have started programs meanwhile
+        for step in self.steps:
+            getattr(step, "end_session", getattr(step, "clear_state", _nothing))(session_id)
+        self.registry.forget(session_id)
 
     def clear_turn(self, session_id: str = "") -> None:
         """A new turn: what was called before may be called again. Without a session: for all of them."""

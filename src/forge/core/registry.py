@@ -161,6 +161,11 @@ class ToolRegistry(Mapping[str, Tool]):
             others = {key: value for key, value in self._revealed.items() if key != session_id}
             self._revealed = {**others, session_id: left} if left else others
 
+    def forget(self, session_id: str) -> None:
+        """A session is over: nothing is revealed to it any more."""
+        with self._lock:
+            self._revealed = {key: value for key, value in self._revealed.items() if key != session_id}
+
     def _changed(self) -> None:
         self.version += 1
         self._definitions = {}

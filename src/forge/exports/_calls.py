@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from forge.core.activity import ActivityStream
-from forge.core.context import Scope
+from forge.core.context import Scope, new_session
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.plain import text_of
@@ -50,7 +50,9 @@ class Guarding(TypedDict, total=False):
 class ExportOptions(Guarding, total=False):
     """How exported tools are guarded and watched."""
 
-    scope: Scope | Callable[[Any], Scope]  # or what gives it for a call, out of the framework's own context
+    # Or a function of the framework's own context. Where it names no session, each conversation has one of its own, if
+    # the framework can tell them apart; otherwise this export has one.
+    scope: Scope | Callable[[Any], Scope]
     on_tool_result: OnToolResult  # plain or async; hears of every call and its whole result
 
 
@@ -66,9 +68,13 @@ class Exported(list[T]):
 class Calls:
     """Runs what another framework's agent calls."""
 
-    def __init__(self, tools: Tools, options: ExportOptions) -> None:
+    def __init__(
+        self, tools: Tools, options: ExportOptions, conversation: Callable[[Any], str] = lambda context: ""
+    ) -> None:
+        """`conversation` names the one that a call belongs to, by the framework's context; empty: it cannot be told."""
         scope = options.get("scope")
         self._scope: Scope | Callable[[Any], Scope] = Scope() if scope is None else scope
+        self._session, self._conversation = new_session(), conversation
         self._on_tool_result = options.get("on_tool_result")
         self._shows_hidden = not isinstance(tools, ToolExecutor | ToolRegistry)  # a list names what it wants
         guarding: Any = {key: value for key, value in options.items() if key not in ("scope", "on_tool_result")}
@@ -85,19 +91,26 @@ class Calls:
         return [spec for spec in shown if spec.name not in left_out]
 
     def session(self, context: Any = None) -> str:
-        """The session of a call; the default one where a scope is still to be given by the first call."""
-        if isinstance(self._scope, Scope):
-            return self._scope.session_id
-        return "local" if context is None else self._scope(context).session_id
+        """The session of a call; the export's own where a context is still to be given by the first call."""
+        if context is None and not isinstance(self._scope, Scope):
+            return self._session
+        return self._scope_of(context).session_id
 
     async def run(self, call: ToolCall, context: Any, turn: str = "") -> ToolResult:
         """One call to its result. Without a `turn` each call is one of its own, as nobody says when one begins."""
-        scope = self._scope if isinstance(self._scope, Scope) else self._scope(context)
+        scope = self._scope_of(context)
         result = await self.executor.execute(call, scope if scope.message_id else scope.in_turn(turn or call.id))
         self.last_results[call.name] = result
         if self._on_tool_result is not None:
             await self._tell(self._on_tool_result, call, result)
         return result
+
+    def _scope_of(self, context: Any) -> Scope:
+        scope = self._scope if isinstance(self._scope, Scope) else self._scope(context)
+        if scope.names_session:
+            return scope
+        name = self._conversation(context) if context is not None else ""
+        return replace(scope, session_id=f"{self._session}/{name}" if name else self._session)
 
     async def _tell(self, told: OnToolResult, call: ToolCall, result: ToolResult) -> None:
         try:

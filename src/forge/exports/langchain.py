@@ -45,10 +45,15 @@ def to_langchain(tools: Tools, *, images: bool = False, **options: Unpack[Export
 
     A call passes Forge's validation, gate, limits and events. Its message holds the text for the model, the whole
     `ToolResult` as its artifact, and `status="error"` if it failed. `images`: as parts of the message too, for models
-    that take them in a tool's result. `scope` may be a function of the call's `RunnableConfig`.
+    that take them in a tool's result. `scope` may be a function of the call's `RunnableConfig`; where it names no
+    session, each `thread_id` has one of its own.
     """
-    calls = Calls(tools, options)
+    calls = Calls(tools, options, _thread)
     return Exported([_made(calls, spec, images=images) for spec in calls.specs(fixed=True)], calls)
+
+
+def _thread(config: RunnableConfig) -> str:
+    return str(config.get("configurable", {}).get("thread_id") or "")
 
 
 def _made(calls: Calls, spec: ToolSpec, *, images: bool) -> ForgeTool:

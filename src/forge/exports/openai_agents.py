@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from base64 import b64encode
 from typing import Any, Unpack
+from uuid import uuid4
+from weakref import finalize
 
 from forge.core.dialects import DIALECTS
 from forge.core.result import ToolResult
@@ -24,10 +26,25 @@ def to_openai_agents(tools: Tools, *, strict: bool = False, **options: Unpack[Ex
 
     A call passes Forge's validation, gate, limits and events; a failed one answers with words the model can act on.
     `strict`: in OpenAI's strict mode where a schema fits its rules. `scope` may be a function of the call's
-    `ToolContext`. All are `FunctionTool`s; the type says less, so that the list fits `Agent(tools=…)`.
+    `ToolContext`; where it names no session, each run has one of its own. All are `FunctionTool`s; the type says less,
+    so that the list fits `Agent(tools=…)`.
     """
-    calls = Calls(tools, options)
+    calls = Calls(tools, options, _Runs())
     return Exported([_made(calls, spec, strict=strict) for spec in calls.specs(fixed=True)], calls)
+
+
+class _Runs:
+    """A name for each run of the SDK, which has none: all contexts of a run share one object that counts its usage."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+
+    def __call__(self, context: ToolContext[Any]) -> str:
+        usage = context.usage
+        if id(usage) not in self._names:
+            self._names[id(usage)] = uuid4().hex[:12]
+            finalize(usage, self._names.pop, id(usage), None)
+        return self._names[id(usage)]
 
 
 def _made(calls: Calls, spec: ToolSpec, *, strict: bool) -> FunctionTool:

@@ -27,9 +27,10 @@ def to_pydantic_ai(tools: Tools, *, id: str | None = None, **options: Unpack[Exp
 
     A call passes Forge's validation, gate, limits and events; a failed one answers with words the model can act on and
     does not use up the agent's retries. Tools that are mounted, removed or found by `tool_search` while the agent runs
-    are followed. `scope` may be a function of the run's `RunContext`. `id`: for durable runs.
+    are followed. `scope` may be a function of the run's `RunContext`; where it names no session, each conversation has
+    one of its own. `id`: for durable runs.
     """
-    return ForgeToolset(Calls(tools, options), id)
+    return ForgeToolset(Calls(tools, options, lambda ctx: ctx.conversation_id or ctx.run_id or ""), id)
 
 
 class ForgeToolset(AbstractToolset[Any]):

@@ -8,7 +8,7 @@ from forge.core.executor import Step
 
 
 def having(step: Step, **attributes: Any) -> Step:
-    """The step with `applies`, `screens`, `clear_turn` or `clear_state`."""
+    """The step with `applies`, `screens`, `clear_turn`, `clear_state` or `end_session`."""
     for name, value in attributes.items():
         setattr(step, name, value)
     return step

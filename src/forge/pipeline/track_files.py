@@ -37,7 +37,7 @@ def track_files(state: SessionState | None = None) -> Step:
                 state.seen.note(scope.session_id, str(place.path), status, written=written)
         return result
 
-    return having(step, applies=_touches_files, clear_state=state.forget)
+    return having(step, applies=_touches_files, clear_state=state.forget, end_session=state.end)
 
 
 def _touches_files(spec: ToolSpec) -> bool:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.session_end import at_session_end
 from forge.process.limits import Resources
 from forge.process.output import Capture, Kept, read_piece, waiting_bytes
 from forge.process.run import signal_name
-from forge.process.supervisor import GRACE, Program, end_left, start
+from forge.process.supervisor import GRACE, Program, start
 
 MOST_JOBS = 50  # of one session
 MOST_LOGGED = 10 * 1024 * 1024  # bytes of each, the newest
@@ -188,8 +189,9 @@ def job_of(owner: str, name: str) -> Job:
         return job
 
 
+@at_session_end
 def end_jobs(owner: str = "") -> None:
-    """Kill and forget the jobs of a session, and what its other programs left running; of all sessions without one."""
+    """Kill and forget the jobs of a session; of all sessions without one."""
     with _lock:
         for key, job in list(_jobs.items()):
             if not owner or job.owner == owner:
@@ -198,7 +200,6 @@ def end_jobs(owner: str = "") -> None:
                     job.program.stop()
                 del _jobs[key]
                 _numbers.pop(job.owner, None)
-    end_left(owner)
 
 
 class _Pump(threading.Thread):

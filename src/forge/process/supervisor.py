@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.session_end import at_session_end
 from forge.process._wire import END, NEW, Messages, packed
 from forge.process.limits import Resources
 
@@ -132,6 +133,7 @@ def start(
     return Program(keeper, ours[1], ours[2], ours[0])
 
 
+@at_session_end
 def end_left(owner: str = "") -> None:
     """Kill what the programs of an owner left running; of all of them without one."""
     supervisor = _current

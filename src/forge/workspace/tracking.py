@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from forge.core.context import LOCAL
 from forge.core.errors import ToolError
 from forge.workspace.paths import Place
 from forge.workspace.state import NAME, state_directory, why_not
@@ -64,6 +65,16 @@ class SessionState:
         """A session begins anew: it has read nothing. What it changed can still be undone."""
         self.seen.forget(session_id)
 
+    def end(self, session_id: str) -> None:
+        """A session is over. In a project's file, what it changed can still be undone; in memory nobody could ask."""
+        used = vars(self)  # what was never needed is not made for this
+        if "seen" in used:
+            self.seen.forget(session_id)
+        if "undo" in used and self.path is None:
+            self.undo.forget(session_id)
+        if "todos" in used:
+            self.todos.put(session_id, [])
+
     def remove(self, session_id: str) -> None:
         """A session is deleted: nothing of it is kept."""
         self.seen.forget(session_id)
@@ -75,7 +86,7 @@ class Tracking(NamedTuple):
     """The call at work, and where its session's state is."""
 
     state: SessionState
-    session_id: str = "local"
+    session_id: str = LOCAL
     turn: str = ""
     call_id: str = ""
     tool: str = ""

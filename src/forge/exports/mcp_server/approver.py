@@ -26,6 +26,10 @@ class Client(Protocol):
     def person(self) -> str:
         """A name for whoever answers, for the log."""
 
+    @property
+    def remembers(self) -> bool:
+        """Whether "always" can be offered: its session is this client's alone."""
+
     def question(self) -> Question | None:
         """How to ask; None where the client cannot, or is gone."""
 
@@ -57,13 +61,13 @@ class ElicitingApprover:
         if request.form is not None:  # what a server asks, of which ours is the client
             filled = await question(message, request.form)
             return Answer.no(by=asking.person) if filled is None else Answer.edit(filled, by=asking.person)
-        choices = _choices(request)
+        choices = _choices(request, asking)
         filled = await question(message, _form(choices))
         return _answer(filled, choices, asking.person)
 
 
-def _choices(request: PermissionRequest) -> tuple[str, ...]:
-    always = any(part.remember for part in request.parts)
+def _choices(request: PermissionRequest, asking: Client) -> tuple[str, ...]:
+    always = asking.remembers and any(part.remember for part in request.parts)
     return ("once", "always", "no") if always else ("once", "no")
 
 

@@ -54,6 +54,7 @@ class Session:
     """One client's connection; all clients of 2026-07-28, whose requests know no connection, share one."""
 
     id: str
+    is_shared: bool = False  # by clients that cannot be told apart: no answer of one may count for another
     calls: set[Call] = field(default_factory=set)
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)  # for tools that must not run beside each other
 
@@ -214,6 +215,10 @@ class Call:
     def person(self) -> str:
         known = self._ctx.session.client_params if self._ctx is not None else None
         return f"mcp:{one_line(known.client_info.name, 60)}" if known is not None else "mcp"
+
+    @property
+    def remembers(self) -> bool:
+        return not self.session.is_shared
 
     def masked(self, text: str) -> str:
         return self.calls.executor.secrets.mask(text)

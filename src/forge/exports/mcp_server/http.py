@@ -35,6 +35,7 @@ def app(offer: Offer, token: str, hosts: Collection[str] = ()) -> ASGIApp:
     """The guarded application. It opens the offer, and closes it, with its lifespan."""
     if not token:
         raise ValueError("an MCP server over HTTP needs a token")
+    offer.serve_many()
     unguarded = offer.server().streamable_http_app(
         streamable_http_path=PATH,
         max_request_body_size=MAX_BODY,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -67,6 +66,10 @@ class Offer:
         self._follow(self._shared, lambda: self._bus.publish(ToolsListChanged()))
         self._definitions: WeakKeyDictionary[ToolSpec, dict[str, Any] | None] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def serve_many(self) -> None:
+        """Several clients come in: those whose requests know no connection are not told apart."""
+        self._shared.is_shared = True
 
     def server(self) -> Server[Any]:
         """The SDK's server with our answers."""
@@ -137,11 +140,8 @@ class Offer:
         """A connection is over: so is all that it started."""
         self._followers.pop(session, None)
         await self.calls.end(session)
-        self.executor.background.cancel(session.id)
-        jobs = sys.modules.get("forge.process.jobs")  # not loaded: none was started
-        if jobs is not None:
-            jobs.end_jobs(session.id)
-        self.executor.clear_state(session.id)
+        self.executor.end_work(session.id)
+        self.executor.end_session(session.id)
 
     def _listed(self, session: Session) -> tuple[Told, list[ToolSpec]]:
         version = self.registry.version  # before the tools are read: a change meanwhile is told later, not missed
