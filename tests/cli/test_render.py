@@ -279,3 +279,20 @@ def test_times_are_short():
 )
 def test_a_line_is_cut_by_columns(text, columns, cut):
     assert clip(text, columns) == cut
+
+
+def test_nothing_of_a_silent_result_is_shown(plain):
+    plain.show(ToolStarted(CALL), ToolFinished(CALL, True, ToolResult.quiet("for the model alone"), 0.0))
+    assert "for the model alone" not in plain.both
+    plain.show(ToolStarted(CALL), ToolFinished(CALL, True, ToolResult.text("for everybody"), 0.0))
+    assert "for everybody" in plain.both
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+def test_a_message_to_whoever_sits_here_is_said_whole(plain, delivered):
+    call = ToolCall("send_message", {"content": "1\n2\n3\n4\n5"})
+    data = {"sent": True, "delivered": delivered}
+    result = ToolResult(for_llm="Message sent.", for_user="1\n2\n3\n4\n5", silent=True, data=data)
+    assert plain.show(ToolStarted(call), ToolFinished(call, True, result, 0.0)) == (
+        "" if delivered else "1\n2\n3\n4\n5\n"
+    )

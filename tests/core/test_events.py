@@ -20,7 +20,8 @@ from forge.core.events import (
     TurnFinished,
 )
 from forge.core.messages import ToolCall
-from forge.core.result import ToolResult
+from forge.core.result import Attachment, ToolResult
+from forge.core.secrets import Secrets
 
 CALL = ToolCall("reads", {"path": "a"}, "c1")
 WIRED = {"id": "c1", "name": "reads", "arguments": {"path": "a"}}
@@ -91,3 +92,22 @@ def test_broken_arguments_and_odd_texts_can_be_sent():
         json.dumps(ToolStarted(ToolCall("a", arguments)).to_dict(), allow_nan=False).encode()
     json.dumps(TextDelta("\ud800").to_dict()).encode()
     json.dumps(ToolStarted(ToolCall("\ud800", {}, "\ud800")).to_dict(), ensure_ascii=False).encode()
+
+
+def test_an_event_names_a_large_attachment_and_carries_a_small_one_as_it_is():
+    picture = bytes(range(256)) * 100
+    result = ToolResult(for_llm="", attachments=(Attachment("image/png", picture), Attachment("a/b", b"y" * 10**6)))
+    told = ToolFinished(CALL, True, result).masked(Secrets().mask_everything)
+    assert told.result.attachments[0].data == picture
+    assert told.result.attachments[1].data == b""
+    assert told.to_dict()["result"]["attachments"][1]["bytes"] == 10**6
+    assert len(json.dumps(told.to_dict())) < 60_000
+
+
+def test_the_start_and_the_end_of_a_call_with_a_long_id_are_told_alike():
+    call = ToolCall("n" * 10**6, {}, "\x1b" + "i" * 10**6)
+    mask = Secrets().mask_everything
+    start, end = ToolStarted(call).masked(mask).to_dict(), ToolFinished(call, True, DONE).masked(mask).to_dict()
+    assert start["call"]["id"] == end["call"]["id"] == end["result"]["id"]
+    assert start["call"]["name"] == end["result"]["name"]
+    assert len(json.dumps([start, end])) < 3_000

@@ -300,6 +300,13 @@ def test_a_preview_shows_what_the_person_is_told():
     assert ToolResult(for_llm="model", for_user="person").preview() == ["person"]
 
 
+def test_a_preview_shows_nothing_of_a_silent_result_but_its_error():
+    assert ToolResult.quiet("for the model alone").preview() == []
+    assert ToolResult(for_llm="model", for_user="person", silent=True).preview() == []
+    failed = ToolResult(for_llm="", silent=True, failure=Failure("no such file"))
+    assert failed.preview() == ["Error: no such file"]
+
+
 def test_a_preview_of_a_failure_is_the_error_and_the_suggestion():
     assert ToolResult.error("no such file", "not_found", "Look again.").preview() == [
         "Error: no such file",
@@ -322,3 +329,42 @@ def test_a_result_is_shown_briefly_where_it_is_only_looked_at():
         for_llm="x" * 1_000_000, data={"y": "y" * 1_000_000}, attachments=(Attachment("a/b", b"z" * 1_000_000),)
     )
     assert len(repr(result)) < 5_000
+
+
+def test_large_attachments_are_named_on_the_wire_and_small_ones_carried():
+    small, large = Attachment("image/png", b"x" * 10, "a.png"), Attachment("a/b", b"y" * 9_000_000, "b.bin", "/f/b.bin")
+    result = ToolResult(for_llm="", attachments=(large, small))
+    wire = result.to_dict()
+    assert wire["attachments"][1] == {"name": "a.png", "media_type": "image/png", "data": "eHh4eHh4eHh4eA=="}
+    assert wire["attachments"][0]["data"] == ""
+    assert wire["attachments"][0]["bytes"] == 9_000_000
+    assert "it is in /f/b.bin" in wire["attachments"][0]["left_out"]
+    assert len(json.dumps(wire)) < 2_000
+    read = ToolResult.from_dict(wire).attachments
+    assert [(one.left_out, one.path, len(one.data)) for one in read] == [(9_000_000, "/f/b.bin", 0), (0, "", 10)]
+
+
+def test_attachments_are_bounded_together_and_whole_where_that_is_asked():
+    parts = tuple(Attachment("a/b", b"y" * 1_000_000, str(number)) for number in range(20))
+    result = ToolResult(for_llm="", attachments=parts)
+    carried = [one for one in result.to_dict()["attachments"] if one["data"]]
+    assert len(carried) == 8
+    assert ToolResult.from_dict(result.to_dict(whole=True)).attachments == parts
+
+
+@pytest.mark.parametrize("name", ["x" * 1_000_000, "\x1b[31m\x00\u202e\n" * 100])
+def test_a_long_or_harmful_name_or_id_is_cut_and_made_visible(name):
+    wire = ToolResult.text("fine").to_dict(id=name, name=name)
+    for told in (wire["id"], wire["name"]):
+        assert len(told) <= 200
+        assert told.isprintable()
+        assert f"{len(name):,} characters" in told
+    assert ToolResult.text("").to_dict(id=wire["id"])["id"] == wire["id"], "cut twice"
+    assert ToolResult.text("").to_dict(id=name + "y")["id"] != wire["id"], "two long ids cannot be told apart"
+    assert ToolResult.text("").to_dict(id="call_1", name="Größe")["name"] == "Größe"
+
+
+def test_control_characters_of_a_call_are_visible_in_its_refusal():
+    failed = ToolResult.failed(ToolError("no such tool"), during="\x1b[31mred\x00\u202e()")
+    assert failed.for_llm == "⟨U+001B⟩[31mred⟨U+0000⟩⟨U+202E⟩(): no such tool"
+    assert ToolResult.failed(ToolError("zwei\nZeilen\tÄ"), during="f()").for_llm == "f(): zwei\nZeilen\tÄ"

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from forge import ActivityStream, audit_log
-from forge.core.events import RunStarted, ToolStarted
+from forge.core.events import RunStarted, ToolFinished, ToolStarted
 from forge.core.messages import ToolCall
+from forge.core.result import Attachment, ToolResult
 from forge.workspace.state import append_whole
 
 ROOT = Path(__file__).parents[2]
@@ -73,3 +74,24 @@ def test_a_line_that_is_written_in_pieces_is_whole(tmp_path, monkeypatch):
     append_whole(file, b"a whole line\n")
     os.close(file)
     assert (tmp_path / "log").read_bytes() == b"a whole line\n"
+
+
+def test_the_log_names_attachments_without_their_content_and_masks_what_looks_like_a_secret(tmp_path):
+    activity = ActivityStream()
+    stop = audit_log(activity, tmp_path / "log")
+    call = ToolCall(
+        "bash", {"command": "DB_PASSWORD=hunter2 PGPASSWORD=hunter2 run; curl -u bob:hunter2 https://x.org"}
+    )
+    activity.emit(ToolStarted(call))
+    result = ToolResult(for_llm="", attachments=(Attachment("a/b", b"0" * 10**7, "big.bin", "/files/big.bin"),))
+    activity.emit(ToolFinished(call, True, result))
+    activity.emit(ToolStarted(ToolCall("mail", {"attachments": [{"data": "stays"}]})))
+    stop()
+    lines = (tmp_path / "log").read_text()
+    assert "hunter2" not in lines
+    assert "DB_PASSWORD=[secret]" in lines
+    _, finished, other = map(json.loads, lines.splitlines())
+    (told,) = finished["result"]["attachments"]
+    assert (told["name"], told["bytes"], told["path"]) == ("big.bin", 10**7, "/files/big.bin")
+    assert other["call"]["arguments"] == {"attachments": [{"data": "stays"}]}
+    assert len(lines) < 3_000

@@ -14,7 +14,7 @@ import pytest
 from forge import Scope, ToolCall, ToolResult, tool
 from forge.core import threads
 from forge.core.errors import ErrorKind
-from forge.core.result import Failure
+from forge.core.result import Attachment, Failure
 from forge.pipeline._bounds import bounded, size_of
 from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, fitted, limit_output
 from forge.workspace.state import keep_newest
@@ -290,3 +290,24 @@ def test_the_hundredth_call_of_the_same_id_is_kept_as_well(tmp_path):
     results = [asyncio.run(executor.execute(call, Scope(workspace=tmp_path))) for _ in range(102)]
     assert all("the whole text is in" in result.for_llm for result in results)
     assert len(list((tmp_path / ".forge" / "spill").iterdir())) == 102
+
+
+@tool
+def attach(size: int) -> ToolResult:
+    """Attach so many bytes."""
+    return ToolResult(for_llm="here", attachments=(Attachment("a/b", b"x" * size, "big.bin"),))
+
+
+def test_an_attachment_too_large_for_json_is_kept_in_a_file_that_is_named(tmp_path):
+    result = call_once(attach, limit_output(), workspace=tmp_path, size=9_000_000)
+    (one,) = result.attachments
+    assert len(one.data) == 9_000_000, "who holds the result has all of it"
+    assert Path(one.path).read_bytes() == one.data
+    assert Path(one.path).stat().st_mode & 0o777 == 0o600
+    assert one.path in result.to_dict()["attachments"][0]["left_out"]
+
+
+def test_an_ordinary_attachment_is_not_kept_in_a_file(tmp_path):
+    result = call_once(attach, limit_output(), workspace=tmp_path, size=1_000)
+    assert result.attachments[0].path == ""
+    assert not (tmp_path / ".forge").exists()

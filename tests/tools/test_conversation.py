@@ -77,7 +77,7 @@ def test_a_message_is_delivered_to_the_current_conversation(bench):
     bench.scope = replace(bench.scope, channel="team", chat_id="42")
     result = bench.call("send_message", content="hi")
     assert delivered == [("hi", "team", "42")]
-    assert result.data == {"sent": True, "channel": "team", "chat_id": "42"}
+    assert result.data == {"sent": True, "delivered": True, "channel": "team", "chat_id": "42"}
     assert result.for_user == ""
 
 

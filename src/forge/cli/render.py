@@ -193,6 +193,10 @@ class ForPeople:
         is_shown = ended is not None and ended.lines > 0 and not self.paper.live  # its output stands above already
         if event.call.name not in CONVERSATION or event.result.is_error:
             self._note(*self._outcome(event, seconds(event.seconds), is_shown=is_shown))
+        if event.result.data.get("delivered") is False and event.agent == MAIN:  # a message to whoever sits here
+            self.paper.end_line()
+            self._say(event.result.for_user)
+            self.paper.end_line()
         if self._calls:
             self._draw()
 
@@ -202,7 +206,9 @@ class ForPeople:
         mark, colour = ("✗", RED) if result.is_error else ("…", CYAN) if result.pending else ("✓", GREEN)
         what = result.title or (spelled(event.call) if self.paper.live or depth else event.call.name)
         lines = [self._line(depth, mark, colour, what, when)]
-        if result.is_error or not (depth or is_shown):  # what a sub-agent's calls come to is in its report
+        if result.is_error or not (
+            depth or is_shown or result.silent
+        ):  # what a sub-agent's calls come to is in its report
             fit = harmless if result.is_error else partial(self.paper.fitted, indent=2 * depth + 2)
             changed = summary(result)
             said = changed or _several(result) or self._preview(event.call.name, result)

@@ -92,6 +92,8 @@ def attachment(store: RunStore, ids: Sequence[str], number: int, index: int) -> 
     wire = (from_json(_row(store, ids, number)[2]).get("result") or {}).get("attachments") or []
     if not 0 <= index < len(wire):
         raise ToolError(f"event {number} has no attachment {index}", ErrorKind.NOT_FOUND, "Load the run again.")
+    if why := wire[index].get("left_out"):
+        raise ToolError(f"attachment {index} is not in the event: {why}", ErrorKind.NOT_FOUND, "Open the file there.")
     return str(wire[index].get("name") or f"attachment-{index}"), b64decode(wire[index].get("data") or "")
 
 
@@ -193,7 +195,8 @@ def _named(attachments: Any) -> list[dict[str, Any]]:
         {
             "name": str(one.get("name", "")),
             "media_type": str(one.get("media_type", "")),
-            "size": len(one.get("data") or "") * 3 // 4 - str(one.get("data") or "").count("=", -2),
+            "size": one.get("bytes") or len(one.get("data") or "") * 3 // 4 - str(one.get("data") or "").count("=", -2),
+            **({"left_out": str(one["left_out"])} if one.get("left_out") else {}),
             "index": index,
         }
         for index, one in enumerate(attachments or ())

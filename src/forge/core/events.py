@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from forge.core.messages import ToolCall
-from forge.core.plain import plain, sendable
+from forge.core.plain import plain, sendable, short_name
 from forge.core.result import ToolResult
 
-LONGEST_NAME = 200  # characters of a tool's name in an event
+LARGEST_ATTACHED = 128 * 1024  # bytes of a result's attachments in an event; what is larger is named
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -169,13 +169,17 @@ _COMMON = frozenset(f.name for f in fields(Event))
 
 def _masked(value: Any, mask: Callable[[Any], Any]) -> Any:
     if isinstance(value, ToolCall):
-        return replace(value, name=mask(value.name[:LONGEST_NAME]), arguments=mask(value.arguments))
-    return value.masked(mask) if isinstance(value, ToolResult) else mask(value)
+        name, id = mask(short_name(value.name)), short_name(value.id)
+        return replace(value, name=name, id=id, arguments=mask(value.arguments))
+    if isinstance(value, ToolResult):
+        return value.with_attachments_within(LARGEST_ATTACHED).masked(mask)
+    return mask(value)
 
 
 def _on_the_wire(value: Any, call: ToolCall | None) -> Any:
     if isinstance(value, ToolCall):
-        return {"id": sendable(value.id), "name": sendable(value.name), "arguments": plain(value.arguments)}
+        name, id = short_name(sendable(value.name)), short_name(sendable(value.id))
+        return {"id": id, "name": name, "arguments": plain(value.arguments)}
     if isinstance(value, ToolResult):
         return value.to_dict(id=call.id, name=call.name) if call is not None else value.to_dict()
     return sendable(value) if isinstance(value, str) else plain(value)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from reprlib import Repr
 from typing import Any
 
+LONGEST_NAME = 200  # characters of a tool's name or a call's id
 LONGEST_MESSAGE = 2_000  # characters of an unexpected exception's text
 DEEPEST = 100  # levels of data that are written out
 
@@ -33,6 +34,30 @@ def clipped(text: str, most_bytes: int) -> str:
         return text
     raw = sendable(text).encode()
     return text if len(raw) <= most_bytes else f"{raw[: most_bytes - 3].decode(errors='ignore')}…"
+
+
+def visible(text: str) -> str:
+    """The text with what would steer a screen or turn its direction written out, as in ⟨U+001B⟩. Lines stay lines."""
+    if text.isprintable():
+        return text
+    return "".join(f"⟨U+{ord(char):04X}⟩" if _steers(char) else char for char in text)
+
+
+def _steers(char: str) -> bool:
+    return not char.isprintable() and char not in "\n\r\t" and (char < "\xa0" or "\u200b" <= char <= "\u206f")
+
+
+def short_name(name: str, most: int = LONGEST_NAME) -> str:
+    """A tool's name or a call's id, as it is told elsewhere. A long one is cut; its digest tells it from others."""
+    if len(name) <= most and name.isprintable():
+        return name
+    from zlib import crc32
+
+    shown = visible(name[:most]).replace("\n", "⟨U+000A⟩").replace("\r", "⟨U+000D⟩").replace("\t", "⟨U+0009⟩")
+    if len(name) <= most and len(shown) <= most:
+        return shown
+    digest = crc32(name.encode("utf-8", "surrogatepass"))
+    return f"{shown[: most - 50]}[… {len(name):,} characters, {digest:08x}]"
 
 
 def text_of(error: BaseException) -> str:

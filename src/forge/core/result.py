@@ -8,18 +8,37 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import brief, number, plain, sendable, text_of
+from forge.core.plain import brief, number, plain, sendable, short_name, text_of, visible
 
+LARGEST_ON_WIRE = 8 * 1024 * 1024  # bytes of all attachments of a result; what is larger is named
+MOST_ATTACHED = 100
 PREVIEW = 500  # characters of a line in a preview
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Binary content that travels beside the text."""
+    """Binary content that travels beside the text. A large one is kept in a file as well."""
 
     media_type: str
     data: bytes
     name: str = ""
+    path: str = ""  # of a file with the same content, where there is one
+    left_out: int = 0  # bytes that are not in `data`, though they belong to it
+
+    def without_data(self) -> Attachment:
+        """What is told of it where its content does not go."""
+        return replace(self, data=b"", left_out=len(self.data) or self.left_out)
+
+    def to_dict(self) -> dict[str, Any]:
+        from base64 import b64encode  # only where results leave the process
+
+        name, kind = (short_name(sendable(one)) for one in (self.name, self.media_type))
+        wire: dict[str, Any] = {"name": name, "media_type": kind, "data": b64encode(self.data).decode()}
+        if self.left_out:
+            where = f"it is in {self.path}" if self.path else "it was not kept in a file"
+            wire |= {"bytes": self.left_out, "path": sendable(self.path)}
+            wire["left_out"] = f"{self.left_out:,} bytes are too much to be sent here; {sendable(where)}"
+        return wire
 
 
 @dataclass(slots=True)
@@ -159,7 +178,7 @@ class ToolResult:
             words, hint = f"failed unexpectedly; the log explains error {log_id}" if log_id else text_of(error), ""
             kind = ErrorKind.TIMEOUT if isinstance(error, TimeoutError) else ErrorKind.SYSTEM
             failure = Failure(words, kind, cause=error)
-        text = f"{during}: {words}\n{hint}" if hint else f"{during}: {words}"
+        text = visible(f"{during}: {words}\n{hint}" if hint else f"{during}: {words}")
         return cls(for_llm=text if text.isascii() else sendable(text), failure=failure)
 
     def masked(self, mask: Callable[[Any], Any]) -> ToolResult:
@@ -177,24 +196,38 @@ class ToolResult:
             failure=failure,
         )
 
+    def with_attachments_within(self, most: int) -> ToolResult:
+        """This result with the content of those attachments left out that would exceed so many bytes together."""
+        if not self.attachments:
+            return self
+        kept, left = [], most
+        for place, one in enumerate(self.attachments):
+            fits = len(one.data) <= left and place < MOST_ATTACHED
+            left -= len(one.data) if fits else 0
+            kept.append(one if fits else one.without_data())
+        return replace(self, attachments=tuple(kept))
+
     def preview(self, max_lines: int = 3) -> list[str]:
-        """A few lines for a UI."""
+        """A few lines for a UI; of a silent result nothing but an error."""
         if self.failure is not None:
             said = {"Error": self.failure.message, "Suggestion": self.failure.suggestion}
             return [f"{what}: {' '.join(text[:PREVIEW].split())}" for what, text in said.items() if text]
-        text = self.for_user or self.for_llm
+        text = "" if self.silent else self.for_user or self.for_llm
         if not text:
             return []
         lines = [line[:PREVIEW] for line in text.split("\n", max_lines)[:max_lines]]
         return [*lines, "…"] if text.rstrip("\n").count("\n") >= max_lines else lines
 
-    def to_dict(self, *, id: str = "", name: str = "") -> dict[str, Any]:
-        """The wire form, safe to dump as JSON. The cause of a failure stays here."""
-        from base64 import b64encode  # only where results leave the process
+    def to_dict(self, *, id: str = "", name: str = "", whole: bool = False) -> dict[str, Any]:
+        """The wire form, safe to dump as JSON. The cause of a failure stays here.
 
+        Of attachments beyond 8 MiB only the name, the size and the file that holds them are told, unless it is to be
+        `whole`.
+        """
+        attachments = self.attachments if whole else self.with_attachments_within(LARGEST_ON_WIRE).attachments
         wire: dict[str, Any] = {
-            "id": id,
-            "name": name,
+            "id": short_name(id),
+            "name": short_name(name),
             "success": self.success,
             "is_error": self.is_error,
             "for_llm": sendable(self.for_llm),
@@ -202,10 +235,7 @@ class ToolResult:
             "async": self.pending,
             "title": sendable(self.title),
             "data": plain(self.data),
-            "attachments": [
-                {"name": a.name, "media_type": a.media_type, "data": b64encode(a.data).decode()}
-                for a in self.attachments
-            ],
+            "attachments": [one.to_dict() for one in attachments],
             "error": "",
         }
         if self.for_user:
@@ -232,7 +262,9 @@ class ToolResult:
             title=wire.get("title", ""),
             data=wire.get("data") or {},
             attachments=tuple(
-                Attachment(a["media_type"], b64decode(a["data"]), a.get("name", ""))
+                Attachment(
+                    a["media_type"], b64decode(a["data"]), a.get("name", ""), a.get("path", ""), a.get("bytes", 0)
+                )
                 for a in wire.get("attachments", ())
             ),
             failure=failure,
@@ -249,7 +281,8 @@ def _masked_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> At
         text = attachment.data.decode(encoding)
     hidden: str = mask(text)
     data = attachment.data if hidden == text else hidden.encode(encoding, "replace")
-    return Attachment(mask(attachment.media_type), data, mask(attachment.name))
+    names = {"media_type": mask(attachment.media_type), "name": mask(attachment.name)}
+    return replace(attachment, data=data, **names)
 
 
 def _of_structure(value: object) -> ToolResult:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable
+from typing import Any
 
 from forge.core.activity import ActivityStream
 from forge.core.events import Event, TextDelta
@@ -14,6 +15,7 @@ from forge.workspace.state import append_whole
 log = logging.getLogger(__name__)
 
 MODE = 0o600
+MOST_NAMED = 100  # attachments of one result
 LONGEST_TEXT = 16 * 1024  # characters of one text in the log; the rest is in the result itself
 
 
@@ -29,7 +31,7 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
     def write(event: Event) -> None:
         if isinstance(event, TextDelta):
             return  # the message as a whole is told elsewhere
-        line = json.dumps(_shortened(event.to_dict()), ensure_ascii=False)
+        line = json.dumps(_shortened(_told(event)), ensure_ascii=False)
         content = f"{line}\n".encode("utf-8", "backslashreplace")  # half a surrogate pair becomes its escape in JSON
         try:
             append_whole(file, content)
@@ -45,9 +47,19 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
     return stop
 
 
+def _told(event: Event) -> dict[str, Any]:
+    """Of attachments the log keeps what they are and where, never their content."""
+    wire = event.to_dict()
+    result = wire.get("result")
+    if isinstance(result, dict) and result.get("attachments"):
+        named = result["attachments"][:MOST_NAMED]
+        result["attachments"] = [{key: item for key, item in one.items() if key != "data"} for one in named]
+    return wire
+
+
 def _shortened(value: object) -> object:
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         return f"{value[:LONGEST_TEXT]}[… {len(value) - LONGEST_TEXT} more characters]"
     if isinstance(value, dict):
-        return {key: _shortened(item) for key, item in value.items() if key != "attachments"}
+        return {key: _shortened(item) for key, item in value.items()}
     return [_shortened(item) for item in value] if isinstance(value, list) else value

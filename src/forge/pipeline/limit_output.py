@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from base64 import b64decode
 from dataclasses import replace
@@ -14,10 +15,12 @@ from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.executor import Next, Step
 from forge.core.plain import sendable
-from forge.core.result import Attachment, Failure, ToolResult
+from forge.core.result import LARGEST_ON_WIRE, Attachment, Failure, ToolResult
 from forge.pipeline._bounds import bounded, size_of
 from forge.pipeline._step import having
 from forge.workspace.state import keep_newest, state_directory, write_private
+
+log = logging.getLogger(__name__)
 
 MAX_LINES = 2_000
 MAX_BYTES = 50 * 1024
@@ -57,7 +60,7 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         result = await proceed(ctx)
         is_short = len(result.for_llm) < short
-        if is_short and not (result.data or result.for_user or result.title):
+        if is_short and not (result.data or result.for_user or result.title or result.attachments):
             failure = result.failure
             if failure is None or len(failure.message) + len(failure.suggestion) <= MAX_FAILURE:
                 return result
@@ -65,7 +68,7 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
             return result
 
         def limited() -> ToolResult:
-            within = _within_bounds(result)
+            within = _with_large_attachments_kept(ctx, _within_bounds(result))
             return within if is_short else _limited(ctx, within, max_lines, max_bytes, max_line)
 
         from forge.core.threads import in_thread  # a large result is looked through beside the loop
@@ -84,6 +87,8 @@ def _is_light(result: ToolResult) -> bool:
     if failure is not None and len(failure.message) + len(failure.suggestion) > MAX_FAILURE:
         return False
     if len(result.for_user) > MAX_FOR_USER // 4 or len(result.title) > MAX_TITLE:
+        return False
+    if result.attachments and sum(len(one.data) for one in result.attachments) > LARGEST_ON_WIRE:
         return False
     return not result.data or size_of(result.data, LIGHT) <= LIGHT
 
@@ -192,22 +197,50 @@ def _on_lines(value: Any, indent: str) -> str:
 
 def _keep_whole(ctx: ToolContext, text: str) -> tuple[str, str]:
     """Write the whole text to a file of the session; the part of the note that says where, and the file."""
-    # the last part tells runs apart whose models number their calls alike, also on other machines
-    mark = crc32(ctx.key.encode("utf-8", "replace"))
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{ctx.spec.name}-{ctx.call.id}")[:90] + f"-{mark:08x}"
     whole = text if len(text) <= MAX_SPILL else text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
     try:
-        folder = state_directory(ctx.scope.workspace, "spill")
-        path = folder / f"{name}.txt"
-        try:
-            write_private(path, whole)
-        except FileExistsError:  # the same call in an earlier run
-            path = folder / f"{name}-{uuid4().hex[:8]}.txt"
-            write_private(path, whole)
-        keep_newest(folder, MOST_SPILLS, MOST_SPILLED)
+        path = _kept_in(ctx, whole, ".txt")
     except OSError as error:
         return f"the whole text could not be kept: {error.strerror}; ask for a smaller part", ""
-    return f'the whole text is in "{path}": read it from there, or ask for a smaller part', str(path)
+    return f'the whole text is in "{path}": read it from there, or ask for a smaller part', path
+
+
+def _kept_in(ctx: ToolContext, content: str | bytes, ending: str) -> str:
+    """The file of the session that holds the content from now on. Raises `OSError`."""
+    # the last part tells runs apart whose models number their calls alike, also on other machines
+    mark = crc32(ctx.key.encode("utf-8", "replace"))
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{ctx.spec.name}-{ctx.call.id[:200]}")[:90] + f"-{mark:08x}"
+    folder = state_directory(ctx.scope.workspace, "spill")
+    path = folder / f"{name}{ending}"
+    try:
+        write_private(path, content)
+    except FileExistsError:  # the same call in an earlier run, or another attachment of it
+        path = folder / f"{name}-{uuid4().hex[:8]}{ending}"
+        write_private(path, content)
+    keep_newest(folder, MOST_SPILLS, MOST_SPILLED)
+    return str(path)
+
+
+def _with_large_attachments_kept(ctx: ToolContext, result: ToolResult) -> ToolResult:
+    """Those that events and JSON leave out are in a file, so that they can be found."""
+    if not result.attachments:
+        return result
+    told = result.with_attachments_within(LARGEST_ON_WIRE).attachments
+    kept = tuple(
+        _attachment_kept(ctx, one) if shown.left_out and not one.path and one.data else one
+        for one, shown in zip(result.attachments, told, strict=True)
+    )
+    return result if kept == result.attachments else replace(result, attachments=kept)
+
+
+def _attachment_kept(ctx: ToolContext, attachment: Attachment) -> Attachment:
+    if len(attachment.data) > MOST_SPILLED:
+        return attachment
+    try:
+        return replace(attachment, path=_kept_in(ctx, attachment.data, ".bin"))
+    except OSError as error:
+        log.warning("an attachment of %s could not be kept in a file: %s", ctx.spec.name, error.strerror)
+        return attachment
 
 
 def _without_payloads(result: ToolResult) -> ToolResult:

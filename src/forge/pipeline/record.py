@@ -134,7 +134,8 @@ def _answers(entries: Iterable[dict[str, Any]]) -> list[_Answer]:
 
 
 def _entry(ctx: ToolContext, result: ToolResult, secrets: Secrets | None) -> dict[str, Any]:
-    return _masked({**_asked(ctx), "result": result.to_dict(id=ctx.call.id, name=ctx.call.name)}, ctx, secrets)
+    told = result.to_dict(id=ctx.call.id, name=ctx.call.name, whole=True)  # it is to be played again
+    return _masked({**_asked(ctx), "result": told}, ctx, secrets)
 
 
 def _asked(ctx: ToolContext) -> dict[str, Any]:

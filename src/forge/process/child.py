@@ -117,7 +117,7 @@ async def _run(work: Mapping[str, Any], channel: _Channel) -> ToolResult:
 
 def _told(result: ToolResult) -> dict[str, Any]:
     passing = result.failure is not None and result.failure.passing
-    return {"kind": "result", "result": result.to_dict(), "passing": passing}
+    return {"kind": "result", "result": result.to_dict(whole=True), "passing": passing}
 
 
 def _told_of(error: BaseException) -> dict[str, Any]:

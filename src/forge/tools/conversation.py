@@ -72,7 +72,7 @@ class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), paralle
             for_llm="Message sent.",
             for_user="" if is_delivered else content,
             silent=True,
-            data={"sent": True, "channel": channel, "chat_id": chat_id},
+            data={"sent": True, "delivered": is_delivered, "channel": channel, "chat_id": chat_id},
         )
 
     def already_sent(self, scope: Scope, text: str) -> bool:

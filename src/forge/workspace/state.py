@@ -39,15 +39,15 @@ def why_not(workspace: Path) -> tuple[str, str]:
     return f"{workspace / NAME} cannot be written", "Make it writable, or choose another workspace."
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, content: str | bytes) -> None:
     """Write a new file that only its owner can read; an existing one, or a link planted in its place, is refused.
 
     All of it, or no file at all.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(file, "w", encoding="utf-8", newline="") as stream:
-            stream.write(sendable(text))
+        with os.fdopen(file, "wb") as stream:
+            stream.write(sendable(content).encode() if isinstance(content, str) else content)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
