@@ -156,13 +156,54 @@ def test_it_is_weaker_than_bubblewrap_and_this_is_where(tmp_path: Path):
     workspace, outside = tmp_path / "workspace", tmp_path / "outside"
     workspace.mkdir()
     outside.write_text("secret")
-    outside.chmod(0o644)
     subprocess.run(["git", "init", "-q", "."], cwd=workspace, check=True)
-    line = f"stat -c %s {outside}; chmod 600 {outside}; echo x >.git/hooks/post-checkout; cat {outside}"
+    line = f"stat -c %s {outside}; echo x >.git/hooks/post-checkout; cat {outside}"
     told = run(["sh", "-c", line], Confinement(workspace=workspace), Tier.LANDLOCK)
     assert told.stdout == "6\n"
-    assert outside.stat().st_mode & 0o777 == 0o600
     assert (workspace / ".git/hooks/post-checkout").exists()
+
+
+ATTRIBUTES = (
+    "import os, sys\n"
+    "for call in (lambda p: os.chmod(p, 0o600), lambda p: os.utime(p, (1, 1)),\n"
+    "             lambda p: os.chown(p, -1, os.getgid()),\n"
+    "             lambda p: os.setxattr(p, 'user.x', b'x')):\n"
+    "  try: call(sys.argv[1]); print('changed')\n"
+    "  except OSError as error: print(error.errno in (1, 30) and 'refused' or error)\n"
+)
+
+
+def _attributes(tmp_path: Path, place: Path, **more: bool) -> list[str]:
+    workspace = tmp_path / "workspace"
+    confinement = Confinement(workspace=workspace, **more)  # type: ignore[arg-type]
+    return run([sys.executable, "-c", ATTRIBUTES, str(place)], confinement, Tier.LANDLOCK).stdout.split()
+
+
+def test_modes_and_times_outside_change_only_where_no_mounts_can_be_made(tmp_path: Path, monkeypatch):
+    """Landlock does not see these calls: everything outside is mounted read-only, where this user may do that."""
+    needs(Tier.LANDLOCK)
+    (tmp_path / "workspace").mkdir()
+    inside, outside = tmp_path / "workspace/inside", tmp_path / "outside"
+    for file in (inside, outside):
+        file.write_text("x")
+        file.chmod(0o644)
+    assert _attributes(tmp_path, inside)[:3] == ["changed"] * 3
+    if landlock._can_mount():
+        assert _attributes(tmp_path, outside) == ["refused"] * 4
+        assert outside.stat().st_mode & 0o777 == 0o644
+    monkeypatch.setattr(landlock, "_can_mount", lambda: False)  # SECURITY.md says so
+    assert _attributes(tmp_path, outside)[:3] == ["changed"] * 3
+
+
+def test_a_run_that_only_reads_changes_no_modes_and_times_anywhere(tmp_path: Path, monkeypatch):
+    needs(Tier.LANDLOCK)
+    (tmp_path / "workspace").mkdir()
+    inside = tmp_path / "workspace/inside"
+    inside.write_text("x")
+    for can_mount in {False, landlock._can_mount()}:
+        monkeypatch.setattr(landlock, "_can_mount", lambda answer=can_mount: answer)
+        assert _attributes(tmp_path, inside, read_only=True) == ["refused"] * 4
+    assert _attributes(tmp_path, inside)[:3] == ["changed"] * 3
 
 
 def test_the_launcher_imports_nothing_of_forge():

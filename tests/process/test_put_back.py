@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from forge.core.context import Scope
 from forge.process.layout import confinement_of
 from forge.process.put_back import put_back, remember
 from forge.process.sandbox import Confinement, Tier
+from forge.workspace.paths import PathValidator
 from tests.process.attacks import needs, run
 
 
@@ -166,6 +168,8 @@ def test_skills_in_a_folder_of_another_name_are_protected_too(tmp_path: Path) ->
     (tmp_path / "know/tight").mkdir(parents=True)
     for name in ("know/tight/SKILL.md", "know/flat.md", "know/tight/notes.md", "know/run.py"):
         (tmp_path / name).write_text("mine\n")
-    found = confinement_of(tmp_path, (), writes=True, skills=("skills", "know", "not/there")).protected
+    named = Scope(workspace=tmp_path, skills=("skills", "know", "not/there"))
+    found = confinement_of(named, PathValidator.of(named)).protected
     assert set(found) == {tmp_path / "know/tight/SKILL.md", tmp_path / "know/flat.md"}
-    assert confinement_of(tmp_path, (), writes=True).protected == ()
+    unnamed = Scope(workspace=tmp_path)
+    assert confinement_of(unnamed, PathValidator.of(unnamed)).protected == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process import sandbox
+from forge.process.run import Finished
+from forge.process.run import run as run_program
 from forge.process.sandbox import Confinement, Tier, choose, confined, problem, report
 from tests.process.attacks import (
     ATTACKS,
@@ -135,13 +138,125 @@ def test_typing_into_a_terminal_is_refused_before_the_terminal_is_asked(here: Wo
     assert here.run([sys.executable, "-c", code], tier).stdout.split() == [refused, refused, not_a_terminal]
 
 
-def test_home_is_the_workspace(here: World, tier: Tier):
-    asked = here.bash('echo "$HOME"; echo x >~/noted; echo x >"$TMPDIR/x" && mktemp', tier)
-    assert asked.stdout.splitlines()[0] == str(here.inside)
-    assert len(asked.stdout.splitlines()) == 2
-    assert (here.inside / "noted").exists()
+def test_home_is_private_and_empty(here: World, tier: Tier):
+    (here.inside / ".gitconfig").write_text("[user]\n\tname = planted\n")
+    line = 'ls -A "$HOME"; echo x >~/noted && ls -A ~; echo x >"$TMPDIR/x" && mktemp >/dev/null && echo "$HOME"'
+    *seen, home = here.bash(line, tier).stdout.splitlines()
+    assert seen == ["noted"]
+    assert not (here.inside / "noted").exists()
+    assert not Path(home).is_relative_to(here.inside)
+    assert here.bash(line, tier).stdout.splitlines()[:-1] == ["noted"]  # the next run has one of its own
     chosen = here.bash('echo "$HOME"', tier, home=Path("/elsewhere"))
     assert chosen.stdout == "/elsewhere\n"
+
+
+def test_home_is_private_where_the_workspace_is_the_folder_for_temporary_files(tier: Tier):
+    line = 'ls -A "$HOME" && echo x >~/noted && ls -A ~'
+    told = run(["bash", "-c", line], Confinement(workspace=Path("/tmp"), readable=(Path("/tmp"),)), tier)
+    assert told.stdout == "noted\n", told
+
+
+def test_settings_of_the_workspace_are_not_those_of_the_person(here: World, tier: Tier):
+    """A clone could name programs in its `.gitconfig` that `git status` starts."""
+    (here.inside / ".gitconfig").write_text('[core]\n\tfsmonitor = "touch PWNED; false"\n')
+    subprocess.run(["git", "init", "-q", "."], cwd=here.inside, check=True)
+    told = here.bash("git status --short && echo worked", tier)
+    assert told.stdout.endswith("worked\n"), told
+    assert not (here.inside / "PWNED").exists()
+    here.bash("git status", tier, home=here.inside)
+    assert (here.inside / "PWNED").exists()  # otherwise the test proves nothing
+
+
+def test_git_works_whatever_the_settings_of_the_system_say(tier: Tier, tmp_path: Path):
+    """They are made in a mount namespace, so that every machine has some."""
+    planted, workspace = tmp_path / "etc/gitconfig", tmp_path / "workspace"
+    planted.parent.mkdir()
+    workspace.mkdir()
+    planted.write_text('[core]\n\tfsmonitor = "touch PWNED; false"\n')
+    planted.chmod(0o600)
+    source = Path(sandbox.__file__).parents[2]
+    code = (
+        "import subprocess, os; from pathlib import Path; from forge.process.sandbox import *; "
+        f"there = Confinement(workspace=Path({str(workspace)!r})); env = {{'PATH': os.environ['PATH']}}; "
+        f"box = Boxed(['sh', '-c', 'git init -q . && git status'], there, Tier({str(tier)!r}), env); "
+        "done = subprocess.run(box.argv, env=env, cwd=there.workspace, capture_output=True, text=True); box.close(); "
+        "print(done.returncode, done.stdout, done.stderr)"
+    )
+    own = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
+    mounted = f'[ -e /etc/gitconfig ] || exit 77; mount --bind {planted} /etc/gitconfig || exit 77; exec "$@"'
+    if not os.path.exists("/etc/gitconfig"):  # a layer over /etc adds the file
+        work = tmp_path / "work"
+        work.mkdir()
+        layers = f"lowerdir=/etc,upperdir={planted.parent},workdir={work}"
+        mounted = f'mount -t overlay none -o {layers} /etc || exit 77; exec "$@"'
+    told = subprocess.run(
+        [*own, "sh", "-c", mounted, "sh", sys.executable, "-c", code],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if told.returncode == 77 or "unshare failed" in told.stderr or "cannot be had" in told.stderr:
+        pytest.skip(f"NOT TESTED: no mount namespace can be had here: {told.stderr}")
+    assert told.stdout.startswith("0 "), told
+    assert "No commits yet" in told.stdout
+    assert not (workspace / "PWNED").exists()
+
+
+def test_what_the_sandbox_says_of_itself_is_no_result_of_the_program(here: World, tier: Tier, monkeypatch):
+    broken = ["--ro-bind", "/no/such/source", "/x"] if tier is Tier.BUBBLEWRAP else ["status", "/no/such/file"]
+    option = "--unshare-all" if tier is Tier.BUBBLEWRAP else "=HOME"
+    real = sandbox._COMMANDS[tier]
+
+    def breaking(*given: object, **more: object) -> list[str]:
+        words = real(*given, **more)
+        place = words.index(option)
+        return [*words[:place], *broken, *words[place:]]
+
+    async def finish(*argv: str) -> Finished:
+        env = {"PATH": os.environ["PATH"]}
+        there = Confinement(workspace=here.inside)
+        return await run_program(argv, cwd=here.inside, env=env, confinement=there, sandbox=str(tier))
+
+    assert asyncio.run(finish("sh", "-c", "exit 3")).exit_code == 3
+    with pytest.raises(ToolError, match='"/no/such/program" cannot be started') as caught:
+        asyncio.run(finish("/no/such/program"))
+    assert caught.value.kind is ErrorKind.NOT_FOUND
+    monkeypatch.setitem(sandbox._COMMANDS, tier, breaking)
+    with pytest.raises(ToolError, match="could not be set up, so nothing was run") as caught:
+        asyncio.run(finish("sh", "-c", "exit 3"))
+    assert caught.value.kind is ErrorKind.SYSTEM
+
+
+def test_more_arguments_than_the_sandbox_takes_are_an_error_of_ours(here: World, tier: Tier):
+    async def count(number: int) -> str:
+        argv = ["sh", "-c", "echo $#", "sh", *["x"] * number]
+        there = Confinement(workspace=here.inside)
+        env = {"PATH": os.environ["PATH"]}
+        return (await run_program(argv, cwd=here.inside, env=env, confinement=there, sandbox=str(tier))).output
+
+    assert asyncio.run(count(8_000)) == "8000\n"
+    if tier is Tier.LANDLOCK:
+        assert asyncio.run(count(20_000)) == "20000\n"
+        return
+    with pytest.raises(ToolError, match="20,004 arguments, and bubblewrap takes") as caught:
+        asyncio.run(count(20_000))
+    assert caught.value.kind is ErrorKind.VALIDATION
+
+
+def test_a_folder_on_the_path_that_may_not_be_read_hides_nothing(here: World, tier: Tier, monkeypatch):
+    unread = here.outside / "programs"
+    unread.mkdir()
+    for name in ("ls", "only-there"):
+        (unread / name).write_text("#!/bin/sh\necho wrong\n")
+        (unread / name).chmod(0o755)
+    monkeypatch.setenv("HOME", str(unread))  # a home directory is never shown
+    path = f"{unread}:{os.defpath}"
+    assert here.run(["ls"], tier, {"PATH": path}).stdout == "mine\n"
+    assert here.run(["bash", "-c", "ls"], tier, {"PATH": path}).stdout == "mine\n"
+    assert here.run(["only-there"], tier, {"PATH": path}).returncode == 127
+    assert here.run(["bash", "-c", "only-there"], tier, {"PATH": path}).returncode == 127
 
 
 def test_values_of_the_environment_are_not_on_the_command_line(here: World, tier: Tier):
@@ -177,7 +292,7 @@ def test_a_workspace_may_have_any_name(name: str, tier: Tier, tmp_path: Path):
     workspace.mkdir()
     told = run(
         ["sh", "-c", 'echo x >new && pwd -P && [ "$HOME" = "$(pwd -P)" ] && echo same'],
-        Confinement(workspace=workspace),
+        Confinement(workspace=workspace, home=workspace),
         tier,
     )
     assert told.stdout == f"{workspace}\nsame\n"
@@ -287,10 +402,10 @@ def test_each_tier_is_tried_once_a_process(monkeypatch):
 
 
 def test_a_sandbox_that_does_not_hold_does_not_count(monkeypatch):
-    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env: list(argv)})
+    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: list(argv)})
     assert "does not work here" in sandbox._tried(Tier.BUBBLEWRAP)
     broken = ["/bin/sh", "-c", "echo bwrap: No permissions to create new namespace >&2; exit 1"]
-    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env: broken})
+    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: broken})
     assert "user namespaces are forbidden" in sandbox._tried(Tier.BUBBLEWRAP)
 
 

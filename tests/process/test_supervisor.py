@@ -131,4 +131,13 @@ def test_the_environment_of_commands_has_the_workspace_as_its_home():
         "TERM": "x",
     }
     env = command_environment(Path("/ws"), ["MINE", "HOME"], theirs)
-    assert env == {"PATH": os.defpath, "HOME": "/ws", "https_proxy": "p", "OPENAI_ORG_ID": "o", "MINE": "1"}
+    elsewhere = {name for name, value in env.items() if value == os.devnull} | {"PYTHONNOUSERSITE"}
+    assert {"GIT_CONFIG_GLOBAL", "XDG_CONFIG_HOME"} < elsewhere
+    left = {name: value for name, value in env.items() if name not in elsewhere}
+    assert left == {"PATH": os.defpath, "HOME": "/ws", "https_proxy": "p", "OPENAI_ORG_ID": "o", "MINE": "1"}
+
+
+def test_settings_that_a_project_passes_through_are_used():
+    theirs = {"GIT_CONFIG_GLOBAL": "/home/a/settings", "KUBECONFIG": "/home/a/kube"}
+    env = command_environment(Path("/ws"), ["KUBECONFIG"], theirs)
+    assert (env["KUBECONFIG"], env["GIT_CONFIG_GLOBAL"]) == ("/home/a/kube", os.devnull)

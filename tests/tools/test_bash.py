@@ -20,7 +20,9 @@ from forge.core.secrets import Secrets
 from forge.core.session_end import end_started
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
+from forge.process.sandbox import Tier
 from forge.tools.bash import Bash, BashJobs, BashKill, BashOutput
+from tests.process.attacks import needs
 from tests.process.planting import found, mark, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -70,6 +72,17 @@ def test_a_signal_is_told_apart(work):
     result = work.bash("kill -9 $$", executor=work.executor(sandbox="off"))
     assert result.for_llm == "(no output)\n[ended by SIGKILL]"
     assert (result.data["exit_code"], result.data["signal"]) == (None, "SIGKILL")
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "bubblewrap", "landlock", "off"])
+def test_an_exit_code_that_looks_like_a_signal_is_none(work, sandbox):
+    if sandbox in ("bubblewrap", "landlock"):
+        needs(Tier(sandbox))
+    executor = work.executor(sandbox=sandbox)
+    result = work.bash("exit 137", executor=executor)
+    assert (result.data["exit_code"], result.data["signal"]) == (137, "")
+    assert result.for_llm == "(no output)\n[exit code 137]"
+    assert work.bash("echo said >&2; kill -9 $$", executor=executor).data["signal"] == "SIGKILL"
 
 
 def test_no_output_is_said(work):

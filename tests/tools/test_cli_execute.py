@@ -159,7 +159,10 @@ def test_its_environment_holds_only_what_it_needs(project, monkeypatch):
     assert (seen["GITHUB_TOKEN"], seen["https_proxy"], seen["OPENAI_ORG_ID"]) == ("passed", "http://proxy", "org")
     proxies = {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"}
     known = {"PATH", "HOME", "LANG", "GITHUB_TOKEN", "OPENAI_ORG_ID", "LC_CTYPE"}  # Python itself adds the last
-    assert {name for name in seen if name.upper() not in proxies} <= known
+    pointed = {"GIT_CONFIG_SYSTEM", "PYTHONNOUSERSITE"} | {one for one, value in seen.items() if value == os.devnull}
+    system = {"TMPDIR"} if problem(Tier.BUBBLEWRAP) else {"PWD"}  # Landlock has no /tmp, and bubblewrap sets PWD
+    assert {name for name in seen if name.upper() not in proxies} - known - pointed <= system
+    assert {"GIT_CONFIG_GLOBAL", "XDG_CONFIG_HOME"} <= pointed
     assert "GITHUB_TOKEN" not in json.loads(project.run(*lines).data["stdout"])
 
 

@@ -14,11 +14,13 @@ import sys
 from collections.abc import Iterable
 from stat import S_ISDIR
 
+STARTED = b"started"  # what the status file is told before the program begins; an error number follows if it cannot
 FAILED = 126  # how it ends when it cannot confine; what a shell says of a program that cannot be run
 
 _GENERIC = 1  # the column of the numbers that newer architectures share
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, _GENERIC), "riscv64": (0xC00000F3, _GENERIC)}
 
+_FLAGS = ("network", "mounts", "fixed")
 _Numbers = dict[str, tuple[int, int | None]]
 _Instruction = tuple[int, int, int, int]
 
@@ -50,6 +52,15 @@ _OTHERS: _Numbers = {
 }  # fmt: skip
 _SOCKET, _SOCKETPAIR, _IOCTL, _CLONE, _UNSHARE = (41, 198), (53, 199), (16, 29), (56, 220), (272, 97)
 _TRUNCATE = (76, 45)
+# What changes a file's mode, owner, times or attributes. Landlock sees none of these calls.
+_ATTRIBUTES: _Numbers = {
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+}  # fmt: skip
 _NAMESPACES = 0x7E020080  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET and TIME
 _INJECTING = (0x5412, 0x541C)  # ioctl: TIOCSTI and TIOCLINUX type into a terminal
 _X32 = 0x40000000
@@ -62,11 +73,14 @@ _NUMBER, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24  # where they are in what a fi
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 
 
-def syscall_filter(families: Iterable[int], *, others: bool, by_name: bool = False, machine: str = "") -> bytes | None:
+def syscall_filter(
+    families: Iterable[int], *, others: bool, by_name: bool = False, attributes: bool = True, machine: str = ""
+) -> bytes | None:
     """The filter as the kernel reads it; None where this machine's numbers are not known.
 
     `families`: of sockets that may be made. `others`: whether calls about other processes are left alone. `by_name`:
-    refuse `truncate`, which early Landlock does not see.
+    refuse `truncate`, which early Landlock does not see. `attributes`: whether modes, owners, times and attributes of
+    files may be changed.
     """
     found = _MACHINES.get(machine or os.uname().machine)
     if found is None:
@@ -80,7 +94,8 @@ def syscall_filter(families: Iterable[int], *, others: bool, by_name: bool = Fal
     ]
     if column != _GENERIC:
         code += [(_AT_LEAST, 0, 1, _X32), _refuse(errno.ENOSYS)]
-    denied = _DENIED | ({} if others else _OTHERS) | ({"truncate": _TRUNCATE} if by_name else {})
+    denied = _DENIED | ({} if others else _OTHERS) | ({} if attributes else _ATTRIBUTES)
+    denied |= {"truncate": _TRUNCATE} if by_name else {}
     for calls, number in ((denied, errno.EPERM), (_ABSENT, errno.ENOSYS)):
         for call in calls.values():
             if (value := call[column]) is not None:
@@ -138,15 +153,28 @@ def landlock_version() -> int:
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))))
 
 
-def confine(readable: list[str], writable: list[str], devices: list[str], *, network: bool) -> None:
-    """This process and all that comes of it, for ever. Raises OSError where something cannot be had."""
+def confine(
+    readable: list[str],
+    writable: list[str],
+    devices: list[str],
+    *,
+    network: bool,
+    mounts: bool = False,
+    attributes: bool = True,
+) -> None:
+    """This process and all that comes of it, for ever. Raises OSError where something cannot be had.
+
+    `mounts`: also mount everything else read-only, since Landlock does not see changes of modes, owners and times.
+    """
     version = landlock_version()
     if not version:
         raise OSError(errno.ENOSYS, "this kernel has no Landlock, or it is switched off")
     families = (INET, INET6, NETLINK) if network else ()
-    program = syscall_filter(families, others=False, by_name=version < 3)
+    program = syscall_filter(families, others=False, by_name=version < 3, attributes=attributes)
     if program is None:
         raise OSError(errno.ENOSYS, f"no system call filter is known for {os.uname().machine}")
+    if mounts:
+        _mount_read_only(writable)
     _drop_capabilities()
     _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _restrict_files(version, readable, writable, devices, network=network)
@@ -185,6 +213,37 @@ def _permit(rules: int, path: str, access: int) -> None:
         _call("syscall", _ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", access, place), ctypes.c_uint(0))
     finally:
         os.close(place)
+
+
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442  # the same numbers on every machine
+_NEW_MOUNTS, _NEW_USER, _PRIVATE, _RECURSIVE = 0x20000, 0x10000000, 1 << 18, 1 << 14
+_CLONE_TREE, _TREE_BELOW, _FROM_DESCRIPTOR, _READ_ONLY = 1, 0x8000, 4, 1
+_HERE = -100  # AT_FDCWD
+
+
+def _mount_read_only(writable: list[str]) -> None:
+    """Mount everything but the writable folders read-only, in a mount namespace of this process alone."""
+    user, group, start = os.geteuid(), os.getegid(), os.getcwd()
+    if _libc.unshare(_NEW_MOUNTS) < 0:  # only root may do that without a user namespace
+        _call("unshare", _NEW_MOUNTS | _NEW_USER)
+        for name, content in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{user} {user} 1"),
+            ("gid_map", f"{group} {group} 1"),
+        ):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(content)
+    _call("mount", None, b"/", None, ctypes.c_ulong(_PRIVATE | _RECURSIVE), None)
+    trees = {}
+    for folder in filter(os.path.exists, writable):
+        flags = ctypes.c_uint(_CLONE_TREE | _TREE_BELOW | os.O_CLOEXEC)
+        trees[folder] = _call("syscall", _OPEN_TREE, _HERE, os.fsencode(folder), flags)
+    wanted = struct.pack("QQQQ", _READ_ONLY, 0, 0, 0)
+    _call("syscall", _MOUNT_SETATTR, _HERE, b"/", ctypes.c_uint(_TREE_BELOW), wanted, ctypes.c_size_t(len(wanted)))
+    for folder in sorted(trees, key=len):  # outer ones first
+        _call("syscall", _MOVE_MOUNT, trees[folder], b"", _HERE, os.fsencode(folder), ctypes.c_uint(_FROM_DESCRIPTOR))
+        os.close(trees[folder])
+    os.chdir(start)  # the directory is still the one below the new mounts
 
 
 def _filter_calls(program: bytes) -> None:
@@ -226,26 +285,54 @@ def _own_folder(path: str) -> None:
 
 
 def main(words: list[str]) -> None:
-    """`[network] [r PATH]… [w PATH]… [d PATH]… [t PATH] [home PATH] -- PROGRAM ARGUMENT…`."""
+    """`[network] [mounts] [fixed] [KIND PATH]… -- PROGRAM ARGUMENT…`.
+
+    Kinds: `r`, `w` and `d` for what may be read, written, and used as a device; `t` for the folder of temporary files;
+    `=NAME` for a variable of the environment; `status` for the file that is told how it went.
+    """
     end = words.index("--")
-    paths: dict[str, list[str]] = {"r": [], "w": [], "d": [], "t": [], "home": []}
-    network = words[0] == "network"
-    for kind, path in zip(words[network:end:2], words[network + 1 : end : 2], strict=True):
-        paths[kind].append(path)
-    program = words[end + 1 :]
+    place = next(index for index, word in enumerate(words) if word not in _FLAGS)
+    flags = words[:place]
+    paths: dict[str, list[str]] = {"r": [], "w": [], "d": [], "t": [], "status": []}
+    for kind, path in zip(words[place:end:2], words[place + 1 : end : 2], strict=True):
+        if kind.startswith("="):
+            os.environ[kind[1:]] = path
+        else:
+            paths[kind].append(path)
+    told = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in paths["status"]]
     try:
         for folder in paths["t"]:
             _own_folder(folder)
             os.environ["TMPDIR"] = folder
-        for home in paths["home"]:
-            os.environ["HOME"] = home
-        confine([*paths["r"], f"/proc/{os.getpid()}"], paths["w"] + paths["t"], paths["d"], network=network)
+        confine(
+            [*paths["r"], f"/proc/{os.getpid()}"],
+            paths["w"] + paths["t"],
+            paths["d"],
+            network="network" in flags,
+            mounts="mounts" in flags,
+            attributes="fixed" not in flags,
+        )
     except OSError as error:
         _fail(f"the sandbox cannot be made: {error.strerror}", FAILED)
-    try:
-        os.execvp(program[0], program)  # noqa: S606
-    except OSError as error:
-        _fail(f"{program[0]}: {error.strerror}", 127 if error.errno == errno.ENOENT else FAILED)
+    _become(words[end + 1 :], told)
+
+
+def _become(program: list[str], told: list[int]) -> None:
+    """Turn into the program. A folder on PATH that may not be read hides nothing behind it."""
+    name = program[0]
+    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    problem = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for one in told:
+        os.write(one, STARTED)
+    for folder in folders:
+        try:
+            os.execv(os.path.join(folder, name), program)  # noqa: S606
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR) and ("/" in name or os.access(folder or ".", os.X_OK)):
+                problem = error
+    for one in told:
+        os.write(one, b" %d" % (problem.errno or 0))
+    _fail(f"{name}: {problem.strerror}", 127 if problem.errno == errno.ENOENT else FAILED)
 
 
 def _fail(words: str, code: int) -> None:

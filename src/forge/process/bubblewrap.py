@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -32,7 +34,20 @@ from forge.process.programs import trusted_program
 
 HOW = "Install it: apt-get install bubblewrap (or dnf, pacman, apk, zypper)."
 
-_FILTER, _GIT = 9, 8  # the descriptors on which bubblewrap reads the filter, and what Git is told of the person
+HOME = "/tmp/.forge-home"  # noqa: S108 - of a /tmp that only this run has
+OTHER_HOME = "/.forge-home"
+GIT_SETTINGS = "/etc/gitconfig"
+MOST_WORDS = 9_000  # bubblewrap takes no more, those of the program included
+
+_FILTER, _GIT, _STATUS = 9, 8, 7  # descriptors: bubblewrap reads the filter and the person's Git settings, and reports
+_SHELL_SAYS = 6
+_SIGNALS = 128  # exit codes above this one may stand for signals
+_ENV = "/usr/bin/env"
+# bubblewrap turns a signal into an exit code above 128, which a program can also choose. A shell says which it was, on
+# its own standard error; that of the program stays what it is.
+_NAMING_SIGNALS = ("/bin/sh", "-c", 'exec 5>&2 2>&6 6>&-; (exec "$@" 2>&5 5>&-); exit $?', "sh")
+_ENDED = re.compile(rb'^\{ "exit-code": \d+ \}$', re.MULTILINE)
+_REPORT = re.compile(rb"^\{ .* \}$", re.MULTILINE)
 # bubblewrap itself must outlive the request to end, or the kernel kills at once what is asked to end
 _KEEP = 'trap "" TERM; '
 MOST_SKILLS = 100  # each costs two mounts; where there are more, their whole folder is read-only
@@ -54,24 +69,65 @@ def _found(writable: tuple[str, ...], path: str) -> str | None:
     return trusted_program("bwrap", map(Path, writable))
 
 
-def command(argv: Sequence[str], confinement: Confinement, env: Mapping[str, str]) -> list[str]:
+def command(
+    argv: Sequence[str], confinement: Confinement, env: Mapping[str, str], *, folder: str = "", status: str = ""
+) -> list[str]:
     """To be started with `env`, in a directory below a root: values are not written onto the command line, which all
-    users of the machine can read."""
+    users of the machine can read. `status`: the file that is told how it ended. `folder` is not needed here."""
     roots = roots_of(confinement)
     gentle = _can_reset_signals() and "=" not in argv[0]
     words = [program(roots.writable), *_namespaces(confinement), *_system(), *_mounts(confinement, roots, env)]
-    words += ["--setenv", "HOME", str(confinement.home or roots.workspace), "--setenv", "TMPDIR", "/tmp"]  # noqa: S108
+    words += _variables(confinement, roots)
     given = {_FILTER: _filter(), _GIT: git_settings(roots.workspace)}
     if given[_FILTER]:
         words += ["--seccomp", str(_FILTER)]
-    words += ["--", *(("/usr/bin/env", "--default-signal=TERM") if gentle else ()), *argv]
+    if status:
+        words += ["--json-status-fd", str(_STATUS)]
+    words += ["--", *(_NAMING_SIGNALS if status else ()), *((_ENV, "--default-signal=TERM") if gentle else ()), *argv]
+    if len(words) > MOST_WORDS:
+        most = MOST_WORDS - len(words) + len(argv)
+        raise ToolError(
+            f"the command has {len(argv):,} arguments, and bubblewrap takes {most:,} here",
+            ErrorKind.VALIDATION,
+            "Put them into a file or stdin, or split the work into several calls.",
+        )
     opened = [f"{number}<{_in_memory(content, os.getpid())}" for number, content in given.items() if content]
+    opened += [f"{number}>>{status}" for number in (_STATUS, _SHELL_SAYS)] if status else []
     return ["/bin/sh", "-c", f'{_KEEP if gentle else ""}exec "$@" {" ".join(opened)}', "sh", *words]
+
+
+def why_not_run(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:
+    """Why the program never ran: an error number where it could not be started, and words; None if it ran."""
+    first = said.strip()
+    if exit_code in (126, 127) and first.startswith(f"{_ENV}: ") and argv[0] in first and "\n" not in first:
+        return (errno.ENOENT if exit_code == 127 else errno.EACCES), first
+    if _ENDED.search(status):
+        return None
+    last = (said.strip().splitlines() or [f"it ended with exit code {exit_code}"])[-1]
+    return 0, last.removeprefix("bwrap: ")
+
+
+def ended_by_signal(exit_code: int, status: bytes) -> bool:
+    """Whether an exit code above 128 stands for a signal."""
+    return exit_code > _SIGNALS and bool(_ENDED.search(status)) and bool(_REPORT.sub(b"", status).strip())
+
+
+def _variables(confinement: Confinement, roots: Roots) -> list[str]:
+    settings = GIT_SETTINGS if git_settings(roots.workspace) else os.devnull
+    values = {"HOME": str(confinement.home or _home(roots)), "GIT_CONFIG_SYSTEM": settings}
+    if confinement.home is None:  # whoever names a home lists the whole environment; /tmp is used without this, too
+        values["TMPDIR"] = "/tmp"  # noqa: S108
+    return [word for name, value in values.items() for word in ("--setenv", name, value)]
 
 
 def _namespaces(confinement: Confinement) -> list[str]:
     words = ["--unshare-all", "--cap-drop", "ALL", "--die-with-parent"]
-    return [*words, "--share-net"] if confinement.network else words
+    return [*words, "--share-net"] if confinement.network and not confinement.read_only else words
+
+
+def _home(roots: Roots) -> str:
+    """An empty directory of this run alone, also where /tmp is a root."""
+    return OTHER_HOME if roots.contain(HOME) else HOME
 
 
 @cache
@@ -97,12 +153,13 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
     words: list[str] = []
     for folder in program_folders(env, roots):
         words += _read_only(folder)
+    words += ["--perms", "0700", "--dir" if _home(roots) == HOME else "--tmpfs", _home(roots)]
     for folder, writable in roots.folders:
         words += ["--bind" if writable else "--ro-bind-try", folder, folder]
     for folder, writable in roots.folders:
         if writable:
             words += _protected(folder)
-        words += _without_state(folder)
+        words += _without_state(folder, writable=writable)
     for folder in (*own_folders(roots), *(_path(one) for one in confinement.protected)):
         if roots.contain(folder) and _kind(folder) in _BINDABLE:
             words += _read_only(folder)
@@ -110,8 +167,21 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
     if spelled != roots.workspace and not roots.contain(spelled) and not inside_any(spelled, SYSTEM):
         words += ["--symlink", roots.workspace, spelled]
     if git_settings(roots.workspace):
-        words += ["--file", str(_GIT), "/etc/gitconfig"]
+        words += ["--file", str(_GIT), GIT_SETTINGS]
+    for path in confinement.hidden:
+        words += _hidden(os.path.realpath(path))
     return [*words, "--remount-ro", "/"]
+
+
+def _hidden(path: str) -> list[str]:
+    """To read it is refused. A device in the place of a file cannot be opened, since the mount has no devices."""
+    match _kind(path):
+        case "":
+            return []
+        case "directory":
+            return ["--perms", "0000", "--tmpfs", path, "--remount-ro", path]
+        case _:
+            return ["--ro-bind", os.devnull, path]
 
 
 def _protected(root: str) -> Iterator[str]:
@@ -163,14 +233,14 @@ def _git(git: str) -> Iterator[str]:
         yield from _read_only(common)
 
 
-def _without_state(root: str) -> Iterator[str]:
+def _without_state(root: str, *, writable: bool) -> Iterator[str]:
     """Forge's state is not there, but for the files it made for the model."""
     state = os.path.join(root, STATE)
     if _kind(state) != "directory":
         return
     yield from ("--tmpfs", state)
     for name, how, kind in (
-        ("files", "--bind", "directory"),
+        ("files", "--bind" if writable else "--ro-bind", "directory"),
         ("spill", "--ro-bind", "directory"),
         (".gitignore", "--ro-bind", "file"),  # without it `git add --all` would take what is left
     ):

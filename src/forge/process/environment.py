@@ -24,6 +24,19 @@ _NOBODY_THERE = {
 """So that nothing waits for a key, opens a pager or an editor, or paints."""
 
 
+_NO_SETTINGS = {
+    **dict.fromkeys(
+        (
+            *("GIT_CONFIG_GLOBAL", "XDG_CONFIG_HOME", "HGRCPATH", "NPM_CONFIG_USERCONFIG", "PIP_CONFIG_FILE"),
+            *("PSQLRC", "WGETRC", "AWS_CONFIG_FILE", "KUBECONFIG"),
+        ),
+        os.devnull,
+    ),
+    "PYTHONNOUSERSITE": "1",
+}
+"""For a home that anybody may have filled: settings in which a program can be named are not read from there."""
+
+
 def shell_environment(passthrough: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """For command lines: where things are, the language, that nobody is there, and what the project passes through."""
     language = [name for name in environment if name.startswith("LC_")]
@@ -34,10 +47,13 @@ def shell_environment(passthrough: Iterable[str] = (), environment: Mapping[str,
 def command_environment(
     workspace: Path, passthrough: Iterable[str] = (), environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """For single commands: PATH, LANG, a home that is the workspace, proxies, and what the project passes through."""
+    """For single commands: PATH, LANG, a home that is the workspace, proxies, and what the project passes through.
+
+    Of the settings in that home, those that could name programs are looked for elsewhere.
+    """
     proxies = [spelling for name in _PROXIES for spelling in (name, name.lower())]
     kept = _passed(["PATH", "LANG", *proxies, "OPENAI_ORG_ID"], environment)
-    return {"PATH": os.defpath, **kept, **_passed(passthrough, environment), "HOME": str(workspace)}
+    return {**_NO_SETTINGS, "PATH": os.defpath, **kept, **_passed(passthrough, environment), "HOME": str(workspace)}
 
 
 def _passed(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:

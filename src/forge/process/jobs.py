@@ -8,7 +8,7 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.session_end import at_session_end
 from forge.process.limits import Resources
 from forge.process.output import Capture, Kept, read_piece, waiting_bytes
-from forge.process.run import signal_name
+from forge.process.run import Confined, signal_name
 from forge.process.supervisor import GRACE, Program, start
 
 MOST_JOBS = 50  # of one session
 MOST_LOGGED = 10 * 1024 * 1024  # bytes of each, the newest
+_LAST = 4_096  # bytes at the end of a log in which a sandbox says why it could not be made
 
 _lock = threading.RLock()
 _jobs: dict[str, Job] = {}
@@ -39,7 +40,7 @@ class Job:
         program: Program,
         stdin: bytes,
         log: int,
-        settle: Callable[[], list[str]] = list,
+        confined: Confined | None = None,
     ) -> None:
         self.id = name
         self.owner = owner
@@ -52,7 +53,7 @@ class Job:
         self.left: tuple[str, ...] = ()
         self.sandbox = "none"
         self.program = program
-        self._settle = settle
+        self._confined = confined
         self._stdin = memoryview(stdin)
         self._began = time.monotonic()
         self._ended: float | None = None
@@ -134,11 +135,24 @@ class Job:
                 self.program.leave(self.owner)
         elif self.status == "running":
             self.log.add(memoryview(b"[it could not be started, or what watched over it was killed]\n"))
-        for said in self._settle():
-            self.log.add(memoryview(f"[{said}]\n".encode()))
+        self._leave_sandbox()
         if self.status == "running":
             self.status = "ended"
         self._ended = time.monotonic()
+
+    def _leave_sandbox(self) -> None:
+        """Put back what may not be changed, and note it in the log, also where the sandbox could not be made."""
+        if self._confined is None:
+            return
+        words = self._confined.settle()
+        said = self.log.since(max(0, self.log.total - _LAST))[0].decode(errors="replace")
+        if problem := self._confined.problem(self.exit_code, said):
+            words.append(f"{problem.message}. {problem.suggestion}")
+        self.signal = self.signal or self._confined.signal(self.exit_code)
+        self._confined.still_used = bool(self.left)
+        self._confined.close()
+        for word in words:
+            self.log.add(memoryview(f"[{word}]\n".encode()))
 
 
 def start_job(
@@ -152,11 +166,11 @@ def start_job(
     limits: Resources | None = None,
     most_jobs: int = MOST_JOBS,
     most_logged: int = MOST_LOGGED,
-    settle: Callable[[], list[str]] = list,
+    confined: Confined | None = None,
 ) -> Job:
     """Raises `ToolError` where the owner has too many, or it cannot be started.
 
-    `settle` is called when it has ended: what it says is added to the log.
+    `confined` is what `argv` is of. It is closed when the job has ended; what was put back is added to the log.
     """
     global _pump
     with _lock:
@@ -166,7 +180,7 @@ def start_job(
         except OSError as error:
             raise ToolError(f"no program can be started now: {error.strerror}", passing=True) from None
         number = _numbers[owner] = _numbers.get(owner, 0) + 1
-        job = Job(f"job_{number}", owner, command, program, stdin, most_logged, settle)
+        job = Job(f"job_{number}", owner, command, program, stdin, most_logged, confined)
         _jobs[_key(owner, job.id)] = job
         if _pump is None:
             _pump = _Pump()

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
-from forge.core.context import Root
+from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
@@ -45,36 +46,46 @@ class Confinement:
     readable: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()  # read-only, besides Git's hooks and settings and what is Forge's
     network: bool = False
-    home: Path | None = None  # what HOME says; the workspace without it
+    home: Path | None = None  # the value of HOME; without it a private and empty directory
+    read_only: bool = False  # nothing can be changed, and there is no network, whatever the other fields say
+    hidden: tuple[Path, ...] = ()  # cannot be read, wherever it is
+
+
+class Places(Protocol):
+    """The directories that tools may reach, as `forge.workspace` finds them."""
+
+    @property
+    def workspace(self) -> Path: ...
+    @property
+    def roots(self) -> Sequence[Root]: ...
+    @property
+    def writes(self) -> bool: ...
 
 
 def confinement_of(
-    workspace: Path,
-    roots: Sequence[Root],
-    *,
-    writes: bool,
-    also: Sequence[Path] = (),
-    skills: Sequence[str] = (),
-    network: bool = False,
+    scope: Scope, places: Places, *, also: Sequence[Path] = (), network: bool = False, home: Path | None = None
 ) -> Confinement:
-    """The workspace and the declared roots, and for reading `also`, such as a script's own folder elsewhere.
+    """The confinement of every program that a tool, a script or a skill starts.
 
-    `skills` are folders whose skills are protected, besides those called `skills`.
+    The workspace and the declared roots, and for reading `also`, such as a script's own folder elsewhere. The skills
+    of the scope are protected.
     """
-    beside = [root for root in roots if root.path != workspace]
-    writable = tuple(root.path for root in beside if root.writable and writes)
+    workspace = places.workspace
+    beside = [root for root in places.roots if root.path != workspace]
+    writable = tuple(root.path for root in beside if root.writable and places.writes)
     only_read = [root.path for root in beside if root.path not in writable]
     return Confinement(
         workspace=workspace,
         writable=writable,
-        readable=(*only_read, *also, *([] if writes else [workspace])),
+        readable=(*only_read, *also, *([] if places.writes else [workspace])),
         protected=tuple(
             Path(workspace, folder, name)
-            for top in map(os.path.expanduser, skills)
+            for top in map(os.path.expanduser, scope.skills)
             if top != SKILLS
             for folder, name in skill_files(str(workspace), top)
         ),
         network=network,
+        home=home,
     )
 
 
@@ -97,6 +108,8 @@ def roots_of(confinement: Confinement) -> Roots:
     """Raises `ToolError` where a root would open what a sandbox is there to close."""
     found = {os.path.realpath(path): True for path in (confinement.workspace, *confinement.writable)}
     found |= {os.path.realpath(path): False for path in confinement.readable}
+    if confinement.read_only:
+        found = dict.fromkeys(found, False)
     for folder, writable in found.items():
         if folder == "/" or (writable and folder in (*SYSTEM, "/etc")) or inside_any(folder, _KERNEL[:2]):
             raise ToolError(

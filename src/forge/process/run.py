@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.threads import in_thread
@@ -21,9 +21,12 @@ from forge.process.output import OFTEN, Capture, Kept, Shown, read_piece, waitin
 from forge.process.put_back import watched
 from forge.process.supervisor import GRACE, Program, start
 
-__all__ = ["Capture", "Confinement", "Finished", "confine", "run", "signal_behind", "signal_name"]
+if TYPE_CHECKING:  # only where programs are confined
+    from forge.process.sandbox import Boxed, Tier
 
-_tiers: dict[str | bool, Any] = {}  # what confines programs in this process, by setting
+__all__ = ["Capture", "Confined", "Confinement", "Finished", "confine", "run", "signal_name", "tier_of"]
+
+_tiers: dict[str | bool, Tier] = {}  # what confines programs in this process, by setting
 DEFAULT = Capture(256 * 1024, 768 * 1024)
 _UNKILLABLE = 6.0  # seconds after the kill, until we stop waiting for what cannot even be killed
 _SCARCE = 5.0  # seconds to wait for descriptors that others hold
@@ -36,7 +39,7 @@ class Finished:
     output: str  # with what it wrote as errors, where the two were merged
     errors: str = ""
     exit_code: int | None = None  # None: a signal ended it, or it could not be killed
-    signal: str = ""  # such as "SIGKILL"
+    signal: str = ""  # such as "SIGKILL"; in bubblewrap with an exit code such as 137
     duration: float = 0.0
     timed_out: bool = False
     cut: int = 0  # bytes left out of `output`
@@ -71,39 +74,84 @@ async def run(
     wanted and can be had. Raises `ToolError` for what cannot be started. A cancellation leaves with what the program
     wrote until then as its `finished`.
     """
-    command, tier = await confine(argv, confinement, sandbox, env)
-    settle = watched(confinement, tier)
     async with slots:
-        began = asyncio.get_running_loop().time()
-        program = await _started(command, cwd, env, bool(stdin), merge, limits, leave is not None)
-        shown = {"output": on_output, "errors": on_errors or on_output}
-        watch = _Watch(program, began, stdin, capture, shown)
-        said: list[str] = []
+        confined = await confine(argv, confinement, sandbox, env)
         try:
+            began = asyncio.get_running_loop().time()
+            program = await _started(confined.argv, cwd, env, bool(stdin), merge, limits, leave is not None)
+            shown = {"output": on_output, "errors": on_errors or on_output}
+            watch = _Watch(program, began, stdin, capture, shown)
+            said: list[str] = []
             try:
-                await watch.ended(timeout)
-            except asyncio.CancelledError as error:
-                with contextlib.suppress(ToolError):  # it had not even begun
-                    vars(error)["finished"] = watch.finished(None, tier, argv[0], cwd)
-                raise
+                try:
+                    await watch.ended(timeout)
+                except asyncio.CancelledError as error:
+                    with contextlib.suppress(ToolError):  # it had not even begun
+                        vars(error)["finished"] = watch.finished(None, confined.tier, argv[0], cwd)
+                    raise
+                finally:
+                    said += confined.settle()
+                finished = watch.finished(leave, confined.tier, argv[0], cwd)
             finally:
-                said += settle()
-            return replace(watch.finished(leave, tier, argv[0], cwd), put_back=tuple(said))
+                watch.close()
+            if problem := confined.problem(finished.exit_code, finished.errors or finished.output):
+                raise problem
+            confined.still_used = bool(finished.left)
+            ended_by = finished.signal or confined.signal(finished.exit_code)
+            return replace(finished, signal=ended_by, put_back=tuple(said))
         finally:
-            watch.close()
+            confined.close()
+
+
+class Confined:
+    """A command line to start instead of another, and the tier that confines it. It must be closed."""
+
+    def __init__(self, argv: Sequence[str], settle: Callable[[], list[str]] = list, boxed: Boxed | None = None) -> None:
+        self.argv = list(argv)
+        self.settle = settle  # to be called once, when it has ended: what was put back, in words
+        self.tier = "none" if boxed is None else str(boxed.tier)
+        self.still_used = False  # what it left running still uses its home
+        self._boxed = boxed
+
+    def problem(self, exit_code: int | None, said: str) -> ToolError | None:
+        """Why the program never ran, though its sandbox ended; None if it did run."""
+        return None if self._boxed is None else self._boxed.problem(exit_code, said)
+
+    def signal(self, exit_code: int | None) -> str:
+        """The signal that an exit code stands for; "" if the program chose the code itself, or nobody knows."""
+        return "" if self._boxed is None else signal_name(self._boxed.signal(exit_code))
+
+    def close(self) -> None:
+        if self._boxed is not None:
+            self._boxed.close(still_used=self.still_used)
 
 
 async def confine(
     argv: Sequence[str], confinement: Confinement | None, sandbox: str | bool, env: Mapping[str, str]
-) -> tuple[list[str], str]:
-    """The command line to start instead, and the tier that confines it; the same line where nothing is to."""
+) -> Confined:
+    """Confine a command line in the sandbox that is wanted and can be had; the same line where none is."""
     if confinement is None:
-        return list(argv), "none"
-    from forge.process.sandbox import choose, confined  # only where programs are confined
+        return Confined(argv)
+    from forge.process.sandbox import Boxed, Tier  # only where programs are confined
 
-    if sandbox not in _tiers:  # found out once, by trying, which takes a moment
-        _tiers[sandbox] = await in_thread(lambda: choose(sandbox))
-    return confined(argv, confinement, _tiers[sandbox], env), str(_tiers[sandbox])
+    tier = await in_thread(lambda: tier_of(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
+    if tier is Tier.NONE:
+        return Confined(argv)
+    boxed = Boxed(argv, confinement, tier, env)
+    try:
+        return Confined(boxed.argv, watched(confinement, str(tier)), boxed)
+    except BaseException:
+        boxed.close()
+        raise
+
+
+def tier_of(sandbox: str | bool) -> Tier:
+    """The tier that confines programs under a setting. It is found by trying, once, which takes a moment."""
+    from forge.process.sandbox import choose  # only where programs are confined
+
+    if sandbox not in _tiers:
+        _tiers[sandbox] = choose(sandbox)
+    return _tiers[sandbox]
 
 
 async def _started(
@@ -300,11 +348,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # one of those in real time has no name
         return f"signal {number}" if 0 < number < signal.NSIG else ""
-
-
-def signal_behind(exit_code: int | None, sandbox: str) -> str:
-    """Bubblewrap tells a signal as a shell does, as an exit code above 128."""
-    return signal_name((exit_code or 0) - 128) if sandbox == "bubblewrap" else ""
 
 
 def not_started(number: int, stage: str, name: str, cwd: Path) -> ToolError:

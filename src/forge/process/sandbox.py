@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.process import bubblewrap, landlock
 from forge.process._confine import landlock_version
 from forge.process.layout import Confinement
+from forge.process.private_folders import private_folder, remove_folder
 
-__all__ = ["Confinement", "Tier", "choose", "confined", "report"]
+__all__ = ["Boxed", "Confinement", "Tier", "choose", "confined", "report"]
 
 SETTINGS = ("auto", "required", "bubblewrap", "landlock", "off")
 
@@ -35,10 +37,15 @@ class Tier(StrEnum):
     NONE = "none"
 
 
-_COMMANDS: dict[Tier, Callable[[Sequence[str], Confinement, Mapping[str, str]], list[str]]] = {
+_COMMANDS: dict[Tier, Callable[..., list[str]]] = {
     Tier.BUBBLEWRAP: bubblewrap.command,
     Tier.LANDLOCK: landlock.command,
 }
+_WHY_NOT_RUN: dict[Tier, Callable[[Sequence[str], int, bytes, str], tuple[int, str] | None]] = {
+    Tier.BUBBLEWRAP: bubblewrap.why_not_run,
+    Tier.LANDLOCK: landlock.why_not_run,
+}
+_LONGEST_STATUS = 4 * 1024 * 1024  # bytes: a shell may repeat the whole command
 _HOW = {Tier.BUBBLEWRAP: bubblewrap.HOW, Tier.LANDLOCK: landlock.HOW}
 _lock = threading.Lock()
 
@@ -67,6 +74,65 @@ def choose(setting: str | bool = "auto") -> Tier:
 def confined(argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> list[str]:
     """The command line to start instead, with `env` as its environment, in a directory below one of the roots."""
     return list(argv) if tier is Tier.NONE else _COMMANDS[tier](argv, confinement, env)
+
+
+class Boxed:
+    """A command line that is confined, with what has to be known and removed when it has ended."""
+
+    def __init__(self, argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> None:
+        self.tier = tier
+        self._wanted = list(argv)
+        self._folder = private_folder() if tier is Tier.LANDLOCK else ""
+        self._status = os.memfd_create("forge-status", os.MFD_CLOEXEC) if tier is not Tier.NONE else -1
+        self.argv = list(argv)
+        if tier is Tier.NONE:
+            return
+        try:
+            status = f"/proc/{os.getpid()}/fd/{self._status}"
+            self.argv = _COMMANDS[tier](argv, confinement, env, folder=self._folder, status=status)
+        except BaseException:
+            self.close()
+            raise
+
+    def problem(self, exit_code: int | None, said: str) -> ToolError | None:
+        """Why the program never ran, though the sandbox ended with an exit code. `said`: all that was written.
+
+        What the sandbox says of itself is no result of the program.
+        """
+        if self._status < 0 or exit_code is None:
+            return None
+        found = _WHY_NOT_RUN[self.tier](self._wanted, exit_code, self._told(), said)
+        if found is None:
+            return None
+        number, words = found
+        if number:
+            return ToolError(
+                f'"{self._wanted[0][:200]}" cannot be started in the sandbox ({self.tier}): {os.strerror(number)}',
+                ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER,
+                "Use an executable program of the system, of a folder on PATH or of the workspace.",
+            )
+        return ToolError(
+            f"the sandbox ({self.tier}) could not be set up, so nothing was run: {words[:500]}",
+            ErrorKind.SYSTEM,
+            "Try again; if it happens again, the person can find the cause with `forge doctor`.",
+        )
+
+    def signal(self, exit_code: int | None) -> int:
+        """The number of the signal that an exit code stands for; 0 if it stands for none."""
+        if self.tier is not Tier.BUBBLEWRAP or exit_code is None or self._status < 0:
+            return 0
+        return exit_code - 128 if bubblewrap.ended_by_signal(exit_code, self._told()) else 0
+
+    def _told(self) -> bytes:
+        return os.pread(self._status, _LONGEST_STATUS, 0)
+
+    def close(self, *, still_used: bool = False) -> None:
+        """`still_used`: something that was started lives on, with its home."""
+        if self._status >= 0:
+            os.close(self._status)
+            self._status = -1
+        if self._folder and not still_used:
+            remove_folder(self._folder)
 
 
 def report() -> list[dict[str, Any]]:
@@ -101,13 +167,15 @@ def _problem(tier: Tier) -> str:
 def _tried(tier: Tier) -> str:
     """Run a shell that looks for a secret beside its workspace and writes into it."""
     env = {"PATH": os.defpath}
-    with tempfile.TemporaryDirectory(prefix="forge-probe-") as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="forge-probe-"))
         secret, workspace = Path(folder, "secret"), Path(folder, "workspace")
         secret.touch()
         workspace.mkdir()
-        argv = confined(["/bin/sh", "-c", _PROBE, "sh", str(secret)], Confinement(workspace=workspace), tier, env)
+        boxed = Boxed(["/bin/sh", "-c", _PROBE, "sh", str(secret)], Confinement(workspace=workspace), tier, env)
+        stack.callback(boxed.close)
         ended = subprocess.run(
-            argv,
+            boxed.argv,
             cwd=workspace,
             env=env,
             stdin=subprocess.DEVNULL,

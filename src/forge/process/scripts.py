@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import readable
 from forge.core.result import ToolResult
 from forge.process.environment import shell_environment
-from forge.process.run import Capture, Confinement, Finished, run, signal_behind
+from forge.process.run import Capture, Confinement, Finished, run
 from forge.process.runtimes import Command, Runnable
 from forge.process.script_settings import ScriptSettings
 
@@ -101,8 +101,7 @@ def _problem(
         )
     if finished.exit_code == 0:
         return None
-    ended_by = finished.signal or signal_behind(finished.exit_code, finished.sandbox)
-    how = f"was ended by {ended_by}" if ended_by else f"failed with exit code {finished.exit_code}"
+    how = f"was ended by {finished.signal}" if finished.signal else f"failed with exit code {finished.exit_code}"
     closed = finished.sandbox != "none" and not network
     hint = f" It ran in a sandbox ({finished.sandbox}) without network." if closed else ""
     return ToolError(f"{script.path} {how}{more}", ErrorKind.USER, f"Mend the arguments or the script.{hint}")
@@ -138,7 +137,7 @@ def _data(finished: Finished) -> dict[str, Any]:
     return {
         "stderr": finished.errors[-MOST_OF_CANCELLED:],
         "exit_code": finished.exit_code,
-        "signal": finished.signal or signal_behind(finished.exit_code, finished.sandbox),
+        "signal": finished.signal,
         "duration": round(finished.duration, 3),
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,

@@ -31,9 +31,8 @@ async def run_skill_script(
     writable = [root.path for root in paths.roots if root.writable]
     command: Command = await in_thread(lambda: _prepared(script, settings, writable))
     confinement = confinement_of(
-        paths.workspace,
-        paths.roots,
-        writes=paths.writes,
+        ctx.scope,
+        paths,
         also=[script.place.root] if paths.place_of(str(script.place.root)) is None else [],
         network=settings.network or is_opened(ctx, Permission.NETWORK),
     )

@@ -19,8 +19,7 @@ from forge.process.environment import shell_environment
 from forge.process.jobs import start_job
 from forge.process.limits import Resources
 from forge.process.programs import trusted_program
-from forge.process.put_back import watched
-from forge.process.run import Capture, Confinement, Finished, confine, run, signal_behind
+from forge.process.run import Capture, Confinement, Finished, confine, run
 from forge.tools._confined import confinement
 from forge.tools._places import approved
 from forge.tools._sandbox_hints import hints
@@ -116,20 +115,24 @@ def _until_then(finished: Finished) -> ToolResult:
 
 
 async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> ToolResult:
-    argv, tier = await confine(work.argv, work.confinement, work.sandbox, work.env)
-    settle = watched(work.confinement, tier)
-    job = start_job(
-        argv,
-        cwd=work.cwd,
-        env=work.env,
-        owner=ctx.scope.session_id,
-        command=work.line,
-        stdin=work.stdin,
-        limits=work.limits,
-        most_jobs=settings.max_jobs,
-        most_logged=settings.max_log_bytes,
-        settle=settle,
-    )
+    confined = await confine(work.argv, work.confinement, work.sandbox, work.env)
+    tier = confined.tier
+    try:
+        job = start_job(
+            confined.argv,
+            cwd=work.cwd,
+            env=work.env,
+            owner=ctx.scope.session_id,
+            command=work.line,
+            stdin=work.stdin,
+            limits=work.limits,
+            most_jobs=settings.max_jobs,
+            most_logged=settings.max_log_bytes,
+            confined=confined,
+        )
+    except BaseException:
+        confined.close()
+        raise
     job.sandbox = tier
     text = f'Started as {job.id}. Read its output with bash_output(id="{job.id}"), end it with bash_kill.'
     if tier != "none" and not work.confinement.network:
@@ -163,7 +166,7 @@ def _data(finished: Finished) -> dict[str, Any]:
         "output": finished.output,
         "exit_code": finished.exit_code,
         "return_code": finished.exit_code,
-        "signal": finished.signal or signal_behind(finished.exit_code, finished.sandbox),
+        "signal": finished.signal,
         "duration": round(finished.duration, 3),
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,
@@ -174,11 +177,10 @@ def _data(finished: Finished) -> dict[str, Any]:
 def _ending(finished: Finished) -> list[str]:
     """How it ended, if not well, and what it left."""
     notes = []
-    if finished.signal:
+    if finished.exit_code:
+        notes.append(f"[exit code {finished.exit_code}{f', as of {finished.signal}' if finished.signal else ''}]")
+    elif finished.signal:
         notes.append(f"[ended by {finished.signal}]")
-    elif finished.exit_code:
-        behind = signal_behind(finished.exit_code, finished.sandbox)
-        notes.append(f"[exit code {finished.exit_code}{f', as of {behind}' if behind else ''}]")
     if finished.left:
         named = ", ".join(finished.left[:MOST_NAMED])
         more = f" and {len(finished.left) - MOST_NAMED} more" if len(finished.left) > MOST_NAMED else ""

@@ -17,7 +17,7 @@ from forge.core.result import ToolResult
 from forge.process.environment import command_environment
 from forge.process.layout import SYSTEM
 from forge.process.limits import Resources
-from forge.process.run import Capture, Finished, run, signal_behind
+from forge.process.run import Capture, Finished, run
 from forge.tools._cli_layers import Judged
 from forge.tools._confined import confinement
 from forge.tools._sandbox_hints import hints
@@ -40,7 +40,9 @@ async def execute(
     settings: Settings, ctx: ToolContext, judged: Judged, args: list[str], stdin: str, timeout: float | None
 ) -> ToolResult:
     paths = PathValidator.of(ctx.scope)
-    confined = confinement(ctx, paths, network=settings.network, readable=_program_folders(judged))
+    confined = confinement(
+        ctx, paths, network=settings.network, readable=_program_folders(judged), home=working_directory(paths)
+    )
     try:
         finished = await run(
             command_line(judged, args),
@@ -111,8 +113,8 @@ def _late(ctx: ToolContext, finished: Finished, timeout: float | None, line: str
 
 def _text(finished: Finished, *, network: bool) -> str:
     shown = _streams(finished)
-    if ended_by := _signal(finished):
-        shown["signal"] = ended_by
+    if finished.signal:
+        shown["signal"] = finished.signal
     if finished.put_back:
         shown["put_back"] = "; ".join(finished.put_back)
     if finished.cut or finished.errors_cut:
@@ -125,16 +127,12 @@ def _text(finished: Finished, *, network: bool) -> str:
 def _data(finished: Finished) -> dict[str, Any]:
     return {
         **_streams(finished),
-        "signal": _signal(finished),
+        "signal": finished.signal,
         "duration": round(finished.duration, 3),
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,
         **({"cut_bytes": finished.cut + finished.errors_cut} if finished.cut or finished.errors_cut else {}),
     }
-
-
-def _signal(finished: Finished) -> str:
-    return finished.signal or signal_behind(finished.exit_code, finished.sandbox)
 
 
 def _streams(finished: Finished) -> dict[str, Any]:

@@ -12,13 +12,9 @@ from forge.process.layout import Confinement, confinement_of
 from forge.workspace.paths import PathValidator
 
 
-def confinement(ctx: ToolContext, paths: PathValidator, *, network: bool, readable: Sequence[Path] = ()) -> Confinement:
+def confinement(
+    ctx: ToolContext, paths: PathValidator, *, network: bool, readable: Sequence[Path] = (), home: Path | None = None
+) -> Confinement:
     """The workspace and the declared roots as they are declared, `readable` besides, and the network if it is open."""
-    return confinement_of(
-        paths.workspace,
-        paths.roots,
-        writes=paths.writes,
-        also=readable,
-        skills=ctx.scope.skills,
-        network=network or is_opened(ctx, Permission.NETWORK),
-    )
+    opened = network or is_opened(ctx, Permission.NETWORK)
+    return confinement_of(ctx.scope, paths, also=readable, network=opened, home=home)

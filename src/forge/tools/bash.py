@@ -209,7 +209,7 @@ def _facts(job: Job) -> dict[str, Any]:
         "running": job.runs,
         "exit_code": job.exit_code,
         "return_code": job.exit_code,
-        "signal": _signal(job),
+        "signal": job.signal,
         "duration": round(job.duration, 3),
         "sandbox": job.sandbox,
         **({"still_running": list(job.left)} if job.left else {}),
@@ -220,13 +220,6 @@ def _state(job: Job) -> str:
     seconds = f"{job.duration:.1f} s"
     if job.runs:
         return f"running for {seconds}"
-    ended_by = _signal(job)
-    how = f"by {ended_by}" if ended_by else f"with exit code {job.exit_code}"
+    how = f"by {job.signal}" if job.signal else f"with exit code {job.exit_code}"
     word = "killed" if job.status == "killed" else "ended"
     return f"{word}, {how}, after {seconds}"
-
-
-def _signal(job: Job) -> str:
-    from forge.process.run import signal_behind  # it loads what only a call needs
-
-    return job.signal or signal_behind(job.exit_code, job.sandbox)

@@ -34,11 +34,9 @@ async def run_script(
     writable = [root.path for root in paths.roots if root.writable]
     command: Command = await in_thread(lambda: _prepared(script, settings, writable, reload))
     confinement = confinement_of(
-        paths.workspace,
-        paths.roots,
-        writes=paths.writes,
+        ctx.scope,
+        paths,
         also=[script.place.path.parent] if paths.place_of(str(script.place.path)) is None else [],
-        skills=ctx.scope.skills,
         network=settings.network or is_opened(ctx, Permission.NETWORK),
     )
     return await run_to_its_end(
