@@ -274,6 +274,9 @@ def test_definitions_are_deterministic_and_built_once():
         def __init__(self, name: str) -> None:
             self.spec = ToolSpec(name=name, description=description, parameters={})
 
+        async def invoke(self, arguments, ctx):
+            return "late"
+
     tools = ToolRegistry([Late("a"), Late("b")])
     first = tools.definitions()
     assert tools.definitions() == first == tools.definitions()

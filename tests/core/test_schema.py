@@ -137,6 +137,9 @@ def test_registration_refuses_a_tool_that_brings_a_bad_schema_of_its_own():
         def __init__(self, parameters: Any) -> None:
             self.spec = ToolSpec(name="brings", description="Bring.", parameters=parameters)
 
+        async def invoke(self, arguments, ctx):
+            return "brought"
+
         def parse(self, arguments: Any) -> dict[str, Any]:
             return {}
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from forge.core.class_options import with_attributes
 from forge.core.dialects import DIALECTS
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.schema import check_schema
 from forge.core.spec import Permission, PermissionName, ToolSpec
-from forge.core.tool import Tool, tool, unknown
+from forge.core.tool import FunctionTool, Tool, are_alike, unknown
 
 ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
 """Tools that need something kept open: an MCP server, an HTTP client, a watched folder."""
@@ -39,16 +40,22 @@ class ToolRegistry(Mapping[str, Tool]):
         self.add(*tools)
 
     def add(self, *tools: Tool | Callable[..., Any], replace: bool = False) -> None:
-        """Register tools; plain functions are decorated on the way in. All of them, or none."""
-        added = [item if isinstance(item, Tool) else tool(item) for item in tools]
+        """Register tools; plain functions are decorated on the way in. All of them, or none.
+
+        A tool that is there already, the same object or one made alike, stays as it is.
+        """
+        given = [item if isinstance(item, Tool) else FunctionTool(item, {}) for item in tools]
         with self._lock:
             known, names = dict(self._tools), dict(self._names)
-            for one in added:
-                if not isinstance(getattr(one, "spec", None), ToolSpec):
-                    raise DefinitionError(f"{one!r} has no spec: a Tool subclass defines `run`, or sets `self.spec`")
-                if one.spec.has_own_schema and not getattr(one, "checked", False):
-                    check_schema(one.spec.name, one.spec.parameters)
-                _take(one, known, names, replace=replace)
+            added = []
+            for one in given:
+                _check(one)
+                old = known.get(one.spec.name)
+                if old is None or replace or not are_alike(old, one):
+                    _take(one, known, names, replace=replace)
+                    added.append(one)
+            if not added:
+                return
             for one in added:
                 one.reset()
             self._tools, self._names = known, names
@@ -188,6 +195,28 @@ def _summary(spec: ToolSpec) -> str:
         return spec.description.partition("\n")[0]
     except DefinitionError:
         return "(not ready yet)"
+
+
+def _check(one: Tool) -> None:
+    """Raise `DefinitionError` for a tool that could not be called; hold it to what its attributes say."""
+    if not isinstance(getattr(one, "spec", None), ToolSpec):
+        raise DefinitionError(
+            f"{one!r} has no spec: a Tool subclass defines `run`, or sets `self.spec` and defines `invoke`{_hint(one)}"
+        )
+    if one.spec.has_own_schema and not getattr(one, "checked", False):
+        check_schema(one.spec.name, one.spec.parameters)
+    if type(one).invoke is Tool.invoke and not hasattr(one, "run"):
+        raise DefinitionError(
+            f"tool {one.spec.name!r} has a spec, but no `run` and no `invoke(arguments, ctx)`{_hint(one)}"
+        )
+    stated = with_attributes(one.spec, one.said, vars(one))
+    if stated is not one.spec:
+        one.spec = stated
+
+
+def _hint(one: Tool) -> str:
+    found = [name for name in ("execute", "execute_impl", "call", "_run") if hasattr(type(one), name)]
+    return f"; rename `{found[0]}` to `run`" if found else ""
 
 
 def _take(one: Tool, known: dict[str, Tool], names: dict[str, str], *, replace: bool) -> None:

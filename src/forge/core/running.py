@@ -1,13 +1,15 @@
-"""Runs plain functions and generators for a tool, beside the event loop."""
+"""Runs the function of a tool: coroutines on the event loop, plain functions and generators beside it."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from forge.core.call_style import CallStyle
 from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.threads import in_thread
@@ -45,6 +47,41 @@ def kind_of(function: Callable[..., Any]) -> str:
     if inspect.isasyncgenfunction(called):
         return "async generator"
     return "generator" if inspect.isgeneratorfunction(called) else "plain"
+
+
+def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]:
+    """How the `run` of a tool is called: decided once."""
+    hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
+    context, whole, model = style
+    kind = kind_of(made.run)
+
+    async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        if whole:
+            arguments = {whole: dict(arguments) if model is None else model.model_construct(**arguments)}
+        if context:
+            arguments = {**arguments, context: ctx}
+        function = (await _own_copy(made, ctx)).run if hooked else made.run
+        if kind == "coroutine":
+            return ToolResult.of(await function(**arguments))
+        if kind == "plain":
+            return await run_plain(function, arguments, ctx)
+        return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
+
+    return run
+
+
+async def _own_copy(made: Any, ctx: ToolContext) -> Any:
+    own = copy.copy(made)
+    own.__dict__.pop("invoke", None)
+    for hook, arguments in (
+        ("set_context", lambda: (ctx.scope.channel, ctx.scope.chat_id)),
+        ("set_callback", lambda: (ctx.completion(),)),
+    ):
+        if hasattr(own, hook):
+            value = getattr(own, hook)(*arguments())
+            if inspect.isawaitable(value):
+                await value
+    return own
 
 
 async def run_plain(function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:

@@ -110,7 +110,7 @@ class Signature:
             raise
         except Exception as error:  # pydantic has no common class for "this type has no JSON form"
             raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
-        schema = {"type": "object", "properties": {}, **_untitled(schema)}
+        schema = {"type": "object", "properties": {}, **without_titles(schema)}
         documented = documented_parameters(inspect.cleandoc(self.doc))
         documented |= documented_parameters(inspect.getdoc(self.function) or "")
         for key, shown in schema["properties"].items():
@@ -212,18 +212,18 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (str, int, float, bool)
 
 
-def _untitled(schema: Any) -> Any:
+def without_titles(schema: Any) -> Any:
     """Pydantic's schema without the titles, which only cost tokens."""
     if isinstance(schema, list):
-        return [_untitled(item) for item in schema]
+        return [without_titles(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: {name: _untitled(item) for name, item in value.items()}
+        key: {name: without_titles(item) for name, item in value.items()}
         if key in ("properties", "$defs")
         else value
         if key in ("default", "const", "enum", "examples")
-        else _untitled(value)
+        else without_titles(value)
         for key, value in schema.items()
         if not (key == "title" and isinstance(value, str))
     }

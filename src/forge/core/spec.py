@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
@@ -134,18 +134,29 @@ class ToolSpec:
     origin: str = ""  # where it came from: a module, a file, an MCP server
 
     def __post_init__(self) -> None:
-        fill = object.__setattr__
+        fill, who = object.__setattr__, f"tool {self.name!r}"
+        if isinstance(self.aliases, str):
+            raise DefinitionError(f"{who}: aliases={self.aliases!r} is a text; write aliases=[{self.aliases!r}]")
         fill(self, "aliases", tuple(self.aliases))
-        fill(self, "groups", frozenset(self.groups))
-        fill(self, "permissions", frozenset(map(Permission, self.permissions)))
-        fill(self, "optional_permissions", frozenset(map(Permission, self.optional_permissions)))
+        for field in ("groups", "permissions", "optional_permissions"):
+            fill(self, field, collected(who, field, getattr(self, field)))
+        if type(self.category) is not Category:
+            fill(self, "category", _member(who, "category", Category, self.category))
+        if isinstance(self.__dict__["_parameters"], type):
+            raise DefinitionError(
+                f"{who}: its parameters are a class; give the schema, such as Model.model_json_schema(), or use "
+                "Tool.from_schema, which takes a pydantic model"
+            )
         for name in (self.name, *self.aliases):
             check_name(name)
+        for flag in _FLAGS:
+            if type(getattr(self, flag)) is not bool:
+                raise DefinitionError(f"{who}: {flag}={getattr(self, flag)!r} must be True or False")
         if self.category is not Category.ADAPTER and any("__" in name for name in (self.name, *self.aliases)):
             raise DefinitionError(
                 f"tool name {self.name!r}: two underscores in a row are kept for server__tool names; use one"
             )
-        if self.timeout is not None and not self.timeout > 0:
+        if self.timeout is not None and not (isinstance(self.timeout, int | float) and self.timeout > 0):
             raise DefinitionError(
                 f"tool {self.name!r}: timeout={self.timeout!r} must be a number of seconds above 0, or None"
             )
@@ -170,11 +181,40 @@ class ToolSpec:
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in late}
         return ToolSpec(**{**plain, **late, **fields})
 
+    def is_like(self, other: ToolSpec) -> bool:
+        """Whether the other one says the same; what was not computed yet is computed where it has to be."""
+        if self is other:
+            return True
+        names = [field.name for field in dataclasses.fields(self) if field.name not in ("description", "parameters")]
+        if any(getattr(self, name) != getattr(other, name) for name in names):
+            return False
+        return self.description == other.description and self.parameters == other.parameters
+
     def to_function(self) -> dict[str, Any]:
         """The OpenAI-style definition most providers accept; `properties` is always present."""
         parameters = {"type": "object", "properties": {}, **self.parameters}
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
+
+
+_FLAGS = tuple(field.name for field in dataclasses.fields(ToolSpec) if type(field.default) is bool)
+
+
+def collected(who: str, field: str, values: Any) -> frozenset[Any]:
+    """Several values, given as a set or a list. Raises `DefinitionError` for a text, and for an unknown permission."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise DefinitionError(f"{who}: {field}={values!r} has to be a set; write {field}={{{values!r}}}")
+    if field == "groups":
+        return frozenset(values)
+    return frozenset(value if type(value) is Permission else _member(who, field, Permission, value) for value in values)
+
+
+def _member(who: str, field: str, kind: type[StrEnum], value: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(f'"{one}"' for one in kind)
+        raise DefinitionError(f"{who}: {field} holds {value!r}; possible are {known}") from None
 
 
 def is_name(name: object) -> bool:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Unpack, cast, overload
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
 
 from forge.core.arguments import near
+from forge.core.call_style import CallStyle, call_style
+from forge.core.class_options import OPTIONS, class_options, own_options
 from forge.core.context import Scope, ToolContext
+from forge.core.defining import (
+    check_definition,
+    check_function,
+    check_initialiser,
+    readable_invoke,
+    united_options,
+    with_titles,
+)
 from forge.core.description import description_from, description_of
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.model_schema import is_model, parser_of, schema_of
 from forge.core.result import ToolResult
 from forge.core.schema import check_schema, compiled
 from forge.core.signature import Signature
@@ -21,57 +31,98 @@ from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTra
 class Tool:
     """Subclass, write `run` with typed parameters, done.
 
-    The class docstring is the description. A parameter annotated `ToolContext` receives the context and stays hidden
-    from the model. A class may define `set_context(channel, chat_id)` and `set_callback(callback)`: such a call runs on
-    a shallow copy of its own, so concurrent calls never see each other's.
+    The class docstring is the description. Options are given with the class, `class Deploy(Tool, confirm=True)`, or as
+    attributes of it, `requires_confirmation = True`. A parameter annotated `ToolContext` receives the context and stays
+    hidden from the model. A class with a schema of its own sets `self.spec` and defines `invoke(arguments, ctx)`
+    instead of `run`. A class may define `set_context(channel, chat_id)` and `set_callback(callback)`: such a call runs
+    on a shallow copy of its own, so concurrent calls never see each other's.
     """
 
     spec: ToolSpec
     run: Callable[..., Any]
+    said: Mapping[str, Any] = {}  # options among the attributes of a class that has no spec yet: its objects bring one
+    made_with: tuple[
+        tuple[Any, ...], dict[str, Any]
+    ]  # the arguments of its class: two that are made alike are the same
     _signature: Signature
+
+    if not TYPE_CHECKING:  # type checkers look at `__init__`
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+            made = super().__new__(cls)
+            made.__dict__["made_with"] = (args, kwargs)
+            return made
 
     def __init_subclass__(cls, **options: Unpack[ToolOptions]) -> None:
         super().__init_subclass__()
-        run = vars(cls).get("run")
+        own = vars(cls)
+        if "invoke" in own:
+            cls.invoke = readable_invoke(cls.__name__, own["invoke"])  # type: ignore[method-assign]
+        stated = class_options(cls, Tool)
+        run = own.get("run")
         if run is None:
             if options:
                 raise DefinitionError(f"class {cls.__name__}: its options belong to a class that defines `run`")
+            if not hasattr(cls, "spec"):
+                cls.said = stated
+            elif changes := own_options(cls):
+                cls.spec = cls.spec.changed(**_plain(changes), **_words(changes))
             return
-        name = options.get("name") or _snake_case(cls.__name__)
-        doc = vars(cls).get("__doc__") or ""
+        said = united_options(f"class {cls.__name__}", stated, options)
+        doc = own.get("__doc__") or ""
+        if doc and "description" not in own and "description" not in options:
+            said.pop("description", None)  # of a class above
+        name = said.get("name") or _snake_case(cls.__name__)
         cls._signature = Signature(run, name, ToolContext, doc)
-        cls.spec = _spec(name, doc or inspect.getdoc(run) or "", cls._signature, options, cls)
+        cls.spec = _spec(name, doc or inspect.getdoc(run) or "", cls._signature, said, cls)
 
     @classmethod
     def from_schema(
         cls,
         name: str,
         description: str,
-        parameters: Mapping[str, Any],
+        parameters: Mapping[str, Any] | type,
         function: Callable[..., Any],
         **traits: Unpack[ToolTraits],
     ) -> Tool:
-        """A tool of a raw JSON Schema and a function that takes the arguments by name."""
-        return SchemaTool(
-            ToolSpec(name=name, description=description, parameters=parameters, **_plain(traits)), function
-        )
+        """A tool of a JSON Schema or a pydantic model, and a function that takes the arguments by name.
+
+        A parameter annotated `ToolContext` receives the context. A function with one parameter that is the model, or a
+        dictionary, receives all arguments at once.
+        """
+        model = parameters if is_model(parameters) else None
+        schema = schema_of(name, model) if model is not None else parameters
+        spec = ToolSpec(name=name, description=description, parameters=cast(Any, schema), **_plain(traits))
+        return SchemaTool(spec, function, model)
 
     @classmethod
-    def define(cls, name: str, initialise: Callable[[], Any], **traits: Unpack[ToolTraits]) -> Tool:
-        """A tool that is built on first use, by a plain or async function that returns a tool or a typed function."""
-        return DeferredTool(name, initialise, traits)
+    def define(cls, name: str, definition: Callable[[], Any] | Mapping[str, Any], **traits: Unpack[ToolTraits]) -> Tool:
+        """A tool that is built on first use, by a plain or async function that returns a tool or a typed function.
+
+        A definition that needs no building may be given as it is: a dictionary of `description`, `parameters` (a JSON
+        Schema or a pydantic model), `execute` (a function of the arguments and the context) and further options.
+        """
+        if isinstance(definition, Mapping):
+            return _defined(name, definition, traits)
+        check_initialiser(name, definition, Tool)
+        return DeferredTool(name, definition, traits)
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """Check what the model sent. Raises `ToolError` in words the model can act on."""
-        parser = self._signature.parser(self.spec)
+        parser = self._signature.parser(self.spec) if hasattr(self, "_signature") else compiled(self.spec)
         self.__dict__["parse"] = parser  # from now on without this detour
         return parser(arguments)
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         """Run with parsed arguments. Plain functions get a thread, so that they cannot block the loop."""
-        runner = _runner(self)
+        from forge.core.running import runner_of  # it imports asyncio; listing tools does without
+
+        runner = runner_of(self, self._style())
         self.__dict__["invoke"] = runner
         return await runner(arguments, ctx)
+
+    def _style(self) -> CallStyle:
+        return CallStyle(self._signature.context_parameter)
 
     is_ready = True  # False: `ready` must be awaited before the spec is complete
     needs_person = False  # True: a person says yes to each call; no rule, no "always" and no --yes answers for one
@@ -118,6 +169,7 @@ class FunctionTool(Tool):
     """A decorated function. Still callable as the function it was, and bound like one inside a class."""
 
     def __init__(self, function: Callable[..., Any], options: ToolOptions) -> None:
+        check_function(function, Tool)
         self.run = function
         self.options = options
         name = str(options.get("name") or getattr(function, "__name__", ""))
@@ -137,16 +189,24 @@ class FunctionTool(Tool):
 class SchemaTool(Tool):
     """A raw JSON Schema and a function: what adapters, scripts and servers are made of."""
 
-    def __init__(self, spec: ToolSpec, function: Callable[..., Any]) -> None:
+    def __init__(self, spec: ToolSpec, function: Callable[..., Any], model: Any = None) -> None:
+        """`model`: the pydantic model that the schema was made of."""
         check_schema(spec.name, spec.parameters)
         _check_target(spec)
         self.spec = spec
         self.checked = True
         self.run = function
+        self.model = model
+        if type(self).invoke is Tool.invoke:
+            self._style()  # refuses what could not be called
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        parser = self.__dict__["parse"] = compiled(self.spec)
+        parse = compiled(self.spec)
+        parser = self.__dict__["parse"] = parse if self.model is None else parser_of(self.model, parse)
         return parser(arguments)
+
+    def _style(self) -> CallStyle:
+        return call_style(self.run, self.spec.name, self.spec.parameters, ToolContext, self.model)
 
 
 class DeferredTool(Tool):
@@ -212,7 +272,10 @@ class DeferredTool(Tool):
 
     def _take(self, value: Any) -> None:
         named = cast(ToolOptions, {**self._traits, "name": self.spec.name})
-        made = value if isinstance(value, Tool) else FunctionTool(value, named)
+        if isinstance(value, Mapping):
+            made = _defined(self.spec.name, value, self._traits)
+        else:
+            made = value if isinstance(value, Tool) else FunctionTool(value, named)
         said: Any = dict(self._traits)  # what was said at the definition counts, but may only tighten
         for name in ("permissions", "optional_permissions"):
             said[name] = frozenset(said.get(name, ())) | getattr(made.spec, name)
@@ -245,7 +308,7 @@ def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Funct
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a tool of a function: `@tool` or `@tool(permissions={"read"}, target="path")`."""
     if function is not None:
-        return FunctionTool(function, {})
+        return function if isinstance(function, FunctionTool) else FunctionTool(function, {})
     return lambda decorated: FunctionTool(decorated, options)
 
 
@@ -271,43 +334,33 @@ def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions])
     return made
 
 
+def are_alike(one: Tool, other: Tool) -> bool:
+    """Whether two tools are the same, or made alike: one class, made with the same settings, and one spec."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    try:
+        return _settings(one) == _settings(other) and one.spec.is_like(other.spec)
+    except Exception:  # a comparison of somebody's own making, or a schema that is not ready
+        return False
+
+
+def _settings(made: Tool) -> dict[str, Any]:
+    """What it was made with, and what was set since; what it holds for its own use says nothing."""
+    args, kwargs = made.made_with
+    bound = inspect.signature(type(made).__init__).bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    given = {key: None if isinstance(value, ToolSpec) else value for key, value in bound.arguments.items()}
+    shown = {key: value for key, value in vars(made).items() if key[0] != "_" and type(value) in _PLAIN}
+    return {**{f"({key})": value for key, value in given.items()}, **shown}
+
+
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None), frozenset})
+
+
 def unknown(name: str, names: Mapping[str, Any]) -> UnknownTool:
     return UnknownTool(name, near(str(name), names))
-
-
-def _runner(made: Tool) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]:
-    """How this tool's `run` is called: decided once."""
-    from forge.core.running import kind_of, run_generator, run_plain  # they import asyncio; listing tools does without
-
-    hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
-    parameter = made._signature.context_parameter if hasattr(made, "_signature") else ""
-    kind = kind_of(made.run)
-
-    async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        if parameter:
-            arguments = {**arguments, parameter: ctx}
-        function = (await _own_copy(made, ctx)).run if hooked else made.run
-        if kind == "coroutine":
-            return ToolResult.of(await function(**arguments))
-        if kind == "plain":
-            return await run_plain(function, arguments, ctx)
-        return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
-
-    return run
-
-
-async def _own_copy(made: Tool, ctx: ToolContext) -> Any:
-    own: Any = copy.copy(made)
-    own.__dict__.pop("invoke", None)
-    for hook, arguments in (
-        ("set_context", lambda: (ctx.scope.channel, ctx.scope.chat_id)),
-        ("set_callback", lambda: (ctx.completion(),)),
-    ):
-        if hasattr(own, hook):
-            value = getattr(own, hook)(*arguments())
-            if inspect.isawaitable(value):
-                await value
-    return own
 
 
 def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_of: Any) -> ToolSpec:
@@ -334,12 +387,27 @@ def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    allowed = [*ToolOptions.__annotations__, *ToolTraits.__annotations__]
     for key in options:
-        if key not in allowed:
-            hint = near(key, allowed, 1)
+        if key not in OPTIONS:
+            hint = ["confirm"] if key == "requires_confirmation" else near(key, sorted(OPTIONS), 1)
             raise DefinitionError(f"unknown tool option {key!r}" + (f"; did you mean {hint[0]!r}?" if hint else ""))
     return {key: value for key, value in options.items() if key not in ("name", "description", "description_file")}
+
+
+def _words(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: options[key] for key in ("name", "description") if key in options}
+
+
+def _defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> Tool:
+    """A tool of a dictionary."""
+    check_definition(name, definition)
+    execute, words = with_titles(definition["execute"]), {"name", "description", "description_file"}
+    own = {key: value for key, value in definition.items() if key in OPTIONS - words}
+    said = united_options(f"tool {name!r}", own, traits)
+    if "parameters" not in definition:
+        said |= {key: definition[key] for key in ("description", "description_file") if key in definition}
+        return FunctionTool(execute, cast(ToolOptions, {**said, "name": name}))
+    return Tool.from_schema(name, definition["description"], definition["parameters"], execute, **said)
 
 
 def _check_target(spec: ToolSpec) -> None:

@@ -19,7 +19,7 @@ from forge.core.plain import text_of
 from forge.core.spec import ToolSpec
 from forge.core.tool import FunctionTool, SchemaTool, Tool
 
-_BOUND = ("parse", "invoke")  # made at the first call, of closures; made anew there
+_BOUND = ("parse", "invoke", "made_with")  # closures made at the first call, and what is needed here alone
 _LATE = ("description", "parameters")
 _MAIN = "__forge_isolated__"  # the name the main program runs under there, so that its `if __name__` is passed over
 
@@ -97,7 +97,7 @@ def _reduced(tool: Tool) -> Any:
     if type(tool) is FunctionTool:
         return _function_tool, (tool.run, tool.options, _fields(tool.spec))
     if type(tool) is SchemaTool:
-        return SchemaTool, (tool.spec, tool.run)
+        return SchemaTool, (tool.spec, tool.run, tool.model)
     reduced = tool.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
     if isinstance(reduced, tuple) and len(reduced) > 2 and isinstance(reduced[2], dict):
         state = {key: value for key, value in reduced[2].items() if key not in _BOUND}

@@ -26,7 +26,7 @@ LONGEST = 64 * 1024  # characters at the beginning of a file that are looked at
 LONGEST_TEXT = 500  # characters said of one parameter
 
 _DOCSTRING = re.compile(
-    r"(?:[ \t]*(?:#[^\n]*)?\n)*+[ \t]*[rRuU]?(\"\"\"|'''|\"(?!\")|'(?!'))((?:\\.|(?!\1)[^\\])*+)\1", re.DOTALL
+    r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[rRuU]?(\"\"\"|'''|\"(?!\")|'(?!'))((?:\\.|(?!\1)[^\\])*)\1", re.DOTALL
 )
 _SECTION = re.compile(r"(Tool|Description|Inputs?|Outputs?|Returns):(?:\s+(.*)|\s*)$")
 _SECTIONS = {"Inputs": "Input", "Outputs": "Output", "Returns": "Output"}

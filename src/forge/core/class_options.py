@@ -1,0 +1,69 @@
+"""Options that a class states as attributes: `name = "deploy"`, `requires_confirmation = True`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from forge.core.errors import DefinitionError
+from forge.core.spec import ToolOptions, ToolSpec, ToolTraits, collected
+
+OPTIONS = frozenset({*ToolOptions.__annotations__, *ToolTraits.__annotations__})
+_OTHER_NAMES = {"requires_confirmation": "confirm", "suppress_execution_animation": "animate"}
+_OPPOSITES = frozenset({"suppress_execution_animation"})
+_DEFAULT = ToolSpec(name="default", description="", parameters={})
+_NEVER = {
+    "parameters": "they are the parameters of `run`; for a schema of your own use Tool.from_schema",
+    "schema": "it is made of the parameters of `run`; for one of your own use Tool.from_schema",
+}
+
+
+def class_options(made: type, base: type) -> dict[str, Any]:
+    """What the class and its bases say, the class first; `base` and what it is made of are left out."""
+    found: dict[str, Any] = {}
+    for owner in made.__mro__:
+        if owner in base.__mro__:
+            continue
+        for key, value in own_options(owner, is_tool=issubclass(owner, base)).items():
+            found[key] = found.get(key, False) or value if key == "confirm" else found.get(key, value)
+    return found
+
+
+def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:
+    """Only what the class itself says. Raises `DefinitionError` for what would be ignored."""
+    found: dict[str, Any] = {}
+    for key, value in vars(owner).items():
+        option = _OTHER_NAMES.get(key, key)
+        is_code = callable(value) or hasattr(value, "__get__")
+        if is_tool and key in _NEVER and not is_code and "run" in vars(owner):
+            raise DefinitionError(f"class {owner.__name__}: `{key}` is not read; {_NEVER[key]}")
+        if option not in OPTIONS:
+            continue
+        if is_code:
+            if not is_tool:
+                continue
+            raise DefinitionError(
+                f"class {owner.__name__}: `{key}` has to be known before an object exists; write it as a value, "
+                f"{key} = …, or give the object a spec: self.spec = self.spec.changed({option}=…)"
+            )
+        found[option] = not value if key in _OPPOSITES else value
+    return found
+
+
+def with_attributes(spec: ToolSpec, said: Mapping[str, Any], own: Mapping[str, Any]) -> ToolSpec:
+    """The spec of an object that was made apart from what its class (`said`) and it itself (`own`) state.
+
+    Raises `DefinitionError` where the two disagree about the name.
+    """
+    name = own.get("name", said.get("name"))
+    if isinstance(name, str) and name != spec.name:
+        raise DefinitionError(f"tool {spec.name!r}: an attribute says that its name is {name!r}; keep one of the two")
+    changes: dict[str, Any] = {}
+    for key in said.keys() - {"name", "description", "description_file"}:
+        if key in ("permissions", "optional_permissions"):
+            changes[key] = getattr(spec, key) | collected(f"tool {spec.name!r}", key, said[key])
+        elif getattr(spec, key) == getattr(_DEFAULT, key):
+            changes[key] = said[key]
+    if own.get("requires_confirmation") is True:
+        changes["confirm"] = True
+    return spec.changed(**changes) if changes else spec
