@@ -42,7 +42,7 @@ def test_folders_and_flat_files_are_skills(project):
     assert catalog.problems == []
     assert catalog.skills["deploy"].body == "# Deploying\n\nStep by step."
     assert catalog.skills["review"].folder is None
-    assert open_below(project.root) == []
+    assert {*open_below(project.root)} <= {str(project.root)}  # held for the session, nothing below it
 
 
 def test_every_field_is_read(project, monkeypatch):

@@ -13,6 +13,7 @@ from uuid import uuid4
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import Event, ToolOutput, ToolProgress
+from forge.core.held import Held, hold
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName, ToolSpec
@@ -26,6 +27,9 @@ def new_session() -> str:
     return f"session-{uuid4().hex[:16]}"
 
 
+_HERE = Path()  # the directory that is current when it is used: not one, so it is not held
+
+
 class Root(NamedTuple):
     """A directory beside the workspace that tools may reach too."""
 
@@ -33,9 +37,19 @@ class Root(NamedTuple):
     writable: bool = False
 
 
+class _Holding:
+    """Not a field: what is sent to another process are names, and that process holds for itself."""
+
+    __slots__ = ("_held",)
+    _held: tuple[Held | None, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """Who is talking, and where. The same for every call of a turn."""
+class Scope(_Holding):
+    """Who is talking, and where. The same for every call of a turn.
+
+    The workspace and the roots are held open from here on: what is put in their place later is not reached.
+    """
 
     session_id: str = LOCAL  # whose answers, jobs and files these are: name one for each user that is served
     message_id: str = ""  # the turn: calls of one model message share it
@@ -47,6 +61,10 @@ class Scope:
     roots: tuple[Root, ...] = ()  # beside the workspace
     writes: bool = True  # False: no file may be changed
     skills: tuple[str, ...] = ("skills",)  # folders of skills, which are protected; relative ones are the workspace's
+
+    def __post_init__(self) -> None:
+        places = () if self.workspace == _HERE else (self.workspace, *(root.path for root in self.roots))
+        object.__setattr__(self, "_held", tuple(hold(place) for place in places))
 
     @property
     def names_session(self) -> bool:

@@ -16,6 +16,7 @@ from uuid import uuid4
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import readable
+from forge.core.held import check_held
 from forge.core.result import ToolResult
 from forge.core.tool import DeferredTool, Tool
 from forge.core.travelling import surroundings
@@ -152,6 +153,7 @@ def _work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
 
     defaults = tool._signature.defaults if hasattr(tool, "_signature") else {}
     sent = {key: value for key, value in arguments.items() if key not in defaults or value is not defaults[key]}
+    check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process knows their names alone
     scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__}
     work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": packed(tool)}
     work["surroundings"] = packed_values(surroundings())  # such as the egress: what is refused here is refused there

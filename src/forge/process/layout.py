@@ -13,6 +13,7 @@ from typing import Protocol
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.held import check_held
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
 """Programs and libraries. No `/var`, no `/run`, no `/srv`: data and sockets are there."""
@@ -106,6 +107,7 @@ class Roots:
 
 def roots_of(confinement: Confinement) -> Roots:
     """Raises `ToolError` where a root would open what a sandbox is there to close."""
+    check_held((confinement.workspace, *confinement.writable, *confinement.readable))
     found = {os.path.realpath(path): True for path in (confinement.workspace, *confinement.writable)}
     found |= {os.path.realpath(path): False for path in confinement.readable}
     if confinement.read_only:

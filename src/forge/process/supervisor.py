@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.held import check_held
 from forge.core.session_end import at_session_end
 from forge.process._wire import END, NEW, Messages, packed
 from forge.process.limits import Resources
@@ -108,6 +109,7 @@ def start(
     `leave`: what it leaves running is not killed at once. Raises `ToolError` for what can be no command line, OSError
     when no pipe can be made.
     """
+    check_held([cwd])  # at the last moment: it may have been replaced since the call was judged
     work = {
         **_command(argv, env, cwd),
         "cwd": os.fsencode(cwd),

@@ -13,6 +13,7 @@ from typing import Any
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.held import find_held
 from forge.workspace.paths import PathValidator, Place, quoted
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO without a writer must not hang
@@ -52,7 +53,8 @@ def status_of(place: Place) -> os.stat_result | None:
     with explained(place.shown):
         try:
             if place.relative == ".":
-                return os.stat(place.root)
+                held = find_held(place.root)
+                return os.stat(place.root) if held is None else os.fstat(held.descriptor)
             parent = open_at(place.parent, _WAY)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -85,7 +87,9 @@ def read_file(scope: Scope, path: str, limit: int) -> bytes:
 
 
 def open_at(place: Place, flags: int, mode: int = 0) -> int:
-    """Open below the root without following any link. Raises `OSError`."""
+    """Open below the root without following any link: a root that is held is not looked up again. Raises `OSError`."""
+    if (held := find_held(place.root)) is not None:
+        return _open_below(held.descriptor, place.relative, flags, mode)
     try:
         top = os.open(place.root, _WAY)
     except OSError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.held import find_held
 
 CAP = "AGENT_WORKSPACE_ROOT"
 WRITES = "AGENT_FILESYSTEM_WRITES_ENABLED"
@@ -60,8 +61,9 @@ class PathValidator:
         writes: bool = True,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self.workspace = Path(os.path.realpath(workspace))
-        found = [Root(self.workspace, True), *(Root(Path(os.path.realpath(one.path)), one.writable) for one in roots)]
+        self._held = tuple(filter(None, map(find_held, (workspace, *(one.path for one in roots)))))
+        self.workspace = _real(workspace)
+        found = [Root(self.workspace, True), *(Root(_real(one.path), one.writable) for one in roots)]
         self.roots = tuple(sorted(found, key=lambda one: len(one.path.parts), reverse=True))  # the narrowest first
         self.writes = writes and environment.get(WRITES, "").strip().lower() not in _OFF
         self._cap = Path(os.path.realpath(environment[CAP])) if environment.get(CAP) else None
@@ -79,6 +81,8 @@ class PathValidator:
         if blank and not path.strip():
             path = "."
         check_spelling(path)
+        for held in self._held:
+            held.check()
         whole = os.path.join(self.workspace, path)
         real = _settled(whole, follow=follow, shown=path)
         place = self._place(real)
@@ -131,6 +135,12 @@ class PathValidator:
     def _shown(self, parts: tuple[str, ...], real: str, relative: str) -> str:
         above = self.workspace.parts
         return ("/".join(parts[len(above) :]) or ".") if parts[: len(above)] == above else real
+
+
+def _real(directory: Path) -> Path:
+    """Where it leads: for one that is held, where it led when that began."""
+    held = find_held(directory)
+    return Path(os.path.realpath(directory)) if held is None else held.path
 
 
 def outside(path: str) -> ToolError:

@@ -7,6 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from forge.core.errors import ToolError
+from forge.core.held import check_held
 from forge.core.plain import sendable
 from forge.workspace.ownership import is_foreign, is_own
 
@@ -17,11 +19,13 @@ STRAY = ".forge-tmp-"  # how the temporary files begin that are made beside thei
 def state_directory(workspace: Path, *parts: str) -> Path:
     """`.forge/parts…`, made when it is missing; a private temporary one where the workspace cannot be written.
 
-    The same where it was not made here: a clone may bring sessions, schedules and approvals that nobody gave.
+    The same where it was not made here: a clone may bring sessions, schedules and approvals that nobody gave. And where
+    another directory was put in the workspace's place.
     """
     try:
+        check_held([workspace])
         return _made(workspace / NAME, parts, marked=True)
-    except OSError:
+    except (OSError, ToolError):
         from hashlib import sha256  # only for a workspace that cannot be written
 
         user = os.getuid() if hasattr(os, "getuid") else 0

@@ -1,0 +1,90 @@
+"""Directories that sessions work in, held open, so that nothing can be put in their place unnoticed.
+
+A held directory stays the one it was when its session began, for as long as somebody keeps the `Held`. All who name the
+same path meanwhile share it: one descriptor for each directory, closed with the last session.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+
+from forge.core.errors import ErrorKind, ToolError
+
+_FLAGS = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+
+
+class Held:
+    """One directory: the real path it had, and its descriptor."""
+
+    __slots__ = ("__weakref__", "_identity", "_names", "descriptor", "path")
+
+    def __init__(self, spelled: str) -> None:
+        """Raises `OSError`."""
+        self.path = Path(os.path.realpath(spelled))
+        self._names = tuple(dict.fromkeys((spelled, str(self.path))))
+        self.descriptor = os.open(self.path, _FLAGS)
+        status = os.fstat(self.descriptor)
+        self._identity = (status.st_dev, status.st_ino)
+        weakref.finalize(self, os.close, self.descriptor).atexit = False
+
+    def check(self) -> None:
+        """Raises `ToolError` where its name, or the real path it had, stands for another directory by now."""
+        for name in self._names:
+            try:
+                status = os.stat(name)
+            except OSError as error:
+                raise _replaced(name, f"cannot be reached any more: {error.strerror}") from None
+            if (status.st_dev, status.st_ino) != self._identity:
+                raise _replaced(name, "was replaced by another directory since this session began")
+
+
+_all: weakref.WeakValueDictionary[str, Held] = weakref.WeakValueDictionary()  # by spelling, and by real path
+_lock = threading.RLock()  # a collection may close a directory in the middle of it
+
+
+def hold(path: Path | str) -> Held | None:
+    """The directory under this name: one that is held already, else as it is now; None where there is none."""
+    spelled = os.path.abspath(path)
+    held = _all.get(spelled)
+    if held is not None:
+        return held
+    with _lock:
+        if (held := _all.get(spelled)) is not None:
+            return held
+        try:
+            made = Held(spelled)
+        except (OSError, ValueError):  # not there, no directory, a NUL byte: whoever uses it is told
+            return None
+        _all[spelled] = made
+        _all.setdefault(str(made.path), made)
+        return made
+
+
+def find_held(path: Path | str) -> Held | None:
+    """The held directory of this name, if somebody holds one."""
+    return _all.get(os.path.abspath(path))
+
+
+def check_held(paths: Iterable[Path | str]) -> None:
+    """Raises `ToolError` where one of these paths, or a directory above it, is held and was replaced."""
+    for path in paths:
+        name = os.path.abspath(path)
+        while True:
+            if (held := _all.get(name)) is not None:
+                held.check()
+            above = os.path.dirname(name)
+            if above == name:
+                break
+            name = above
+
+
+def _replaced(name: str, words: str) -> ToolError:
+    return ToolError(
+        f'the directory "{name}" {words}',
+        ErrorKind.SECURITY,
+        "Nothing is read, written or started there. The person can put it back, or start Forge again.",
+    )
