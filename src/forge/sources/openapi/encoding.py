@@ -15,7 +15,7 @@ _Spell = Callable[[str], str]
 
 _RESERVED = ":/?@!$'()*,;[]"  # without those that would end a value: # & = +
 _DOTS = frozenset({"", ".", ".."})
-_SEPARATORS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
+_SEPARATORS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09"}
 _DEEPEST = 20
 
 

@@ -1,0 +1,50 @@
+"""Runs the suites: `python -m scores [SUITE …]`; without a name, all of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from importlib import import_module
+
+from scores.report import PAGE, Missing, Score, find_drops, keep_failures, read_results, write_results
+
+SUITES = ("mcp", "json_schema", "bfcl", "agentdojo", "openapi", "codex", "starters", "schemathesis")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make scores", description="Run other people's test suites against Forge.")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"one of {', '.join(SUITES)}; default: all")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a score dropped")
+    given = parser.parse_args()
+    if unknown := set(given.suites) - set(SUITES):
+        parser.error(f"unknown suite: {', '.join(sorted(unknown))}. Choose from {', '.join(SUITES)}.")
+    before = read_results()
+    after = {name: _run(name) for name in given.suites or SUITES}
+    drops = find_drops(before, after)
+    for drop in drops:
+        print(f"== worse: {drop}")
+    if given.check:
+        return 1 if drops else 0
+    write_results({**before, **after}, SUITES)
+    print(f"== written: {PAGE}")
+    return 0
+
+
+def _run(name: str) -> Score:
+    print(f"== {name}", flush=True)
+    module = import_module(f"scores.{name}")
+    start = time.monotonic()
+    try:
+        score: Score = module.run()
+    except Missing as missing:
+        score = Score(name, module.SOURCE, module.MEASURES, missing=str(missing))
+        print(f"   missing: {missing}")
+    for row in score.rows:
+        print(f"   {row.measure}: {row.passed:,} of {row.cases:,}")
+    print(f"   {time.monotonic() - start:.0f} s", flush=True)
+    return keep_failures(score)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""Berkeley Function Calling Leaderboard: its definitions, right calls, damaged calls, and search among all tools."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, standard_executor
+from forge.core.dialects import DIALECTS
+from forge.tools.tool_search import ToolSearch
+from scores.damage import DAMAGES
+from scores.packages import from_pypi
+from scores.report import Row, Score
+
+VERSION = "2026.3.23"
+SOURCE = f"PyPI bfcl-eval {VERSION}"
+MEASURES = "Function definitions and right calls of the Berkeley Function Calling Leaderboard."
+
+# the data's own names of types, in the words of JSON Schema
+_TYPES = {
+    **dict.fromkeys(("integer", "byte", "short", "long", "Bigint"), "integer"),
+    **dict.fromkeys(("number", "float", "double"), "number"),
+    **dict.fromkeys(("string", "String", "char", "any", "Any"), "string"),
+    **dict.fromkeys(("boolean", "bool"), "boolean"),
+    **dict.fromkeys(("array", "list", "tuple", "ArrayList", "Array", "Queue", "Stack"), "array"),
+    **dict.fromkeys(("object", "dict", "HashMap", "Hashtable"), "object"),
+}
+_RIGHT_CALLS = "simple_python multiple parallel parallel_multiple live_simple live_multiple live_parallel"
+_ONE_QUESTION = "simple_python multiple live_simple live_multiple"
+_KEPT = {"type", "description", "enum", "items", "properties", "required", "default", "minimum", "maximum", "format"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question with the functions it offers, and the calls that answer it."""
+
+    id: str
+    question: str
+    functions: list[dict[str, Any]]
+    answers: list[tuple[str, dict[str, Any]]]
+
+
+def run() -> Score:
+    data = from_pypi("bfcl-eval", VERSION) / "bfcl_eval" / "data"
+    rows = [_definitions(data), *asyncio.run(_calls(data)), asyncio.run(_search(data))]
+    return Score("bfcl", SOURCE, MEASURES, rows, notes=[f"Damages: {', '.join(DAMAGES)}."])
+
+
+def _definitions(data: Path) -> Row:
+    """Each definition as a tool, in every dialect."""
+    failures, count = [], 0
+    for path in sorted(data.glob("BFCL_v4_*.json")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if not line.startswith('{"id"'):  # not a case: one file is a single object
+                continue
+            for function in json.loads(line).get("function", ()):
+                count += 1
+                try:
+                    made = tool_of(function, _nothing)
+                    for dialect in DIALECTS.values():
+                        json.dumps(dialect(made.spec))
+                except Exception as error:  # each one is a failure to report
+                    failures.append(f"{function['name']}: {error}")
+    return Row("definitions accepted in every dialect", count - len(failures), count, failures=failures)
+
+
+async def _calls(data: Path) -> list[Row]:
+    """The right calls, then the same calls with one damage each."""
+    right_failures: list[str] = []
+    right = 0
+    counts = dict.fromkeys(("repaired", "explained", "unexplained", "wrong"), 0)
+    wrong: list[str] = []
+    unexplained: list[str] = []
+    for case in _cases(data, _RIGHT_CALLS):
+        bench = _Bench(case.functions)
+        for name, arguments in case.answers:
+            right += 1
+            problem = await bench.compare(name, json.dumps(arguments), arguments)
+            if problem:
+                right_failures.append(f"{case.id}: {name}: {problem}")
+                continue
+            for damage, apply in DAMAGES.items():
+                text = apply(arguments, bench.schema(name))
+                if text is None:
+                    continue
+                verdict, said = await bench.judge(name, text, arguments)
+                counts[verdict] += 1
+                if verdict in ("wrong", "unexplained"):
+                    failures = wrong if verdict == "wrong" else unexplained
+                    failures.append(f"{damage}: {case.id}: {name}({text[:120]}): {said}")
+    damaged = sum(counts.values())
+    return [
+        Row("right calls accepted unchanged", right - len(right_failures), right, failures=right_failures),
+        Row("damaged calls repaired to the right call", counts["repaired"], damaged),
+        Row("damaged calls refused with the place named", counts["explained"], damaged, "", unexplained),
+        Row("damaged calls that ran with other arguments", counts["wrong"], damaged, "", wrong, fewer_is_better=True),
+    ]
+
+
+async def _search(data: Path) -> Row:
+    """The person's sentence as the query, among every function of the data."""
+    registry, wanted = ToolRegistry(), []
+    for case in _cases(data, _ONE_QUESTION):
+        for function in case.functions:
+            name = _name(function["name"])
+            if name not in registry:
+                registry.add(tool_of(function, _nothing))
+        wanted.append((case.id, case.question[:1000], {name for name, _ in case.answers}))
+    names = len(registry)
+    search = ToolSearch(registry)
+    executor = standard_executor([search])
+    failures = []
+    for number, (case_id, question, names_wanted) in enumerate(wanted):
+        call = ToolCall("tool_search", {"query": question or "?", "max_results": 5}, id=str(number))
+        result = await executor.execute(call, Scope(session_id=f"search {number}"))
+        found = {one["name"] for one in result.data.get("tools", ())}
+        if not names_wanted & found:
+            failures.append(f"{case_id}: {sorted(names_wanted)} not among {sorted(found)}")
+    passed = len(wanted) - len(failures)
+    return Row(f"tool_search: right tool among the first 5 of {names:,}", passed, len(wanted), failures=failures)
+
+
+class _Bench:
+    """Runs calls of one case's functions, and remembers what each received."""
+
+    def __init__(self, functions: list[dict[str, Any]]) -> None:
+        self._received: dict[str, Any] | None = None
+        unique = {_name(one["name"]): one for one in functions}
+        self._tools = {name: tool_of(one, self._receive) for name, one in unique.items()}
+        self._executor: ToolExecutor = standard_executor(list(self._tools.values()))
+        self._count = 0
+
+    def schema(self, name: str) -> Mapping[str, Any]:
+        return self._tools[name].spec.parameters if name in self._tools else {}
+
+    async def compare(self, name: str, text: str, expected: Mapping[str, Any]) -> str:
+        """What is wrong with the way a right call was received; "" if nothing is."""
+        if name not in self._tools:
+            return "the data offers no such function"
+        said = await self._call(name, text)
+        if self._received is None:
+            return said
+        return "" if self._is_same(name, expected) else f"received {self._received}"
+
+    async def judge(self, name: str, text: str, expected: Mapping[str, Any]) -> tuple[str, str]:
+        said = await self._call(name, text)
+        if self._received is None:
+            names = {*expected, *self.schema(name).get("properties", {}), "line ", "column "}
+            return ("explained" if any(one in said for one in names) else "unexplained"), said
+        return ("repaired", "") if self._is_same(name, expected) else ("wrong", f"received {self._received}")
+
+    def _is_same(self, name: str, expected: Mapping[str, Any]) -> bool:
+        """Apart from defaults that were filled in."""
+        properties = self.schema(name).get("properties", {})
+        defaults = {key: one["default"] for key, one in properties.items() if "default" in one}
+        return {**defaults, **(self._received or {})} == {**defaults, **expected}
+
+    async def _call(self, name: str, text: str) -> str:
+        self._received = None
+        self._count += 1
+        call = ToolCall(name, text, id=str(self._count))
+        result = await self._executor.execute(call, Scope(session_id=f"call {self._count}"))
+        return result.for_llm
+
+    def _receive(self, **given: Any) -> str:
+        self._received = given
+        return "done"
+
+
+def _nothing(**given: Any) -> str:
+    return ""
+
+
+def tool_of(function: Mapping[str, Any], receive: Any) -> Tool:
+    """The data's definition as a Forge tool."""
+    parameters = schema_of(function["parameters"])
+    return Tool.from_schema(_name(function["name"]), function.get("description", ""), parameters, receive)
+
+
+def schema_of(value: Any) -> Any:
+    """The data's definition in the words of JSON Schema: its types are those of several languages."""
+    if not isinstance(value, Mapping):
+        return value
+    out: dict[str, Any] = {key: one for key, one in value.items() if key in _KEPT}
+    if "type" in out:
+        out["type"] = _TYPES.get(out["type"], "string")
+    if value.get("type") in ("any", "Any"):
+        del out["type"]
+    if "properties" in out:
+        out["properties"] = {key: schema_of(one) for key, one in out["properties"].items()}
+    if "items" in out:
+        out["items"] = schema_of(out["items"])
+    return out
+
+
+def _cases(data: Path, names: str) -> Iterator[Case]:
+    for name in names.split():
+        file = f"BFCL_v4_{name}.json"
+        lines = (data / "possible_answer" / file).read_text(encoding="utf-8").splitlines()
+        answers = {one["id"]: one["ground_truth"] for one in map(json.loads, filter(None, lines))}
+        for line in (data / file).read_text(encoding="utf-8").splitlines():
+            case = json.loads(line)
+            said = [message["content"] for turn in case["question"] for message in turn if message["role"] == "user"]
+            if case["id"] in answers:
+                right = [_answer(one, case["function"]) for one in answers[case["id"]]]
+                yield Case(case["id"], said[-1] if said else "", case["function"], right)
+
+
+def _answer(truth: Mapping[str, Any], functions: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    [(name, accepted)] = truth.items()
+    required: set[str] = set()
+    for function in functions:
+        if function["name"] == name:
+            required = set(function["parameters"].get("required", ()))
+    return _name(name), _first(accepted, required)
+
+
+def _first(accepted: Mapping[str, Any], required: set[str]) -> dict[str, Any]:
+    """Of the accepted values of each argument the first. An empty text means that it may be left out."""
+    chosen = {}
+    for key, values in accepted.items():
+        if "" in values and key not in required:
+            continue
+        chosen[key] = _value(values[0]) if values else []
+    return chosen
+
+
+def _value(value: Any) -> Any:
+    """Nested objects list accepted values too."""
+    if isinstance(value, dict):
+        return {
+            key: _value(one[0]) if isinstance(one, list) and one else one
+            for key, one in value.items()
+            if not (isinstance(one, list) and "" in one)
+        }
+    if isinstance(value, list):
+        return [_value(one) for one in value]
+    return value
+
+
+def _name(name: str) -> str:
+    """As the leaderboard itself renames functions for providers."""
+    return re.sub(r"_+", "_", re.sub(r"[^a-zA-Z0-9_-]", "_", name)).strip("_")[:64]

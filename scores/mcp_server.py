@@ -1,0 +1,146 @@
+"""The MCP server that the conformance kit tests: Forge's own server with the tools the kit asks for.
+
+Started as `python -m scores.mcp_server PORT`. Tools that Forge cannot express yet are left out: the kit counts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import zlib
+from base64 import b64decode
+from socket import socket
+from struct import pack
+from typing import Any
+
+from forge import Attachment, Scope, Tool, ToolContext, ToolError, ToolResult, standard_executor, tool
+from forge.exports.mcp_server import mcp_app
+from forge.network.served import serve_app
+
+TOKEN = "conformance"
+# the smallest wave file: a header, and no samples
+WAVE = b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=")
+SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+
+
+@tool
+def test_simple_text() -> str:
+    """Return a text."""
+    return "This is a simple text response for testing."
+
+
+@tool
+def test_image_content() -> ToolResult:
+    """Return an image."""
+    return ToolResult(for_llm="", attachments=(Attachment("image/png", red_pixel(), "pixel.png"),))
+
+
+@tool
+def test_audio_content() -> ToolResult:
+    """Return a sound."""
+    return ToolResult(for_llm="", attachments=(Attachment("audio/wav", WAVE, "silence.wav"),))
+
+
+@tool
+def test_embedded_resource() -> ToolResult:
+    """Return a file."""
+    content = b"This is an embedded resource content."
+    return ToolResult(for_llm="", attachments=(Attachment("text/plain", content, "embedded.txt"),))
+
+
+@tool
+def test_multiple_content_types() -> ToolResult:
+    """Return a text, an image and a file."""
+    image = Attachment("image/png", red_pixel(), "pixel.png")
+    file = Attachment("application/json", b'{"test": "data", "value": 123}', "mixed.json")
+    return ToolResult(for_llm="Multiple content types test:", attachments=(image, file))
+
+
+@tool
+def test_error_handling() -> str:
+    """Fail."""
+    raise ToolError("This tool intentionally returns an error for testing")
+
+
+@tool
+async def test_tool_with_progress(ctx: ToolContext) -> str:
+    """Report progress three times."""
+    for done in (0, 50, 100):
+        ctx.progress(f"{done} of 100", progress=done, total=100)
+        await asyncio.sleep(0.05)
+    return "done"
+
+
+@tool
+async def test_tool_with_logging(ctx: ToolContext) -> str:
+    """Write three lines of output."""
+    for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        ctx.output(f"{line}\n")
+        await asyncio.sleep(0.05)
+    return "done"
+
+
+@tool
+def add_numbers(a: float, b: float) -> str:
+    """Add two numbers."""
+    return f"{a + b:g}"
+
+
+def red_pixel() -> bytes:
+    """A PNG of one red pixel."""
+    parts = [(b"IHDR", pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0\xff\0\0")), (b"IEND", b"")]
+    chunks = (pack(">I", len(data)) + kind + data + pack(">I", zlib.crc32(kind + data)) for kind, data in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+async def main(port: int) -> None:
+    tools: list[Any] = [
+        test_simple_text,
+        test_image_content,
+        test_audio_content,
+        test_embedded_resource,
+        test_multiple_content_types,
+        test_error_handling,
+        test_tool_with_progress,
+        test_tool_with_logging,
+        add_numbers,
+        Tool.from_schema("json_schema_2020_12_tool", "A tool with a schema of draft 2020-12.", SCHEMA, str),
+    ]
+    application = mcp_app(standard_executor(tools), Scope(), TOKEN, version="scores")
+
+    async def with_token(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            scope["headers"] = [*scope["headers"], (b"authorization", f"Bearer {TOKEN}".encode())]
+        await application(scope, receive, send)
+
+    with socket() as listening:
+        listening.bind(("127.0.0.1", port))
+        listening.listen()
+        ready = f"listening on {listening.getsockname()[1]}"
+        await serve_app(with_token, listening, lambda: print(ready, flush=True), lifespan="on")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))

@@ -1,0 +1,138 @@
+"""Holds the result of a suite, and writes all of them as a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+MOST_FAILURES = 40  # kept for one row; all of them are in .cache/scores/failures
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "scores" / "results.json"
+PAGE = ROOT / "docs" / "scores.md"
+
+
+class Missing(Exception):
+    """The suite cannot be had on this machine; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One score: how many of how many cases, what others reach, and every failure with its reason."""
+
+    measure: str
+    passed: int
+    cases: int
+    others: str = ""
+    failures: Sequence[str] = ()
+    fewer_is_better: bool = False
+    more_failures: int = 0  # beyond those that are kept
+
+    @property
+    def rate(self) -> float:
+        return self.passed / self.cases if self.cases else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one suite said of Forge."""
+
+    suite: str
+    source: str  # the package and its version
+    measures: str
+    rows: Sequence[Row] = ()
+    missing: str = ""
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def read_results() -> dict[str, Score]:
+    """The scores of the last runs, by suite."""
+    if not RESULTS.exists():
+        return {}
+    stored = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return {name: _score(value) for name, value in stored.items()}
+
+
+def write_results(scores: Mapping[str, Score], order: Sequence[str]) -> None:
+    """Store the scores, and write the page."""
+    kept = {name: scores[name] for name in order if name in scores}
+    content = json.dumps({name: asdict(score) for name, score in kept.items()}, indent=1, ensure_ascii=False)
+    RESULTS.write_text(content + "\n", encoding="utf-8")
+    PAGE.write_text(render_page(list(kept.values())), encoding="utf-8")
+
+
+def keep_failures(score: Score) -> Score:
+    """Write all failures of a suite to the cache, and keep the first of each row."""
+    folder = ROOT / ".cache" / "scores" / "failures"
+    folder.mkdir(parents=True, exist_ok=True)
+    said = [f"{row.measure}: {failure}" for row in score.rows for failure in row.failures]
+    (folder / f"{score.suite}.txt").write_text("".join(f"{line}\n" for line in said), encoding="utf-8")
+    rows = [
+        replace(
+            row,
+            failures=[_one_line(failure) for failure in row.failures[:MOST_FAILURES]],
+            more_failures=max(0, len(row.failures) - MOST_FAILURES),
+        )
+        for row in score.rows
+    ]
+    return replace(score, rows=rows)
+
+
+def find_drops(before: Mapping[str, Score], after: Mapping[str, Score]) -> list[str]:
+    """Every row that is worse than it was."""
+    drops = []
+    for name, score in after.items():
+        known = {row.measure: row for row in before[name].rows} if name in before else {}
+        for row in score.rows:
+            old = known.get(row.measure)
+            if old and (row.rate > old.rate if row.fewer_is_better else row.rate < old.rate):
+                drops.append(f"{name}: {row.measure}: {_figure(row)}, was {_figure(old)}")
+        if known and score.missing:
+            drops.append(f"{name}: could not be run: {score.missing}")
+    return drops
+
+
+def render_page(scores: Sequence[Score]) -> str:
+    lines = [
+        "# Scores",
+        "",
+        "Test suites and data that other people wrote, run against Forge by `make scores`. One suite alone:",
+        "`make scores SUITE=bfcl`. The data comes from packages by name and is not part of this repository. A suite",
+        "that could not be had is listed as missing.",
+        "",
+        "| suite | from | measure | Forge | others |",
+        "|---|---|---|---|---|",
+    ]
+    for score in scores:
+        if score.missing:
+            lines.append(f"| {score.suite} | {score.source} | {score.measures} | **missing**: {score.missing} | |")
+        for row in score.rows:
+            mark = " (fewer is better)" if row.fewer_is_better else ""
+            lines.append(f"| {score.suite} | {score.source} | {row.measure}{mark} | {_figure(row)} | {row.others} |")
+    for score in scores:
+        lines += ["", f"## {score.suite}", "", f"{score.measures} From {score.source}."]
+        lines += [line for note in score.notes for line in ("", note)]
+        for row in score.rows:
+            if row.failures:
+                lines += ["", f"**{row.measure}**: {_figure(row)}. Failures:", ""]
+                lines += [f"- {failure}" for failure in row.failures]
+                if row.more_failures:
+                    lines.append(f"- … and {row.more_failures:,} more, in `.cache/scores/failures/` after a run")
+    return "\n".join(lines) + "\n"
+
+
+def _figure(row: Row) -> str:
+    share = f" ({row.rate:.3f})" if row.cases >= 100 else ""
+    return f"{row.passed:,} of {row.cases:,}{share}"
+
+
+def _one_line(text: str) -> str:
+    flat = " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
+    return flat if len(flat) <= 300 else f"{flat[:300]}…"
+
+
+def _score(stored: dict[str, Any]) -> Score:
+    return Score(**{**stored, "rows": [Row(**row) for row in stored["rows"]]})
