@@ -351,6 +351,22 @@ async def test_a_status_that_stays_is_told_at_once() -> None:
     assert KEY not in caught.value.message
 
 
+@pytest.mark.parametrize("variable", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"])
+async def test_a_refused_key_names_the_variable_that_holds_it(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, KEY)
+    said = {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}}
+    async with serving(refusal(401, said)) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        with pytest.raises(ProviderError, match="invalid x-api-key") as caught:
+            [one async for one in Anthropic("m").stream(ASK)]
+        with pytest.raises(ProviderError) as given:
+            [one async for one in Anthropic("m", api_key=KEY).stream(ASK)]
+    assert variable in caught.value.suggestion
+    assert "ANTHROPIC" not in given.value.suggestion, "this key did not come from there"
+
+
 async def test_without_a_key_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)

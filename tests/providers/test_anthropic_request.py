@@ -327,6 +327,15 @@ def test_results_are_one_turn_before_what_else_was_said() -> None:
     assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use", "tool_use"]
 
 
+def test_a_failed_result_is_marked_as_an_error_and_another_is_not() -> None:
+    failed = Message("tool", "a: no such file", call_id="a", is_error=True)
+    body = spelled(USER, called("a", "b"), failed, result("b", "2"))
+    assert plain(body["messages"][2]["content"])[:2] == [
+        {"type": "tool_result", "tool_use_id": "a", "content": [text("a: no such file")], "is_error": True},
+        {"type": "tool_result", "tool_use_id": "b", "content": [text("2")]},
+    ]
+
+
 def test_calls_without_result_and_results_without_call() -> None:
     body = spelled(result("x", "lost"), called("a"), USER, called("b"), result("b"), result("b", "again"))
     assert "lost" in body["messages"][0]["content"][0]["text"]

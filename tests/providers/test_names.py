@@ -14,7 +14,7 @@ from forge.providers import names
 from forge.providers.anthropic import Anthropic
 from forge.providers.names import SERVERS, Server, default_model, how_to_set, provider_for
 from forge.providers.openai import OpenAI
-from tests.providers.serving import Reply, serving, sse, stream
+from tests.providers.serving import Reply, refusal, serving, sse, stream
 
 KEY = "sk-test-0123456789abcdef"
 ANSWER = stream(sse({"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}))
@@ -192,3 +192,18 @@ def test_how_to_set_names_every_way(monkeypatch):
         assert word in text
     assert KEY not in text
     assert all(len(line) <= 160 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(("name", "variable"), [("openai:m", "OPENAI_API_KEY"), ("groq:m", "GROQ_API_KEY")])
+@pytest.mark.parametrize("key", ["", "a-key-that-is-wrong"])
+async def test_a_refused_key_names_the_variable_that_holds_it(name, variable, key, monkeypatch):
+    monkeypatch.setenv(variable, key)
+    async with serving(refusal(401, {"error": {"message": "no"}})) as server:
+        monkeypatch.setenv(variable.replace("API_KEY", "BASE_URL"), server.url)
+        with pytest.raises(ProviderError, match="401") as caught:
+            [one async for one in provider_for(name).stream(ModelRequest(messages=[Message("user", "hi")]))]
+    assert caught.value.suggestion == (
+        f"Check that the API key in {variable} is right and may use this model."
+        if key
+        else f"No API key was sent: set {variable}."
+    )

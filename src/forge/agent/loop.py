@@ -254,8 +254,10 @@ def _say_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, Tool
     """In call order; a call that was cancelled is answered too, so that the history stays valid."""
     said = []
     for call in calls:
-        result = results.get(call.id) or ToolResult(for_llm=f"{call.name}: cancelled before it ended.")
-        said.append(Message("tool", result.for_llm, call_id=call.id, attachments=result.attachments))
+        result = results.get(call.id) or _refusal(call, "cancelled before it ended.", "")
+        said.append(
+            Message("tool", result.for_llm, call_id=call.id, attachments=result.attachments, is_error=result.is_error)
+        )
     run.conversation.say(*said)
 
 

@@ -72,6 +72,8 @@ def _wire(
         wire["usage"] = message.usage._asdict()
     if message.extra:
         wire["extra"] = kept(message.extra)
+    if message.is_error:
+        wire["is_error"] = True
     return wire
 
 
@@ -93,6 +95,7 @@ def _message(wire: Any, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Messa
         finish if finish in _FINISHES else "",  # type: ignore[arg-type]
         _usage(wire.get("usage", {})),
         extra,
+        wire.get("is_error") is True,
     )
 
 

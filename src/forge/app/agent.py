@@ -83,7 +83,9 @@ class Assistant:
             told = [INSTRUCTIONS.format(workspace=self.scope.workspace), self.prompt, told_of(self.made.skills)]
             conversation.say(Message("system", "\n\n".join(filter(None, told))))
         left = unanswered_calls(conversation.messages)
-        conversation.say(*(Message("tool", INTERRUPTED.format(call.name), call_id=call.id) for call in left))
+        conversation.say(
+            *(Message("tool", INTERRUPTED.format(call.name), call_id=call.id, is_error=True) for call in left)
+        )
         conversation.say(Message("user", prompt))
 
 

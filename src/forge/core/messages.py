@@ -62,6 +62,7 @@ class Message:
     finish: Finish = ""  # why the model stopped; "length": it was cut, and its last call may be incomplete
     usage: Usage = _NOTHING_PAID
     extra: Mapping[str, Any] = field(default_factory=dict)  # what its provider wants to see again, such as thinking
+    is_error: bool = False  # for role "tool": the call failed
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -130,7 +130,7 @@ def _given_up(connection: sa.Connection, run_id: str) -> list[Message]:
     theirs = sa.and_(questions.c.run == run_id, questions.c.call.in_([call.id for call in waited]))
     no = {"answer": {"kind": "no", "feedback": words}, "answered": now(connection), "by": "forge"}
     connection.execute(sa.update(questions).where(theirs, questions.c.answered.is_(None)).values(no))
-    return [Message("tool", f"{call.name}: {words}", call_id=call.id) for call in waited]
+    return [Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in waited]
 
 
 def cancelled(connection: sa.Connection, run_id: str) -> RunInfo:

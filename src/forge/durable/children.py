@@ -85,7 +85,10 @@ def _earlier(attempt: Attempt, task_id: str) -> list[Message]:
         raise ToolError(f"task {run.id} is not over", ErrorKind.USER, "Leave task_id out to begin a new one.")
     said = attempt.store.messages(run.id)
     words = "not run: the task was stopped while this call waited."
-    return [*said, *(Message("tool", f"{call.name}: {words}", call_id=call.id) for call in unanswered_calls(said))]
+    return [
+        *said,
+        *(Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in unanswered_calls(said)),
+    ]
 
 
 def _new(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Scope) -> NewRun:

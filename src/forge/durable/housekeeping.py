@@ -159,7 +159,9 @@ def _ended(some: Sequence[RunInfo], status: Mapping[str, str]) -> list[tuple[Run
 def lost(history: Sequence[Message]) -> list[Message]:
     """What a model must know that goes on where a segment got lost: it may have done things in it, these calls too."""
     words = "its state is unknown: it may have happened. Check what is there before you repeat it."
-    results = [Message("tool", f"{call.name}: {words}", call_id=call.id) for call in unanswered_calls(history)]
+    results = [
+        Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in unanswered_calls(history)
+    ]
     note = "[This is not from the person: the worker was lost, and with it all that you said and did since then.]\n\
 The state of that work is unknown. Check what is there before you repeat it."
     return [*results, Message("user", note)]

@@ -198,7 +198,8 @@ class _Turns:
 
     def _add_result(self, id: str, message: Message) -> None:
         content = _content(message)
-        self._insert({"type": "tool_result", "tool_use_id": id, **({"content": content} if content else {})})
+        failed = {"is_error": True} if message.is_error else {}
+        self._insert({"type": "tool_result", "tool_use_id": id, **({"content": content} if content else {}), **failed})
 
     def _answer_open_calls(self) -> None:
         """Without a result for every call the API would refuse this history for ever."""

@@ -26,9 +26,10 @@ _FENCE = re.compile(r" {0,3}(`{3,32}(?=[^`])|~{3,32}(?=[^~]))[^`\n]{0,100}\n")
 _HALF_A_FENCE = re.compile(r" {0,3}(?:`{3,32}|~{3,32})[^`\n]{0,100}\Z")
 _SPACE = re.compile(r"\s*")
 _SOME_SPACE = re.compile(r"\s{0,100}")
-_STRING = re.compile(r'(?:[^"\\]+|\\[\s\S])*+')
+# Python before 3.11.4 gets possessive quantifiers wrong. Nothing follows the outer loops, so they never go back.
+_STRING = re.compile(r'[^"\\]*(?:\\[\s\S][^"\\]*)*')
 _JSON = re.compile(
-    r'(?:[^"<]+|"(?:[^"\\]+|\\[\s\S])*+"|<(?!/|\Z))*+'
+    r'(?:[^"<]+|"[^"\\]*(?:\\[\s\S][^"\\]*)*"|<(?!/|\Z))*'
 )  # whole strings at once; what may end the call is left
 _IN_JSON = re.compile(r'"|</tool>')
 _IN_XML = re.compile(r"<!\[CDATA\[|</tool>")

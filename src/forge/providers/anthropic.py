@@ -16,6 +16,7 @@ from forge.core.provider import ModelRequest, ProviderError
 from forge.providers._anthropic_request import Thinking, asks_to_think, request_body
 from forge.providers._anthropic_stream import Answer
 from forge.providers._http import Event, post_stream, stream_error
+from forge.providers.errors import naming_key
 
 HOME = "https://api.anthropic.com"
 TIMEOUT = 600.0  # seconds for one answer
@@ -45,6 +46,7 @@ class Anthropic:
         self.model, self.max_tokens, self.thinking = model, max_tokens, thinking
         chosen = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or HOME
         self.base_url = chosen.rstrip("/").removesuffix("/v1")
+        self._key_variable = "" if api_key else _key_variable(os.environ if not base_url else {})
         self._headers = {"anthropic-version": "2023-06-01", **_credentials(api_key, os.environ if not base_url else {})}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
 
@@ -65,13 +67,17 @@ class Anthropic:
                 origin=self.base_url,
                 paused=pauses > 0,
             )
-            async with aclosing(self._events(body, request)) as events:
-                async for event in events:
-                    if text := answer.feed(event):
-                        yield TextDelta(text)
-                    if answer.ended:
-                        await _read_end(events)
-                        break
+            try:
+                async with aclosing(self._events(body, request)) as events:
+                    async for event in events:
+                        if text := answer.feed(event):
+                            yield TextDelta(text)
+                        if answer.ended:
+                            await _read_end(events)
+                            break
+            except ProviderError as error:
+                sent = not {"x-api-key", "authorization"}.isdisjoint(self._headers)
+                raise naming_key(error, self._key_variable, sent=sent) from error.__cause__
             answer.check_complete()
             message = answer.message(self.base_url, thinks=asks_to_think(body))
             if not answer.is_paused:
@@ -112,6 +118,12 @@ async def _read_end(events: AsyncGenerator[Event, None]) -> None:
                 pass
     except (TimeoutError, ProviderError):
         pass
+
+
+def _key_variable(environment: Mapping[str, str]) -> str:
+    """The variable that the key was taken from; the one to set where there is none."""
+    names = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+    return next((name for name in names if environment.get(name, "").strip()), names[0])
 
 
 def _credentials(api_key: str | None, environment: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,8 @@ from forge.core.provider import ProviderError
 SHOWN = 500  # characters of what a server said
 LONGEST = 64 * 1024  # of it that is looked at
 
+KEY_ADVICE = "Check that the API key is right and may use this model."
+
 Mask = Callable[[str], str]
 """Hides the keys in a text."""
 
@@ -68,6 +70,17 @@ class Said(NamedTuple):
 def refused(status: int, said: Said, asked: str) -> ProviderError:
     """The error for an HTTP status. `asked`: what was tried, such as "asking openai at api.openai.com"."""
     return _made(status, said, f"{asked}: HTTP {status}")
+
+
+def naming_key(error: ProviderError, variable: str, *, sent: bool) -> ProviderError:
+    """The same error; where the key was refused, its advice names the variable that holds the key."""
+    if error.suggestion == KEY_ADVICE and variable:
+        error.suggestion = (
+            f"Check that the API key in {variable} is right and may use this model."
+            if sent
+            else f"No API key was sent: set {variable}."
+        )
+    return error
 
 
 def broke_off(error: Any, asked: str, mask: Mask) -> ProviderError:
@@ -150,7 +163,7 @@ def _judged(status: int, said: Said) -> tuple[ErrorKind, str, bool]:
     if status == 429:
         return ErrorKind.RATE_LIMITED, "Wait a little and try again, or choose another model with --model.", True
     if status in (401, 403):
-        return ErrorKind.CONFIG, "Check that the API key is right and may use this model.", False
+        return ErrorKind.CONFIG, KEY_ADVICE, False
     if status == 404:
         return ErrorKind.CONFIG, "Check the model's name and the base URL.", False
     if 300 <= status < 400:

@@ -114,13 +114,20 @@ def _server(name: str, prefix: str, model: str) -> Provider:
     from forge.providers.openai import OpenAI
 
     server, base_url = SERVERS[prefix], _base_url(prefix)
-    key = _set(server.key or f"{prefix.upper()}_API_KEY")
+    variable = server.key or f"{prefix.upper()}_API_KEY"
+    key = _set(variable)
     at_home = base_url.rstrip("/") == server.base_url
     if server.key and at_home and not key:
         raise _no_key(name, server.key)
     strict = prefix == "openai" and at_home  # others ignore it, refuse it, or get it wrong
     return OpenAI(
-        model, base_url=base_url, api_key=key, strict=strict, label=prefix, short_ids=server.short_ids and at_home
+        model,
+        base_url=base_url,
+        api_key=key,
+        strict=strict,
+        label=prefix,
+        short_ids=server.short_ids and at_home,
+        key_variable=variable,
     )
 
 

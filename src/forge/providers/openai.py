@@ -17,7 +17,7 @@ from forge.core.provider import ModelRequest, ProviderError
 from forge.providers._http import SILENCE, Event, drain, post_stream, stream_error
 from forge.providers._openai_answer import Answer
 from forge.providers._openai_request import Spelling, request_body, time_allowed
-from forge.providers.errors import PromptTooLong
+from forge.providers.errors import PromptTooLong, naming_key
 
 BASE_URL = "https://api.openai.com/v1"
 
@@ -48,11 +48,16 @@ class OpenAI:
         strict: bool = True,
         label: str = "openai",
         short_ids: bool = False,
+        key_variable: str = "",
     ) -> None:
+        given = bool(api_key)
         if base_url is None:
             base_url = os.environ.get("OPENAI_BASE_URL", "").strip() or BASE_URL
             api_key = api_key or os.environ.get("OPENAI_API_KEY")
         key = (api_key or "").strip()
+        # who gave a key by hand knows where it came from
+        self._key_variable = key_variable or ("" if given else "OPENAI_API_KEY")
+        self._has_key = bool(key)
         self.model, self.label = model, label
         self._url = _completions(base_url)
         self._headers = {**({"authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
@@ -95,7 +100,7 @@ class OpenAI:
             except ProviderError as error:
                 refused = _refused_feature(error, body)
                 if answer.begun or refused is None or refused in spelling.without:
-                    raise
+                    raise naming_key(error, self._key_variable, sent=self._has_key) from error.__cause__
                 spelling = replace(spelling, without=spelling.without | {refused})
         self._spelling = spelling
         yield message

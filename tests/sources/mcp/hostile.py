@@ -216,7 +216,8 @@ class OddResult(Server):
 
 class Refusing(Server):
     def call(self, request: dict[str, Any], name: str, arguments: dict[str, Any]) -> None:
-        error = {"code": -32602, "message": "no \x1b[31msuch tool"}
+        code = -32000 if name == "fails" else -32602
+        error = {"code": code, "message": "the disk is full" if name == "fails" else "no \x1b[31msuch tool"}
         send({"jsonrpc": "2.0", "id": request["id"], "error": error})
 
 

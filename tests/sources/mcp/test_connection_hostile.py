@@ -164,6 +164,9 @@ async def test_an_error_of_the_server_is_quoted_clean() -> None:
             await server.call_tool("any", {}, 1)
         assert failed.value.message == "the server git says: no such tool"
         assert failed.value.kind is ErrorKind.VALIDATION
+        with pytest.raises(ToolError) as failed:  # the number that the SDK has for a closed connection
+            await server.call_tool("fails", {}, 2)
+        assert failed.value.message == "the server git says: the disk is full"
 
 
 async def test_error_output_is_bounded_line_by_line() -> None:

@@ -108,7 +108,7 @@ class Session:
         wire = self.wire
         if (ours := self._ours(error)) is not None:
             return ours
-        if error.code == types.CONNECTION_CLOSED and await _is_lost(wire):
+        if _is_closed(error) and await _is_lost(wire):
             if (why := wire.unstartable) is not None:
                 hint = why.suggestion or "Check the command."
                 return ToolError(f"the server {wire.name} cannot be started: {why.message}", ErrorKind.CONFIG, hint)
@@ -178,7 +178,7 @@ class Session:
         if isinstance(error, MCPError):
             if (ours := self._ours(error)) is not None:
                 return ours
-            if error.code == types.CONNECTION_CLOSED:
+            if _is_closed(error):
                 if await _is_lost(self.wire):
                     return None
                 return ToolError(
@@ -293,6 +293,11 @@ class Session:
         self._told_at = asyncio.get_running_loop().time()
         if not self.wire.lost.done():
             quietly(self.wire.listener.tools_changed)
+
+
+def _is_closed(error: MCPError) -> bool:
+    """The SDK's own word. Servers use the same number for errors of their own, with words of their own."""
+    return error.code == types.CONNECTION_CLOSED and error.message == "Connection closed"
 
 
 async def _is_lost(wire: Wire) -> bool:
