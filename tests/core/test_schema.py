@@ -120,6 +120,16 @@ FINE: dict[str, Any] = {
     "a deep one": nested(40),
     "a wide one": wide(1_000),
     "a property called $ref": {"type": "object", "properties": {"$ref": {"type": "string"}, "a": {}}},
+    "a list of items": {
+        "type": "object",
+        "properties": {"a": {}, "b": {"type": "array", "items": [{"type": "string"}], "additionalItems": False}},
+    },
+    "a list of items in draft 7": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"a": {}, "b": {"type": "array", "items": [{"type": "string"}]}},
+    },
+    "a root that refers": {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"a": {}}}}},
     "a look-ahead": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?!b)"}}},
 }
 
@@ -150,12 +160,6 @@ def test_registration_refuses_a_tool_that_brings_a_bad_schema_of_its_own():
             ToolRegistry([Brings(parameters)])
 
 
-def test_what_a_schema_does_not_know_is_dropped_and_said():
-    result = call(made_of({"type": "object", "properties": {"a": {}}}), {"a": 1, "b": 2, "c": 3})
-    assert result.for_llm == '["a"]'
-    assert result.data["ignored_arguments"] == ["b", "c"]
-
-
 def test_what_a_schema_forbids_is_refused():
     schema = {"type": "object", "properties": {"alpha": {}}, "additionalProperties": False}
     result = call(made_of(schema), {"alpha": 1, "alpah": 2})
@@ -168,9 +172,7 @@ def test_what_a_schema_forbids_is_refused():
 )
 def test_what_a_schema_allows_is_passed_on(more):
     schema = {"type": "object", "properties": {"a": {}}, **more}
-    result = call(made_of(schema), {"a": 1, "x": 2})
-    assert result.for_llm == '["a","x"]'
-    assert "ignored_arguments" not in result.data
+    assert call(made_of(schema), {"a": 1, "x": 2}).for_llm == '["a","x"]'
 
 
 @pytest.mark.parametrize("more", [{}, {"additionalProperties": False}, {"additionalProperties": True}])
@@ -178,3 +180,61 @@ def test_argument_aliases_work_whatever_else_the_schema_allows(more):
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], **more}
     made = Tool.from_schema("reads", "Read.", schema, lambda path: path, argument_aliases={"file_path": "path"})
     assert call(made, {"file_path": "a.txt"}).for_llm == "a.txt"
+
+
+@pytest.mark.parametrize("draft", [{}, {"$schema": "http://json-schema.org/draft-07/schema#"}], ids=["none", "7"])
+def test_a_list_of_items_is_checked_place_by_place(draft):
+    pair = {"type": "array", "items": [{"type": "string"}, {"type": "integer"}], "additionalItems": False}
+    made = made_of({"type": "object", "properties": {"pair": pair}, "required": ["pair"], **draft})
+    assert call(made, {"pair": ["a", 1]}).success
+    assert call(made, {"pair": ["a", "1"]}).data["repaired"] == ['pair[1]: "1" → 1']
+    assert call(made, {"pair": ["a", "b"]}).is_error
+    assert call(made, {"pair": ["a", 1, 2]}).is_error
+    assert 'Example: picky(pair=["text", 1])' in call(made, {}).for_llm
+
+
+def test_items_that_are_no_keyword_stay_as_they_are():
+    schema = {"type": "object", "properties": {"items": {"enum": [{"items": [1]}, {"items": [2]}]}}}
+    assert call(made_of(schema), {"items": {"items": [2]}}).success
+    assert call(made_of(schema), {"items": {"items": [3]}}).is_error
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"type": "string", "maxLength": 5.0, "minLength": 2.0},
+        {"type": "array", "minItems": 1.0, "maxItems": 2.0},
+        {"type": "string", "examples": []},
+    ],
+    ids=str,
+)
+def test_an_error_has_its_example_whatever_the_limits_look_like(limits):
+    made = made_of({"type": "object", "properties": {"a": limits}, "required": ["a"]})
+    result = call(made, {})
+    assert result.failure is not None
+    assert result.failure.kind == "validation_error"
+    assert "Example: picky(a=" in result.for_llm
+    assert call(made, {"a": "text" if limits["type"] == "string" else ["text"]}).success
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        ("email", "ada@example.com", "ada"),
+        ("date", "2025-01-31", "31.1.2025"),
+        ("date-time", "2025-01-31T12:00:00Z", "2025-02-31T12:00:00Z"),
+        ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123"),
+        ("ipv4", "192.0.2.1", "192.0.2.256"),
+        ("uri", "https://example.com/", "example"),
+    ],
+)
+def test_the_format_of_a_raw_schema_is_checked(kind, right, wrong):
+    made = made_of({"type": "object", "properties": {"a": {"type": "string", "format": kind}}})
+    assert call(made, {"a": right}).success
+    words = call(made, {"a": wrong}).for_llm
+    assert f'a: "{wrong}" is not a "{kind}"' in words
+
+
+def test_a_format_nobody_knows_is_a_comment():
+    made = made_of({"type": "object", "properties": {"a": {"type": "string", "format": "colour"}}})
+    assert call(made, {"a": "red"}).success

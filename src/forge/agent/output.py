@@ -30,7 +30,7 @@ class Structured:
             ToolSpec(
                 name=NAME,
                 description="Finish with the answer in exactly this shape. Call it once, when everything is done.",
-                parameters={**schema, "additionalProperties": False} if self._is_object else schema,
+                parameters={**schema, "additionalProperties": False},
                 ends_turn=True,
             ),
             self._finish,

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import brief, clipped
 from forge.core.spec import JsonSchema
+from forge.core.spelling import close_names
 
 MOST_PROBLEMS = 10  # listed in an error
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
 LONGEST_PROBLEM = 160
 _VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
@@ -49,14 +50,13 @@ class Flat(list[Problem]):
 
 
 class Mended(dict[str, Any]):
-    """Validated arguments that were not quite what was sent."""
+    """Validated arguments that were repaired: not quite what was sent."""
 
-    __slots__ = ("ignored", "mended")
+    __slots__ = ("mended",)
 
-    def __init__(self, values: Mapping[str, Any], mended: list[str], ignored: list[str]) -> None:
+    def __init__(self, values: Mapping[str, Any], mended: list[str]) -> None:
         super().__init__(values)
         self.mended = mended
-        self.ignored = ignored
 
 
 def as_text(arguments: Mapping[str, Any] | str) -> str:
@@ -81,7 +81,7 @@ def check_amount(text: str) -> None:
     """
     if len(text) <= MOST_PARTS or text.count("[") + text.count("{") <= MOST_PARTS:
         return
-    bare = _STRING.sub("", text)
+    bare = _STRING.sub("", text.replace("\\\\", "").replace('\\"', ""))
     parts = bare.count("[") + bare.count("{")
     if parts > MOST_PARTS:
         words = f"the arguments hold {parts:,} lists and objects, {MOST_PARTS:,} are the most"
@@ -211,7 +211,8 @@ def _line(problem: Problem, known: Help) -> str:
     path, kind, _, value, _ = problem
     where = str(path[0])[:80] if len(path) == 1 else shown_path(path)
     if kind == "type":
-        return f"{where}: expected {problem.expected}, got {_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
+        got = "null" if value is None else f"{_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
+        return f"{where}: expected {problem.expected}, got {got}"
     if kind == "missing":
         return f"{where}: required, but missing"
     if kind == "choice":
@@ -226,5 +227,7 @@ def _line(problem: Problem, known: Help) -> str:
 def _meant(path: Path, known: Help) -> str:
     if len(path) != 1:
         return ""
-    hint = _near(str(path[0])[:100], (*known.names, *known.aliases) if known.aliases else known.names, 1)
-    return f'; did you mean "{known.aliases.get(hint[0], hint[0])}"?' if hint else f"; known are {known.listed}"
+    key, names = str(path[0]), (*known.names, *known.aliases)
+    hints = close_names(key, names, widely=True)[:3] or _near(key[:100], names, 1)
+    meant = dict.fromkeys(f'"{known.aliases.get(hint, hint)}"' for hint in hints)
+    return f"; did you mean {' or '.join(meant)}?" if meant else f"; known are {known.listed}"

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from forge.core.drafts import modernised
+from forge.core.outline import flattened
 from forge.core.plain import clipped
 from forge.core.spec import JsonSchema
 
@@ -19,7 +21,11 @@ _FORMATS = {
     "uuid": "123e4567-e89b-12d3-a456-426614174000",
     "email": "ada@example.com",
     "uri": "https://example.com/",
+    "uri-reference": "/notes",
+    "hostname": "example.com",
     "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "json-pointer": "/notes",
     "path": "notes.txt",
 }
 
@@ -31,6 +37,7 @@ def example(name: str, schema: JsonSchema) -> str:
 
 
 def example_arguments(schema: JsonSchema) -> dict[str, Any]:
+    schema = flattened(modernised(schema), "first")
     properties = schema.get("properties") or {}
     shown = [key for key, one in properties.items() if isinstance(one, Mapping) and one.get("examples")]
     wanted = dict.fromkeys([*(schema.get("required") or ()), *shown]) or list(properties)[:1]
@@ -54,7 +61,7 @@ def _value(schema: Any, root: JsonSchema, depth: int) -> Any:
         if schema.get(key):
             return _value(schema[key][0], root, depth + 1)
     kind = schema.get("type", "object" if "properties" in schema else "string")
-    kind = kind[0] if isinstance(kind, list) else kind
+    kind = next(iter(kind), "string") if isinstance(kind, list | tuple) else kind
     return _OF_TYPE.get(kind, _text)(schema, root, depth)
 
 
@@ -72,7 +79,7 @@ def _object(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
 
 def _array(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
     first = [_value(item, root, depth + 1) for item in schema.get("prefixItems", ())]
-    least = min(schema.get("minItems", 1), 10)
+    least = int(min(schema.get("minItems", 1), 10))  # JSON Schema takes 2.0 for 2
     item = _value(schema.get("items", {}), root, depth + 1)
     return first + [item] * max(0, least - len(first)) if first else [item] * max(1, least)
 
@@ -89,7 +96,7 @@ def _number(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
 
 def _text(schema: Mapping[str, Any], root: JsonSchema, depth: int) -> Any:
     text = _FORMATS.get(schema.get("format", ""), "text")
-    shortest, longest = min(schema.get("minLength", 0), 200), schema.get("maxLength", 200)
+    shortest, longest = int(min(schema.get("minLength", 0), 200)), int(min(schema.get("maxLength", 200), 200))
     return (text + "t" * max(0, shortest - len(text)))[:longest]
 
 

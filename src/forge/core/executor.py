@@ -305,8 +305,7 @@ def _logged(ctx: ToolContext) -> str:
 
 
 def _noted(result: ToolResult, arguments: Mended) -> ToolResult:
-    notes = {"mended": arguments.mended, "ignored_arguments": arguments.ignored}
-    return result.with_data(**{key: value for key, value in notes.items() if value})
+    return result.with_data(repaired=arguments.mended, mended=arguments.mended)  # `mended`: its name until 1.1
 
 
 def _stopped(ctx: ToolContext, error: BaseException) -> ToolResult:

@@ -1,4 +1,4 @@
-"""Repairs arguments where nothing is lost: `"5"` for 5, `"a"` for a list, null for a default, a key's wrong case."""
+"""Repairs arguments where nothing is lost: `"5"` for 5, `"a"` for a list, null for a default, another spelling."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forge.core.arguments import Flat, Mended, Path, Problem, shown_path
+from forge.core.arguments import Flat, Mended, Path, Problem, check_amount, shown_path
+from forge.core.literals import is_written, read_written
 from forge.core.plain import brief
 from forge.core.spec import JsonSchema
+from forge.core.spelling import meant_by
 
 MOST_MENDED = 50_000  # places in one call
 MOST_NOTES = 20  # about what was mended
@@ -66,8 +68,13 @@ def _contested(problems: list[Problem]) -> set[Path]:
     return several
 
 
-def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema) -> Any:
-    """Mend what only needs a lossless repair; a `Mended`, or the problems that are left."""
+def repair(
+    data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]
+) -> Any:
+    """Repair what can be repaired without loss; a `Mended`, or the problems that are left.
+
+    `schema` is flat: its `properties` and `required` are those of the whole.
+    """
     mended: list[str] = []
     left = problems
     for _ in range(3):  # a mended value may show what is wrong inside it
@@ -75,14 +82,14 @@ def repair(data: dict[str, Any], problems: list[Problem], check: Check, schema: 
             return left
         notes: dict[Path, str] = {}
         for problem in left:
-            if problem.path not in notes and (note := _mend(data, problem, schema)):
+            if problem.path not in notes and (note := _mend(data, problem, schema, aliases)):
                 notes[problem.path] = note  # once a place: of two branches that would fit, the first counts
         if not notes:
             return left
         mended += notes.values()
         checked = check(data)
         if not isinstance(checked, list):
-            return Mended(checked, _shortened(mended), [])
+            return Mended(checked, _shortened(mended))
         left = checked
     return left
 
@@ -91,10 +98,10 @@ def _shortened(notes: list[str]) -> list[str]:
     return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
 
 
-def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema) -> str:
+def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
     """Repair one problem in place; what was done, or nothing."""
     if problem.kind == "unknown":
-        return _rename(data, problem, schema)
+        return _rename(data, problem, schema, aliases)
     if problem.kind == "missing" or not problem.path:
         return ""
     holder: Any = data
@@ -116,13 +123,13 @@ def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema) -> str:
     return f"{where}: {brief(value)} → {brief(new)}"
 
 
-def _rename(data: dict[str, Any], problem: Problem, schema: JsonSchema) -> str:
-    """A key in the wrong case."""
-    key = str(problem.path[0])
-    if len(problem.path) != 1 or key not in data:
+def _rename(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
+    """A key that can only be another spelling of one name."""
+    key = problem.path[0]
+    if len(problem.path) != 1 or not isinstance(key, str) or key not in data:
         return ""
-    right = next((known for known in schema.get("properties") or () if known.casefold() == key.casefold()), "")
-    if not right or right in data:
+    right = meant_by(key, schema.get("properties") or (), aliases, schema.get("required") or (), data)
+    if not right:
         return ""
     data[right] = data.pop(key)
     return f"{key} → {right}"
@@ -154,21 +161,10 @@ def _from_text(text: str, expected: str) -> Any:
         return float(stripped) if _DECIMAL.fullmatch(stripped) else None
     if expected == "boolean":
         return {"true": True, "false": False}.get(stripped.lower())
-    if expected == "array":
-        parsed = _parsed(stripped, "[")
-        return parsed if isinstance(parsed, list) else [text]
-    if expected == "object":
-        parsed = _parsed(stripped, "{")
-        return parsed if isinstance(parsed, dict) else None
+    if expected == "array" and not is_written(stripped):
+        return [text]
+    if expected in ("array", "object") and is_written(stripped):
+        check_amount(stripped)
+        found = read_written(stripped)
+        return found if isinstance(found, list if expected == "array" else dict) else None
     return None
-
-
-def _parsed(text: str, opening: str) -> Any:
-    if not text.startswith(opening):
-        return None
-    import pydantic_core
-
-    try:
-        return pydantic_core.from_json(text, allow_inf_nan=False)
-    except ValueError:
-        return None

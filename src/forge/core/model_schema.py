@@ -39,7 +39,7 @@ def parser_of(
         except ValidationError as error:
             raise _explained(error) from None
         values = {key: getattr(made, key) for key in type(made).model_fields} | dict(made.model_extra or {})
-        return Mended(values, data.mended, data.ignored) if isinstance(data, Mended) else values
+        return Mended(values, data.mended) if isinstance(data, Mended) else values
 
     return checked
 

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import islice
 from typing import Any
-from urllib.parse import unquote
 
-from forge.core.arguments import Mended, Problem, as_text, explain, help_for, read
+from forge.core.arguments import Problem, as_text, explain, help_for, read
+from forge.core.drafts import modernised
 from forge.core.errors import DefinitionError
 from forge.core.example import example
 from forge.core.mend import MOST_MENDED, hopeless, repair, unaliased
-from forge.core.spec import ToolSpec
+from forge.core.outline import flattened, is_flat, outline
+from forge.core.references import REFERENCES, References
+from forge.core.spec import JsonSchema, ToolSpec
+from forge.core.spelling import close_names, meant_by
 
 DEEPEST = 100
 MOST_NODES = 10_000
 MOST_CHECKS = 100_000  # of one value: some milliseconds, in which nothing else runs
+MOST_UNKNOWN = 50  # keys that are looked at once one was refused
 
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-
-_ONE = ("not", "if", "then", "else")
-_LISTS = ("allOf", "anyOf", "oneOf")
-_NAMED = ("dependentSchemas", "dependencies")
-_ANCHORS = ("$anchor", "$dynamicAnchor")
+Parse = Callable[[Mapping[str, Any] | str], dict[str, Any]]
 
 
 def check_schema(name: str, schema: Any) -> None:
@@ -38,52 +38,128 @@ def check_schema(name: str, schema: Any) -> None:
     import jsonschema_rs  # heavy: only where raw schemas exist
 
     try:
-        jsonschema_rs.validator_for(dict(schema), offline=True)
+        jsonschema_rs.validator_for(_readable(schema), offline=True)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise DefinitionError(f"tool {name!r}: invalid schema: {str(error).splitlines()[0][:300]}") from None
 
 
-def compiled(spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
-    """The `parse` of a tool that has a schema but no Python signature."""
-    import jsonschema_rs
+def compiled(spec: ToolSpec, *, takes: Collection[str] | None = None, fills_defaults: bool = False) -> Parse:
+    """The `parse` of a tool that has a schema but no Python signature.
 
+    `takes`: the only keys that the code behind it can receive; None: any that the schema allows. `fills_defaults`: the
+    schema's defaults are added. They are for local functions; a server fills in its own.
+    """
     schema = spec.parameters
-    properties = schema.get("properties") or {}
-    takes_more = schema.get("additionalProperties", False) is not False or "patternProperties" in schema
-    forbids_more = schema.get("additionalProperties") is False
-    validator = _validator(jsonschema_rs, dict(schema))
-    folded = {name.casefold(): name for name in properties}
-    help_text = cache(lambda: help_for(schema, spec.argument_aliases, example(spec.name, schema)))
+    keys = _Keys(schema, spec.argument_aliases, takes)
+    validator = _validator(_readable(schema))
+    fill = _filler(schema, validator, takes) if fills_defaults else None
+    shown = cache(lambda: flattened(schema))
+    help_text = cache(lambda: help_for(shown(), spec.argument_aliases, example(spec.name, schema)))
 
     def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
-        unknown = {key for key in data if key not in properties}
-        misspelt = [key for key in unknown if folded.get(key.casefold(), key) not in data]
-        if not misspelt and validator.is_valid(data):
-            return data if takes_more else {key: value for key, value in data.items() if key not in unknown}
-        found = [Problem((key,), "unknown") for key in misspelt if not forbids_more]
-        errors = islice(validator.iter_errors(data), MOST_MENDED + 1)
-        return found + [problem for error in errors for problem in _problems(error)]
+        is_valid = validator.is_valid(data)
+        found = [] if data.keys() <= keys.known else keys.refused(data)
+        if is_valid and not found:
+            return fill(data) if fill else data
+        errors = [] if is_valid else islice(validator.iter_errors(data), MOST_MENDED + 1)
+        told = {problem.path for problem in found}
+        return found + [
+            problem
+            for error in errors
+            for problem in _problems(error)
+            if problem.kind != "unknown" or problem.path not in told
+        ]
 
     def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         data = unaliased(read(as_text(arguments)), spec.argument_aliases)
         checked = check(data)
         if isinstance(checked, list) and not spec.strict and not hopeless(checked):
-            checked = repair(data, checked, check, schema)
+            checked = repair(data, checked, check, shown(), spec.argument_aliases)
         if isinstance(checked, list):
             raise explain(checked, help_text())
-        ignored = [key for key in data if key not in checked]
-        return Mended(checked, getattr(checked, "mended", []), ignored) if ignored else checked
+        return checked
 
     return parse
 
 
-def _validator(jsonschema_rs: Any, schema: dict[str, Any]) -> Any:
+class _Keys:
+    """The keys of the arguments: which are known, and which of the others may be passed on."""
+
+    def __init__(self, schema: JsonSchema, aliases: Mapping[str, str], takes: Collection[str] | None) -> None:
+        found = outline(schema)
+        self.known = found.properties.keys()
+        self._required = found.required
+        self._aliases = aliases
+        self._takes = takes
+        self._widely = not found.declares_more  # a schema that says nothing about further keys may not mean them
+        patterns = {"patternProperties": dict.fromkeys(found.patterns, False)}
+        self._patterns = _validator(patterns) if found.patterns else None
+
+    def refused(self, data: dict[str, Any]) -> list[Problem]:
+        """The keys that are not passed on: the tool cannot receive them, or another name was probably meant."""
+        absent = [name for name in (*self.known, *self._aliases) if name not in data]
+        found: list[Problem] = []
+        for key in data:
+            if key not in self.known and self._is_refused(key, absent, data):
+                found.append(Problem((key,), "unknown"))
+                if len(found) >= MOST_UNKNOWN:
+                    break
+        return found
+
+    def _is_refused(self, key: str, absent: list[str], data: dict[str, Any]) -> bool:
+        if key in self._aliases or (self._takes is not None and key not in self._takes):
+            return True  # an alias is still here because its parameter was sent, too
+        if self._patterns is not None and not self._patterns.is_valid({key: None}):
+            return False
+        if close_names(key, absent, widely=self._widely):
+            return True
+        return bool(meant_by(key, self.known, self._aliases, self._required, data))
+
+
+def _filler(
+    schema: JsonSchema, validator: Any, takes: Collection[str] | None
+) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """Adds the defaults that are themselves valid, or None where there are none."""
+    defaults = {
+        key: shown["default"]
+        for key, shown in outline(schema, branches="none").properties.items()
+        if isinstance(shown, Mapping) and "default" in shown and (takes is None or key in takes)
+    }
+    fitting = {
+        key: value
+        for key, value in defaults.items()
+        if not any(list(error.instance_path)[:1] == [key] for error in islice(validator.iter_errors({key: value}), 100))
+    }
+    if not fitting:
+        return None
+    judges_each = is_flat(schema) and not {"maxProperties", "not", "enum", "const"} & schema.keys()
+
+    def fill(data: dict[str, Any]) -> dict[str, Any]:
+        for key, value in fitting.items():
+            if key not in data:
+                whole = {**data, key: copy.deepcopy(value)}
+                if judges_each or validator.is_valid(whole):  # elsewhere a default may choose another branch
+                    data = whole
+        return data
+
+    return fill
+
+
+def _readable(schema: JsonSchema) -> dict[str, Any]:
+    """As the validator reads it: without `$schema`, older spellings are read as what they meant."""
+    return dict(schema if "$schema" in schema else modernised(schema))
+
+
+def _validator(schema: dict[str, Any]) -> Any:
     """Patterns run on a linear-time engine; those it cannot read (look-around) on one with a bounded backtrack."""
+    import jsonschema_rs
+
     try:
-        return jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions())
+        linear = jsonschema_rs.RegexOptions()
+        return jsonschema_rs.validator_for(schema, offline=True, validate_formats=True, pattern_options=linear)
     except ValueError:
         bounded = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
-        return jsonschema_rs.validator_for(schema, offline=True, pattern_options=bounded)
+        return jsonschema_rs.validator_for(schema, offline=True, validate_formats=True, pattern_options=bounded)
 
 
 def _problems(error: Any) -> list[Problem]:
@@ -117,7 +193,7 @@ def _check_size(name: str, schema: Mapping[str, Any]) -> None:
         if nodes > MOST_NODES:
             raise DefinitionError(f"tool {name!r}: its schema has more than {MOST_NODES} nodes; split the tool")
         if isinstance(node, Mapping):
-            for keyword in _REFERENCES:
+            for keyword in REFERENCES:
                 target = node.get(keyword)
                 refers |= target is not None
                 if isinstance(target, str) and not target.startswith("#"):
@@ -127,82 +203,7 @@ def _check_size(name: str, schema: Mapping[str, Any]) -> None:
             waiting.extend((item, depth + 1) for item in node.values())
         elif isinstance(node, list | tuple):
             waiting.extend((item, depth + 1) for item in node)
-    if refers and _Unfolding(schema).exceeds(MOST_CHECKS):
+    if refers and References(schema).exceeds(MOST_CHECKS):
         raise DefinitionError(
             f"tool {name!r}: its schema refers to the same parts so often that checking a value might never end"
         )
-
-
-class _Unfolding:
-    """How often a schema checks one value once its references are followed: a few lines can ask for billions of times.
-
-    A validator follows them all, and nothing else runs meanwhile.
-    """
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._nodes: dict[int, Mapping[str, Any]] = {}
-        self._bases: dict[int, Mapping[str, Any]] = {}  # what a node's pointers begin at
-        self._anchors: dict[str, Mapping[str, Any]] = {}
-        self._look(schema)
-
-    def exceeds(self, most: int) -> bool:
-        """Whether some value would be checked more than `most` times. What contains itself counts once."""
-        costs: dict[int, int] = {}
-        for start in self._nodes.values():
-            path = [(start, self._beside(start))] if id(start) not in costs else []
-            is_open = {id(start)}
-            costs.setdefault(id(start), 1)
-            while path:
-                node, others = path[-1]
-                other = next(others, None)
-                if other is None:
-                    path.pop()
-                    is_open.discard(id(node))
-                    if path:
-                        costs[id(path[-1][0])] += costs[id(node)]
-                elif id(other) in costs:
-                    costs[id(node)] += 1 if id(other) in is_open else costs[id(other)]
-                else:
-                    costs[id(other)] = 1
-                    is_open.add(id(other))
-                    path.append((other, self._beside(other)))
-                if costs[id(node)] > most:
-                    return True
-        return False
-
-    def _look(self, schema: Mapping[str, Any]) -> None:
-        waiting: list[tuple[Any, Mapping[str, Any]]] = [(schema, schema)]
-        while waiting:
-            node, base = waiting.pop()
-            if isinstance(node, Mapping):
-                base = node if isinstance(node.get("$id"), str) else base
-                self._nodes[id(node)], self._bases[id(node)] = node, base
-                for key in _ANCHORS:
-                    if isinstance(node.get(key), str):
-                        self._anchors.setdefault(node[key], node)
-                waiting.extend((item, base) for item in node.values())
-            elif isinstance(node, list | tuple):
-                waiting.extend((item, base) for item in node)
-
-    def _beside(self, node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """The schemas that check the same value as this one does."""
-        found = [self._at(node, node[key]) for key in _REFERENCES if key in node]
-        found += [node.get(key) for key in _ONE]
-        found += [one for key in _LISTS if isinstance(node.get(key), list | tuple) for one in node[key]]
-        found += [one for key in _NAMED if isinstance(node.get(key), Mapping) for one in node[key].values()]
-        return (one for one in found if isinstance(one, Mapping))
-
-    def _at(self, node: Mapping[str, Any], reference: Any) -> Any:
-        if not isinstance(reference, str):
-            return None
-        pointer = unquote(reference.removeprefix("#"))
-        if pointer and not pointer.startswith("/"):
-            return self._anchors.get(pointer)
-        found: Any = self._bases[id(node)]
-        for part in pointer.split("/")[1:]:
-            part = part.replace("~1", "/").replace("~0", "~")
-            try:
-                found = found[int(part)] if isinstance(found, list | tuple) else found[part]
-            except (KeyError, IndexError, ValueError, TypeError):
-                return None  # the validator says so
-        return found

@@ -155,12 +155,23 @@ class Signature:
                 if isinstance(found, dict):
                     return found
             if not spec.strict and not hopeless(found):
-                found = repair(read(text), found, check, spec.parameters)
+                found = repair(read(text), found, check, spec.parameters, aliases)
             if isinstance(found, Mended):
                 return found
             raise explain(found, help_text())
 
         return parse
+
+
+def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The names under which a function takes arguments; None if it takes any."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions do not say
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
 
 
 def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:

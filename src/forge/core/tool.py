@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
 
 from forge.core.arguments import near
@@ -22,9 +22,10 @@ from forge.core.defining import (
 from forge.core.description import description_from, description_of
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.model_schema import is_model, parser_of, schema_of
+from forge.core.outline import flattened
 from forge.core.result import ToolResult
 from forge.core.schema import check_schema, compiled
-from forge.core.signature import Signature
+from forge.core.signature import Signature, names_taken
 from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTraits, is_name
 
 
@@ -201,9 +202,21 @@ class SchemaTool(Tool):
             self._style()  # refuses what could not be called
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        parse = compiled(self.spec)
+        fills = type(self).invoke is Tool.invoke and self.model is None  # servers and models fill in their own
+        parse = compiled(self.spec, takes=self._takes(), fills_defaults=fills)
         parser = self.__dict__["parse"] = parse if self.model is None else parser_of(self.model, parse)
         return parser(arguments)
+
+    def _takes(self) -> Collection[str] | None:
+        """The only keys that the code behind the schema can receive; None: any."""
+        if self.model is not None:
+            drops_others = self.model.model_config.get("extra") != "allow"
+            return self.spec.parameters["properties"] if drops_others else None
+        if type(self).invoke is not Tool.invoke:
+            return None
+        style = self._style()
+        taken = None if style.whole else names_taken(self.run)
+        return taken if taken is None else taken - {style.context}
 
     def _style(self) -> CallStyle:
         return call_style(self.run, self.spec.name, self.spec.parameters, ToolContext, self.model)
@@ -412,7 +425,7 @@ def _defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> To
 
 def _check_target(spec: ToolSpec) -> None:
     for target in spec.targets:
-        if target not in (spec.parameters.get("properties") or {}):
+        if target not in (flattened(spec.parameters).get("properties") or {}):
             raise DefinitionError(f"tool {spec.name!r} has no parameter {target!r} to use as its target")
 
 

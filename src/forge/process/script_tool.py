@@ -56,8 +56,8 @@ class FileTool(Tool):
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """With the defaults filled in, so that a person who is asked sees all that the script will be given."""
-        parser, defaults = compiled(self.spec), self.described.defaults
-        properties = self.spec.parameters.get("properties", {})
+        properties, defaults = self.spec.parameters.get("properties", {}), self.described.defaults
+        parser = compiled(self.spec, takes=properties)
         wholes = {name for name, one in properties.items() if _is_whole(one) or _is_whole(one.get("items"))}
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _PAYLOAD = {
     "type": "object",
     "properties": {"payload": {"type": "object", "description": "The object to send as JSON."}},
     "required": ["payload"],
+    "additionalProperties": False,
 }
 
 

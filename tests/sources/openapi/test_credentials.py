@@ -100,8 +100,11 @@ async def test_a_model_neither_sees_nor_sets_them():
     options: dict[str, Any] = {"auth": {"api_key": TOKEN, **KEY}, "headers": {"x-version": "7"}}
     async with serving(json_page("{}")) as server, mount(one, server=server.url, **options) as api:
         assert list(api.registry["pets__it"].spec.parameters["properties"]) == ["X-Other"]
-        result = await api.call("pets__it", **{"X-Key": "mine", "X-Version": "8", "X-Other": "o"})
-        assert result.success
+        for name in ("X-Key", "X-Version"):
+            refused = await api.call("pets__it", **{name: "mine", "X-Other": "o"})
+            assert f"{name}: unknown argument" in refused.for_llm
+        assert server.asked == []
+        assert (await api.call("pets__it", **{"X-Other": "o"})).success
         asked = server.asked[0]
     assert (asked.headers["x-key"], asked.headers["x-version"], asked.headers["x-other"]) == (TOKEN, "7", "o")
     assert asked.names.count("x-key") == asked.names.count("x-version") == 1
@@ -109,7 +112,12 @@ async def test_a_model_neither_sees_nor_sets_them():
 
 async def test_a_header_of_cookies_is_no_way_round_them():
     one = document([{"name": "Cookie", "in": "header", "schema": {}}, {"name": "sid", "in": "cookie", "schema": {}}])
-    asked = await asked_with({"api_key": TOKEN, "name": "k", "in": "cookie"}, one, "pets__it", Cookie="k=mine", sid="1")
+    auth = {"api_key": TOKEN, "name": "k", "in": "cookie"}
+    async with serving(json_page("{}")) as server, mount(one, server=server.url, auth=auth) as api:
+        refused = await api.call("pets__it", Cookie="k=mine", sid="1")
+        assert "Cookie: unknown argument" in refused.for_llm
+        assert server.asked == []
+    asked = await asked_with(auth, one, "pets__it", sid="1")
     assert asked.headers["cookie"] == f"sid=1; k={TOKEN}"
     assert asked.names.count("cookie") == 1
 

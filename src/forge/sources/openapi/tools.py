@@ -80,7 +80,8 @@ class OperationTool(Tool):
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         _ = self._plan  # says what is wrong with it
-        parser = self.__dict__["parse"] = compiled(self.spec)
+        takes = self.spec.parameters.get("properties") or {}  # there is no place in a request for others
+        parser = self.__dict__["parse"] = compiled(self.spec, takes=takes)
         return parser(arguments)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:

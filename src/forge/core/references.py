@@ -1,0 +1,98 @@
+"""Follows the local references of a schema, and counts what following them all would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+_ONE = ("not", "if", "then", "else")
+_LISTS = ("allOf", "anyOf", "oneOf")
+_NAMED = ("dependentSchemas", "dependencies")
+_ANCHORS = ("$anchor", "$dynamicAnchor")
+
+
+class References:
+    """The parts of a schema that its references name."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._nodes: dict[int, Mapping[str, Any]] = {}
+        self._bases: dict[int, Mapping[str, Any]] = {}  # what a node's pointers begin at
+        self._anchors: dict[str, Mapping[str, Any]] = {}
+        self._look(schema)
+
+    def targets(self, node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The schemas that this one refers to."""
+        found = [self._at(node, node[key]) for key in REFERENCES if key in node]
+        return [one for one in found if isinstance(one, Mapping)]
+
+    def exceeds(self, most: int) -> bool:
+        """Whether some value would be checked more than `most` times. What contains itself counts once.
+
+        A few lines can ask for billions of checks; a validator makes them all, and nothing else runs meanwhile.
+        """
+        costs: dict[int, int] = {}
+        for start in self._nodes.values():
+            path = [(start, self._beside(start))] if id(start) not in costs else []
+            is_open = {id(start)}
+            costs.setdefault(id(start), 1)
+            while path:
+                node, others = path[-1]
+                other = next(others, None)
+                if other is None:
+                    path.pop()
+                    is_open.discard(id(node))
+                    if path:
+                        costs[id(path[-1][0])] += costs[id(node)]
+                elif id(other) in costs:
+                    costs[id(node)] += 1 if id(other) in is_open else costs[id(other)]
+                else:
+                    costs[id(other)] = 1
+                    is_open.add(id(other))
+                    path.append((other, self._beside(other)))
+                if costs[id(node)] > most:
+                    return True
+        return False
+
+    def _look(self, schema: Mapping[str, Any]) -> None:
+        waiting: list[tuple[Any, Mapping[str, Any]]] = [(schema, schema)]
+        while waiting:
+            node, base = waiting.pop()
+            if isinstance(node, Mapping):
+                named = node.get("$id")
+                if isinstance(named, str) and named.startswith("#"):  # how drafts 6 and 7 spell an anchor
+                    self._anchors.setdefault(named[1:], node)
+                elif isinstance(named, str):
+                    base = node
+                self._nodes[id(node)], self._bases[id(node)] = node, base
+                for key in _ANCHORS:
+                    if isinstance(node.get(key), str):
+                        self._anchors.setdefault(node[key], node)
+                waiting.extend((item, base) for item in node.values())
+            elif isinstance(node, list | tuple):
+                waiting.extend((item, base) for item in node)
+
+    def _beside(self, node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """The schemas that check the same value as this one does."""
+        found: list[Any] = [*self.targets(node)]
+        found += [node.get(key) for key in _ONE]
+        found += [one for key in _LISTS if isinstance(node.get(key), list | tuple) for one in node[key]]
+        found += [one for key in _NAMED if isinstance(node.get(key), Mapping) for one in node[key].values()]
+        return (one for one in found if isinstance(one, Mapping))
+
+    def _at(self, node: Mapping[str, Any], reference: Any) -> Any:
+        if not isinstance(reference, str):
+            return None
+        pointer = unquote(reference.removeprefix("#"))
+        if pointer and not pointer.startswith("/"):
+            return self._anchors.get(pointer)
+        found: Any = self._bases[id(node)]
+        for part in pointer.split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            try:
+                found = found[int(part)] if isinstance(found, list | tuple) else found[part]
+            except (KeyError, IndexError, ValueError, TypeError):
+                return None  # the validator says so
+        return found
