@@ -97,6 +97,7 @@ def test_a_query_that_cannot_be_read_is_refused(refusal, query):
         ("[1, 2", "line 1, column 6", "⟨here⟩"),
         ("nope", "line 1, column 1", "nope"),
         ('{"a": NaN}', "line 1, column 7", "NaN is not JSON"),
+        (r'["\"NaN\\", "\\\"", NaN]', "line 1, column 21", "NaN is not JSON"),
         ('["NaN", -Infinity]', "line 1, column 9", "-Infinity is not JSON"),
         ('"a\nb"', "line 1, column 3", "control character"),
         ("x" * 1_000_000, "line 1, column 1", "…"),

@@ -20,7 +20,7 @@ MAX_TEXT = 64 * 1024 * 1024  # characters of indented JSON; longer documents are
 
 _NAMED = 5  # repeated keys named in a warning
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_NOT_A_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+"|(-?Infinity|NaN)', re.DOTALL)
+_NOT_A_NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?Infinity|NaN)', re.DOTALL)
 
 
 class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
