@@ -489,10 +489,54 @@ async def test_a_hostile_page_costs_no_more_than_its_limits(name):
     assert time.monotonic() - began < 10
 
 
+SLOW = "<div style=x>" * 200_000  # whose tags are not left out, as they may hide something
+
+
 async def test_a_page_that_is_nested_too_deeply_keeps_its_text(web):
     text = await read(web, "<div>" * 2_000 + "<p>deep</p>" + "<i>" * 300 + "down")
     assert "deep" in text
     assert "down" in text
+
+
+@pytest.mark.parametrize("tag", ["div", "DIV class='a'", "b", "x-y"])
+async def test_a_hundred_thousand_levels_are_read_like_any_page(tag):
+    name = tag.split()[0]
+    body = f"<{tag}>" * 100_000 + "deep" + f"</{name}>" * 100_000 + "<h1>after</h1>"
+    assert await read_page(body, "http://x/", "markdown") == Page(
+        "", f"{'**deep**' if tag == 'b' else 'deep'}\n\n# after"
+    )
+
+
+async def test_what_is_hidden_far_down_stays_hidden():
+    hidden = "<p hidden>one</p><div style='display:none'>two</div><script>'<div>three'</script><!-- <b>four -->"
+    page = await read_page("<div>" * 3_000 + hidden + "five", "http://x/", "text")
+    assert page.text == "five"
+
+
+async def test_what_only_looks_nested_is_left_as_it_is():
+    looks = [
+        "<p>x" * 3_000,
+        f"<ul>{'<li>x' * 3_000}</ul>",
+        "<br>" * 3_000,
+        "<script>" + "'<div>'" * 3_000 + "</script>",
+        "<!--<b>-->",
+    ]
+    drawn = f"<svg>{'<path/>' * 3_000}</svg>"
+    page = await read_page("".join(looks) + drawn + "<h2>end</h2>" + "<b>x</b>" * 3_000, "http://x/", "markdown")
+    assert "\n## end\n" in page.text
+    assert page.text.count("- x\n") == 3_000
+
+
+async def test_the_timeout_is_for_reading_the_page_too(tmp_path):
+    patient = Web(WebFetch(requests_per_minute=0, reading_seconds=60), tmp_path)
+    async with serving(html(SLOW)) as server:
+        began = time.monotonic()
+        result = await patient.call(url=server.url, timeout=2)
+        assert time.monotonic() - began < 15  # alone, its reading takes minutes
+    assert kind_of(result) == "timeout"
+    assert "could not be read within 2 s" in result.for_llm
+    async with serving(html("<p>quick")) as server:
+        assert (await patient.call(url=server.url, timeout=30)).data["content"] == "quick"
 
 
 async def test_a_page_that_takes_too_long_is_given_up_and_the_loop_goes_on():
@@ -505,8 +549,8 @@ async def test_a_page_that_takes_too_long_is_given_up_and_the_loop_goes_on():
             ticks += 1
 
     ticking = asyncio.create_task(tick())
-    with pytest.raises(ToolError, match="of computing"):
-        await read_page("<div>" * 200_000, "http://x/", "markdown", seconds=1)
+    with pytest.raises(ToolError, match=r"of computing|not read within"):
+        await read_page(SLOW, "http://x/", "markdown", seconds=1)
     ticking.cancel()
     assert ticks > 20
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter
+from itertools import accumulate
 
 TYPE_CHECKING = False  # typing and json are slow to load, and a page waits for it
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 LONGEST_WAIT = 600  # seconds for a page to come; longer than any request, and a bound where no end of input is seen
 PIPE = 1024 * 1024  # bytes
 DEEPEST = 200  # levels of elements; what lies deeper is kept as text alone
+NESTED = 500  # levels that the parser is given: for each element it looks at all that are open
 LONGEST_LINK = 2_000  # characters; a longer one is dropped, its text stays
 WIDE = 100  # characters of a cell with its markup
 WIDEST = 1_000  # columns or rows that a cell may claim to span
@@ -59,6 +62,17 @@ _CODE = re.compile(r"(<(pre|code|textarea)>.*?</\2>|<(?:pre|code) class=.*?</(?:
 _DESTINATION = re.compile(r"\](\(|:)(?!https?://|mailto:)(?=\s{0,20}([^\s)>]{0,200}))")
 _AUTOLINK = re.compile(r"<(?=(?!https?:|mailto:)[a-zA-Z][a-zA-Z0-9+.-]{1,31}:)")
 _COMMENT = re.compile(r"<!--.*?-->|<[!?][^>]*>", re.DOTALL)
+_NAME = re.compile(r"<(/?)([a-z][a-z0-9]*)")
+_TOKEN = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style|textarea|title|xmp|iframe|noembed|noframes)\b.*?(?:</\1\b|\Z)"
+    r"|<(?P<end>/?)(?P<name>[a-z][a-z0-9]*)",
+    re.DOTALL | re.IGNORECASE,
+)
+_FLAT = frozenset(  # they hold nothing, or end where the next one begins
+    "area base br col embed hr img input link meta param source track wbr p li dd dt option optgroup "
+    "tr td th thead tbody tfoot colgroup caption rp rt html head body".split()
+)
+_MAY_HIDE = re.compile(r"hidden|style", re.IGNORECASE)
 _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n){2,}")
 
 
@@ -66,18 +80,59 @@ def converted(html: str, url: str, form: str) -> tuple[str, str]:
     """The title of a page, and the page as `markdown`, `text` or `html`, without what a person would not see."""
     from selectolax.lexbor import LexborHTMLParser
 
+    written = html.lower()
+    if _nesting(written) > NESTED:
+        html = _unnested(html)
     tree: Any = LexborHTMLParser(html)
     head_title = tree.css_first("head title")
     title = " ".join(head_title.text().split())[:500] if head_title is not None else ""
     base = tree.css_first("base[href]")
     if base is not None:
         url = safe_link(base.attributes.get("href") or "", url) or url
-    _sanitise(tree, url, form, html.lower())
+    _sanitise(tree, url, form, written)
     clean: str = tree.body.html if tree.body is not None else ""
     clean = _COMMENT.sub("", clean)  # nothing else in it is written like one: text and attributes are escaped
     if form == "html":
         return title, _BLANK_LINES.sub("\n\n", clean.removeprefix("<body>").removesuffix("</body>")).strip()
     return title, _rendered(clean, url, form)
+
+
+def _nesting(written: str) -> int:
+    """About how deep its elements lie in each other; never less, where every end has a beginning."""
+    steps = [0 if name in _FLAT else -1 if end else 1 for end, name in _NAME.findall(written)]
+    return max(accumulate(steps, lambda depth, step: max(depth + step, 0)), default=0)
+
+
+def _unnested(html: str) -> str:
+    """Without the tags that lie too deep: what is in them stays. Tags that may hide something are never left out."""
+    parts: list[str] = []
+    here = depth = 0
+    open_tags: list[tuple[str, bool]] = []  # and whether it is kept
+    counts: Counter[str] = Counter()  # of them, by name
+    for token in _TOKEN.finditer(html):
+        name = (token["name"] or "").lower()
+        if not name or name in _FLAT or token.start() < here:
+            continue
+        stop = html.find(">", token.end()) + 1 or len(html)
+        if token["end"]:
+            kept = True
+            while counts[name]:
+                closed, kept = open_tags.pop()
+                counts[closed] -= 1
+                depth -= kept
+                if closed == name:
+                    break
+        elif html.endswith("/", token.end(), stop - 1):
+            continue
+        else:
+            kept = depth < NESTED or _MAY_HIDE.search(html, token.end(), stop) is not None
+            open_tags.append((name, kept))
+            counts[name] += 1
+            depth += kept
+        if not kept:
+            parts += [html[here : token.start()], " "]
+            here = stop
+    return "".join([*parts, html[here:]])
 
 
 def _rendered(clean: str, url: str, form: str) -> str:

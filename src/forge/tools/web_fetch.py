@@ -57,6 +57,8 @@ class WebFetch(
         max_chars: Annotated[int, Limits(ge=1), "Show at most this many characters."] = MAX_CHARS,
         offset: Annotated[int, Limits(ge=0), "Skip this many characters: to go on where the last part ended."] = 0,
     ) -> ToolResult:
+        import asyncio  # which listing tools does without
+
         from forge.network.egress import Egress
         from forge.network.url import read_url
         from forge.tools._web_reading import PageReader
@@ -69,25 +71,35 @@ class WebFetch(
         is_cached = content is not None
         if content is None:
             async with PageReader(self.reading_seconds) as reader:
-                answer = await self._fetched(ctx, str(place), place.host, timeout, reader)
+                await self._take_turn(ctx, place.host, timeout)
+                end = (
+                    asyncio.get_running_loop().time() + timeout
+                )  # for the whole of it; waiting for others is not its time
+                answer = await self._fetched(str(place), timeout, reader)
                 if answer.location:
                     return _moved(answer)
-                content = await self._content(ctx, answer, format, reader)
+                try:
+                    async with asyncio.timeout_at(end):
+                        content = await self._content(ctx, answer, format, reader)
+                except TimeoutError:
+                    raise _too_slow(answer.url, timeout) from None
             if 200 <= answer.status < 300 and content.file == "":
                 self.cache.keep(content, len(content.text) + 1_000, *key)
         return shown(content, format, max_chars, offset, is_cached=is_cached)
 
-    async def _fetched(self, ctx: ToolContext, url: str, host: str, timeout: float, reader: PageReader) -> Response:
+    async def _take_turn(self, ctx: ToolContext, host: str, timeout: float) -> None:
         import asyncio
-
-        from forge.network.client import fetch
-        from forge.network.limits import Limits as Bounds
-        from forge.tools._web_reading import may_be_a_page
 
         wait = self.turns.take(host, timeout)
         if wait > 0:
             ctx.progress(f"Waiting {wait:.1f} s until {host} may be asked again")
             await asyncio.sleep(wait)
+
+    async def _fetched(self, url: str, timeout: float, reader: PageReader) -> Response:
+        from forge.network.client import fetch
+        from forge.network.limits import Limits as Bounds
+        from forge.tools._web_reading import may_be_a_page
+
         if may_be_a_page(url):
             await reader.start()
         return await fetch(
@@ -120,6 +132,14 @@ class WebFetch(
         return Content(
             url=answer.url, status=answer.status, kind=kind, file=path, size=len(answer.body), attachment=image
         )
+
+
+def _too_slow(url: str, timeout: float) -> ToolError:
+    return ToolError(
+        f"{url[:300]} was fetched, but could not be read within {timeout:g} s",
+        ErrorKind.TIMEOUT,
+        "Give it a larger timeout, or look for the content elsewhere.",
+    )
 
 
 def _moved(answer: Response) -> ToolResult:
