@@ -56,6 +56,9 @@ agents: {researcher: {prompt: "a", tools: [{group: read}], model: "x:y", limits:
 limits: {turns: 50, calls: 200, tokens: 0, cost: 2, seconds: 1.5, price: {input: 1, output: 2, cached: 0.5}}
 channels:
   team: {type: webhook, url_env: TEAM, headers_env: {A: B}, targets: [a, 5]}
+  mail: {type: webhook, url_env: MAIL, files: multipart}
+  ops: {type: slack, token_env: S, chat_id: C1, api: "http://a", targets: [C2]}
+  hook: {type: slack, url_env: H}
   me: {type: telegram, token_env: T, chat_id: -100, api: "http://a", targets: []}
   out: {type: file, path: a.txt}
   here: {type: terminal}
@@ -90,6 +93,8 @@ schedules: [{id: a, cron: b, task: c, enabled: 1}]|schedules: [{id: 5, cron: b, 
 agents: []|agents: {a: {tool: []}}|agents: {a: {limits: {turns: 0}}}|limits: {turns: 0}|limits: {turns: 1.5}
 limits: {turns: true}|limits: {cost: 1}|limits: {price: {input: 1}}|limits: {calls: -1}|limits: {tokens: 1e15}
 channels: {a: {}}|channels: {a: {type: fax}}|channels: {a: {type: file}}|channels: {a: {type: terminal, path: b}}
+channels: {a: {type: slack}}|channels: {a: {type: slack, url_env: U, token_env: T}}
+channels: {a: {type: slack, url_env: U, chat_id: C1}}|channels: {a: {type: webhook, url_env: U, files: zip}}
 channels: {a: {type: telegram, token_env: T, chat_id: [1]}}|channels: {a: {type: webhook, url_env: U, targets: [[]]}}
 secrets: [5]|secrets: ["sk-live"]|secrets: [{}]|secrets: [{file: a, x: b}]|secrets: A
 guardrails: []|guardrails: {deny: []}|guardrails: {deny_commands: [{message: a}]}|guardrails: {deny_prompts: a}

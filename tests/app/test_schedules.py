@@ -16,7 +16,9 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.schedules.schedule import Status
+from tests.channels.test_channels import slack_reply
 from tests.cli.scripts import call, script
+from tests.network.serving import serving
 
 
 @pytest.fixture
@@ -44,6 +46,33 @@ async def test_the_answer_and_the_files_it_made_are_delivered(project, tmp_path)
     assert "Counted: 3." in delivered
     assert "report.md" in delivered
     assert [file.read_text() for file in (tmp_path / "out.md.files").iterdir()] == ["# 3"]
+
+
+async def test_slack_gets_the_answer_its_files_and_messages_on_the_way(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-of-a-bot")
+    async with serving(slack_reply) as server:
+        model = script(
+            tmp_path,
+            call("send_message", content="Half way.", channel="ops", chat_id="C2"),
+            call("send_message", content="Elsewhere.", channel="ops", chat_id="C3"),
+            call("file_create", filename="report.md", content="# 3"),
+            "Counted: 3.",
+        )
+        (tmp_path / "forge.yaml").write_text(
+            f'agent: {{model: "{model}"}}\nschedules: [{{id: it, cron: "@daily", task: "Do it.", channel: ops}}]\n'
+            f"channels: {{ops: {{type: slack, token_env: SLACK_BOT_TOKEN, chat_id: C1, targets: [C2],"
+            f' api: "{server.url}/api"}}}}\n'
+            'permissions: {rules: ["allow tool:file_create", "allow tool:send_message"]}\n'
+        )
+        config = str(tmp_path / "forge.yaml")
+        run = await runner(SimpleNamespace(workspace=str(tmp_path), config=config, policy=None)).now("it")
+    assert run.status is Status.COMPLETED, run.error
+    posted = [json.loads(one.body) for one in server.asked if one.path == "/api/chat.postMessage"]
+    assert [(one["channel"], one["text"].partition("\n")[0]) for one in posted] == [
+        ("C2", "Half way."),
+        ("C1", "Counted: 3."),
+    ], "a chat that is not written down got something"
+    assert [one.body for one in server.asked if one.path.startswith("/upload/")] == [b"# 3"]
 
 
 async def test_nobody_is_asked_so_what_asks_is_refused(project, tmp_path):

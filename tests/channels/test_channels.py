@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import forge
 from forge.channels.channel import Channels, pieces
 from forge.channels.file import File
+from forge.channels.slack import Slack, SlackHook
 from forge.channels.telegram import Telegram
 from forge.channels.terminal import Terminal
 from forge.channels.webhook import Webhook
@@ -78,6 +79,7 @@ async def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path):
 CHILD = """
 import asyncio, sys
 from forge.channels.file import File
+from forge.channels.slack import Slack, SlackHook
 while True:
     asyncio.run(File(sys.argv[1]).send(sys.argv[2] * 20_000))
     print("done", flush=True)
@@ -112,6 +114,7 @@ def test_on_a_full_disk_nothing_half_is_left(tmp_path):
     code = f"""
 import asyncio, resource, signal
 from forge.channels.file import File
+from forge.channels.slack import Slack, SlackHook
 from forge.core.errors import ToolError
 file = File({str(path)!r})
 asyncio.run(file.send("First."))
@@ -175,6 +178,133 @@ async def test_a_redirect_is_not_followed():
         with pytest.raises(ToolError, match="307"):
             await Webhook(server.url).send("Done.")
     assert server.paths == ["/"]
+
+
+async def test_a_webhook_gets_files_as_json_where_it_takes_them():
+    async with serving(lambda asked: Reply([b"ok"])) as server:
+        await Webhook(server.url, files="json").send("a" * 50_000, [REPORT])
+        await Webhook(server.url, files="json").send("", [REPORT])
+    first, second, alone = (json.loads(asked.body) for asked in server.asked)
+    assert "files" not in first
+    assert second["files"] == [{"name": "report.csv", "media_type": "text/csv", "data": "YSxiCjEsMgo="}]
+    assert (alone["text"], len(alone["files"])) == ("", 1)
+
+
+async def test_a_webhook_gets_files_as_a_form_where_it_takes_that():
+    nasty = Attachment("text/plain\r\nX: y", b"x", 'a"\r\n\r\nb')
+    async with serving(lambda asked: Reply([b"ok"])) as server:
+        await Webhook(server.url, {"X-Key": "k"}, files="multipart").send("Done.", [REPORT, nasty])
+        await Webhook(server.url, files="multipart").send("No file.")
+    form, plain = server.asked
+    assert form.headers["content-type"].startswith("multipart/form-data; boundary=")
+    assert form.headers["x-key"] == "k"
+    assert b'name="payload_json"\r\n\r\n{"text": "Done."}\r\n' in form.body
+    assert b'name="files[0]"; filename="report.csv"\r\nContent-Type: text/csv\r\n\r\na,b\n1,2\n\r\n' in form.body
+    assert b'name="files[1]"; filename="a-----b"\r\nContent-Type: application/octet-stream\r\n\r\nx' in form.body
+    assert json.loads(plain.body) == {"text": "No file."}
+
+
+async def test_files_too_large_for_a_webhook_are_named(monkeypatch):
+    monkeypatch.setattr("forge.channels.webhook.LARGEST", 5)
+    async with serving(lambda asked: Reply([b"ok"])) as server:
+        await Webhook(server.url, files="json").send("Done.", [REPORT])
+    assert json.loads(server.asked[0].body) == {
+        "text": "Done.\n[report.csv: 8 bytes, not attached: 5 bytes are the most]"
+    }
+
+
+def slack_reply(asked) -> Reply:
+    """Slack's answers, in the shape that its documentation gives."""
+    host = asked.headers["host"]
+    told = {
+        "/api/chat.postMessage": {"ok": True, "channel": "C0123", "ts": "1503435956.000247"},
+        "/api/files.getUploadURLExternal": {"ok": True, "upload_url": f"http://{host}/upload/v1/abc", "file_id": "F1"},
+        "/api/files.completeUploadExternal": {"ok": True, "files": [{"id": "F1", "title": "report.csv"}]},
+    }.get(asked.path)
+    return Reply([json.dumps(told).encode() if told else b"OK - 8"])
+
+
+async def test_slack_gets_texts_in_pieces_and_files_the_way_it_wants_them():
+    async with serving(slack_reply) as server:
+        await Slack("xoxb-1", "#ops", api=f"{server.url}/api").send("<!channel> " + "a" * 5_000, [REPORT])
+    first, second, where, upload, complete = server.asked
+    texts = [json.loads(one.body) for one in (first, second)]
+    assert [one["channel"] for one in texts] == ["#ops", "C0123"]
+    assert "".join(one["text"] for one in texts).replace(" ", "") == "&lt;!channel&gt;" + "a" * 5_000
+    assert where.body == b"filename=report.csv&length=8"
+    assert where.headers["content-type"] == "application/x-www-form-urlencoded"
+    assert (upload.path, upload.body) == ("/upload/v1/abc", REPORT.data)
+    assert "authorization" not in upload.headers, "the address is all that an upload needs"
+    assert json.loads(complete.body) == {"files": [{"id": "F1", "title": "report.csv"}], "channel_id": "C0123"}
+    assert {one.headers["authorization"] for one in (first, second, where, complete)} == {"Bearer xoxb-1"}
+
+
+async def test_a_file_alone_is_sent_to_slack_with_its_name():
+    async with serving(slack_reply) as server:
+        await Slack("xoxb-1", api=f"{server.url}/api").send("", [REPORT], to="C9")
+    assert json.loads(server.asked[0].body) == {"channel": "C9", "text": "report.csv"}
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize(
+    "place", ["http://evil.example/upload", "ftp://HOST/x", "", "http://[", "http://HOST.evil.example/"]
+)
+async def test_slack_cannot_send_a_file_elsewhere(place):
+    def reply(asked) -> Reply:
+        if asked.path.endswith("getUploadURLExternal"):
+            url = place.replace("HOST", asked.headers["host"])
+            return Reply([json.dumps({"ok": True, "upload_url": url, "file_id": "F1"}).encode()])
+        return slack_reply(asked)
+
+    async with serving(reply) as server:
+        with pytest.raises(ToolError, match="names no place to upload to"):
+            await Slack("xoxb-1", "C1", api=f"{server.url}/api").send("Done.", [REPORT])
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "words"),
+    [
+        (Reply([b'{"ok": false, "error": "not_in_channel"}']), ErrorKind.CONFIG, "Invite the bot"),
+        (Reply([b'{"ok": false, "error": "invalid_auth"}']), ErrorKind.CONFIG, "bot's token"),
+        (Reply([b'{"ok": false, "error": "bad xoxb-1"}']), ErrorKind.SYSTEM, "Check the bot's token"),
+        (Reply([b"{"], status=500), ErrorKind.SYSTEM, "Check the bot's token"),
+    ],
+)
+async def test_slack_says_what_was_wrong_without_the_token(reply, kind, words):
+    async with serving(lambda asked: reply) as server:
+        with pytest.raises(ToolError, match="Slack did not take the message") as caught:
+            await Slack("xoxb-1", "C1", api=f"{server.url}/api").send("Done.")
+    assert caught.value.kind is kind
+    assert words in caught.value.suggestion
+    assert "xoxb-1" not in f"{caught.value.message} {caught.value.suggestion}"
+
+
+async def test_slack_waits_as_it_is_told():
+    replies = [Reply(status=429, headers=[("Retry-After", "3")]), Reply([b'{"ok": true, "channel": "C1"}'])]
+    slept = Slept()
+    async with serving(lambda asked: replies.pop(0)) as server:
+        await Slack("xoxb-1", "C1", api=server.url, sleep=slept).send("Done.")
+    assert slept == [3.0]
+
+
+async def test_slack_without_a_channel_or_with_a_broken_token_says_so():
+    with pytest.raises(ToolError, match="no channel is named"):
+        await Slack("xoxb-1").send("Done.")
+    with pytest.raises(ToolError, match="no token"):
+        Slack("xoxb 1")
+    with pytest.raises(ToolError, match="50,000,000 are the most"):
+        await Slack("xoxb-1", "C1").send("", [Attachment("a/b", b"x" * 50_000_001, "big")])
+
+
+async def test_a_slack_webhook_takes_texts_and_names_files():
+    async with serving(lambda asked: Reply([b"ok"])) as server:
+        await SlackHook(f"{server.url}/services/T0/B0/secret").send("Done & <more>", [REPORT])
+        with pytest.raises(ToolError, match="belongs to one channel"):
+            await SlackHook(server.url).send("Done.", to="#ops")
+    assert [json.loads(asked.body) for asked in server.asked] == [
+        {"text": "Done &amp; &lt;more&gt;\n[report.csv: 8 bytes, not attached: a Slack webhook takes no files]"}
+    ]
 
 
 def telegram_reply(asked) -> Reply:

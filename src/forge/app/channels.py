@@ -72,10 +72,20 @@ def _channel(configuration: Configuration, entry: ChannelEntry) -> Channel:
         from forge.channels.webhook import Webhook
 
         headers = {key: _value(configuration, entry, one) for key, one in entry.headers_env.items()}
-        return Webhook(_value(configuration, entry, entry.url_env), headers)
+        return Webhook(_value(configuration, entry, entry.url_env), headers, files=entry.files)
+    if entry.type == "slack":
+        return _slack(configuration, entry)
     from forge.channels.telegram import API, Telegram
 
     return Telegram(_value(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
+
+
+def _slack(configuration: Configuration, entry: ChannelEntry) -> Channel:
+    from forge.channels.slack import API, Slack, SlackHook
+
+    if entry.url_env:
+        return SlackHook(_value(configuration, entry, entry.url_env))
+    return Slack(_value(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
 
 
 def _value(configuration: Configuration, entry: ChannelEntry, variable: str) -> str:

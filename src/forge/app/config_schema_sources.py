@@ -137,6 +137,13 @@ def channels() -> Schema:
         "webhook": {
             "url_env": variable("The variable that holds the URL.", "TEAM_WEBHOOK"),
             "headers_env": _named_headers(),
+            "files": {**one_of("named", "json", "multipart"), "description": "How files go along; named: they do not."},
+            "targets": targets,
+        },
+        "slack": {
+            "token_env": variable("The variable that holds the bot's token.", "SLACK_BOT_TOKEN"),
+            "chat_id": either({"type": "integer"}, {"type": "string"}),
+            "api": text("Another server than Slack's own.", "https://slack-gov.com/api"),
             "targets": targets,
         },
         "telegram": {
@@ -146,10 +153,17 @@ def channels() -> Schema:
             "targets": targets,
         },
     }
-    needed = {"file": ("type", "path"), "webhook": ("type", "url_env"), "telegram": ("type", "token_env")}
+    needed = {
+        "file": ("type", "path"),
+        "webhook": ("type", "url_env"),
+        "slack": ("type", "token_env"),
+        "telegram": ("type", "token_env"),
+    }
     entries = [
         mapping({"type": {"const": kind}, **more}, required=needed.get(kind, ("type",))) for kind, more in kinds.items()
     ]
+    hook = {"type": {"const": "slack"}, "url_env": variable("The variable that holds the URL.", "SLACK_WEBHOOK")}
+    entries.append(mapping(hook, required=("type", "url_env")))
     entry = {**either(*entries), "description": "Where it goes.", "examples": [{"type": "file", "path": "news.txt"}]}
     example = {"team": {"type": "webhook", "url_env": "TEAM_WEBHOOK"}}
     return named(entry, "Where messages and the results of schedules are delivered.", example)

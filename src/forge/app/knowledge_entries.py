@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from forge.app.reading import Reader
 
@@ -13,7 +13,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _CHANNELS = {
     "terminal": (),
     "file": ("path",),
-    "webhook": ("headers_env", "targets", "url_env"),
+    "webhook": ("files", "headers_env", "targets", "url_env"),
+    "slack": ("api", "chat_id", "targets", "token_env", "url_env"),
     "telegram": ("api", "chat_id", "targets", "token_env"),
 }
 _GUARDRAILS = ("deny_commands", "deny_output", "deny_prompts", "deny_responses")
@@ -46,6 +47,7 @@ class ChannelEntry(NamedTuple):
     chat_id: str = ""
     api: str = ""
     targets: tuple[str, ...] = ()
+    files: Literal["named", "json", "multipart"] = "named"  # how a webhook takes files
 
 
 def memory_entry(reader: Reader, value: Any) -> MemoryEntry:
@@ -122,6 +124,11 @@ def channel_entry(reader: Reader, value: Any, place: str) -> ChannelEntry:
     for key in {"file": ("path",), "webhook": ("url_env",), "telegram": ("token_env",)}.get(kind, ()):
         if key not in said:
             raise reader.error(place, f"{key} is missing")
+    if kind == "slack" and ("url_env" in said) == ("token_env" in said):
+        raise reader.error(place, "expected either url_env (an incoming webhook) or token_env (a bot)")
+    if kind == "slack" and "url_env" in said and (wrong := sorted({"api", "chat_id", "targets"} & set(said))):
+        raise reader.error(f"{place}.{wrong[0]}", "an incoming webhook belongs to one channel; use token_env")
+    files: Any = reader.choice(said.get("files", "named"), f"{place}.files", ("named", "json", "multipart"))
     chat = _target(reader, said.get("chat_id", ""), f"{place}.chat_id")
     headers = reader.mapping(said.get("headers_env", {}), f"{place}.headers_env")
     return ChannelEntry(
@@ -133,6 +140,7 @@ def channel_entry(reader: Reader, value: Any, place: str) -> ChannelEntry:
         token_env=reader.variable(said["token_env"], f"{place}.token_env") if "token_env" in said else "",
         chat_id=chat,
         api=reader.text(said["api"], f"{place}.api") if "api" in said else "",
+        files=files,
         targets=tuple(
             reader.text(_target(reader, one, f"{place}.targets[{index}]"), f"{place}.targets[{index}]")
             for index, one in enumerate(reader.sequence(said.get("targets", []), f"{place}.targets"))

@@ -1,1 +1,1 @@
-"""Where text and files are delivered: the terminal, a file, a webhook, Telegram."""
+"""Where text and files are delivered: the terminal, a file, a webhook, Slack, Telegram."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from secrets import token_hex
 from typing import Any
 
 from forge.channels.asking import Sleep, not_delivered, post, seconds_of
 from forge.channels.channel import pieces
+from forge.channels.form import written_form
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import sendable
 from forge.core.result import Attachment
@@ -46,7 +46,7 @@ class Telegram:
             body = json.dumps({"chat_id": chat, "text": piece}).encode()
             await self._ask("sendMessage", body, "application/json")
         for file in attachments:
-            body, kind = _form({"chat_id": chat}, file)
+            body, kind = written_form({"chat_id": chat}, {"document": file})
             await self._ask("sendDocument", body, kind)
 
     async def _ask(self, method: str, body: bytes, content_type: str) -> None:
@@ -69,19 +69,3 @@ def _wait(answer: Response) -> float:
     parameters = _told(answer).get("parameters")
     after = parameters.get("retry_after") if isinstance(parameters, dict) else None
     return float(after) if isinstance(after, int) and not isinstance(after, bool) else seconds_of("")
-
-
-def _form(fields: dict[str, str], file: Attachment) -> tuple[bytes, str]:
-    """`multipart/form-data`. Names are cleaned: a quote or a line break in one would end its header."""
-    boundary = f"forge-{token_hex(16)}"
-    name = "".join(char if char.isprintable() and char not in '"\\/' else "-" for char in file.name or "file")
-    kind = (
-        file.media_type if file.media_type.isascii() and file.media_type.isprintable() else "application/octet-stream"
-    )
-    parts = [
-        f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
-        for key, value in fields.items()
-    ]
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="document"; filename="{name}"\r\n'
-    parts += [head.encode(), f"Content-Type: {kind}\r\n\r\n".encode(), file.data, f"\r\n--{boundary}--\r\n".encode()]
-    return b"".join(parts), f"multipart/form-data; boundary={boundary}"

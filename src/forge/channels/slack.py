@@ -1,0 +1,133 @@
+"""Delivers to Slack: with a bot's token, files included, or through an incoming webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from forge.channels.asking import Sleep, not_delivered, post, seconds_of
+from forge.channels.channel import pieces
+from forge.channels.form import file_name, names_of
+from forge.channels.webhook import Webhook, escaped
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain import sendable
+from forge.core.result import Attachment
+from forge.network.response import Response
+
+API = "https://slack.com/api"
+LONGEST = 4_000  # UTF-16 units of a message: what Slack recommends
+LARGEST = 50_000_000  # bytes of a file
+_JSON = "application/json; charset=utf-8"
+_ADVICE = {
+    "channel_not_found": "Check the channel's id; the bot has to be a member of a private channel.",
+    "not_in_channel": "Invite the bot to the channel: /invite @BOT.",
+    "missing_scope": "Give the bot the scopes chat:write and files:write, and install it again.",
+    "invalid_auth": "Check the bot's token (xoxb-…).",
+    "account_inactive": "Check the bot's token (xoxb-…).",
+    "token_revoked": "Check the bot's token (xoxb-…).",
+}
+
+
+class SlackHook:
+    """An incoming webhook: it belongs to one channel, and takes no files."""
+
+    def __init__(self, url: str, *, sleep: Sleep = asyncio.sleep) -> None:
+        self._hook = Webhook(url, sleep=sleep)
+
+    async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
+        if to:
+            raise ToolError(
+                "an incoming webhook of Slack belongs to one channel",
+                ErrorKind.USER,
+                "Leave the target out, or configure the channel with token_env.",
+            )
+        named = names_of(attachments, "not attached: a Slack webhook takes no files")
+        await self._hook.send("\n".join(part for part in (text, named) if part))
+
+
+class Slack:
+    """A bot's token and the channel it writes to, unless `to` names another. The bot needs chat:write, files:write."""
+
+    def __init__(self, token: str, channel: str = "", *, api: str = API, sleep: Sleep = asyncio.sleep) -> None:
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ToolError(
+                "this is no token of a Slack bot", ErrorKind.CONFIG, "Copy the bot token (xoxb-…) as it is."
+            )
+        self._token = token
+        self._channel = channel
+        self._api = api.rstrip("/")
+        self._sleep = sleep
+
+    async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
+        channel = to or self._channel
+        if not channel:
+            raise ToolError("no channel is named", ErrorKind.CONFIG, "Set chat_id in the channel's entry, or name one.")
+        for file in attachments:
+            if len(file.data) > LARGEST:
+                words = (
+                    f"{file.name or 'the file'} has {len(file.data):,} bytes, and {LARGEST:,} are the most for Slack"
+                )
+                raise ToolError(words, ErrorKind.USER, "Send less.")
+        text = sendable(text) if text.strip() else ", ".join(file_name(one) for one in attachments)
+        for piece in pieces(text, LONGEST):
+            told = await self._ask("chat.postMessage", {"channel": channel, "text": escaped(piece)})
+            channel = str(told.get("channel") or channel)  # the id, which files need
+        if attachments:
+            files = [await self._uploaded(one) for one in attachments]
+            await self._ask("files.completeUploadExternal", {"files": files, "channel_id": channel})
+
+    async def _uploaded(self, file: Attachment) -> dict[str, str]:
+        """The id under which Slack has the file; nobody sees it until the upload is completed."""
+        name = file_name(file)
+        asked = urlencode({"filename": name, "length": len(file.data)})
+        told = await self._ask("files.getUploadURLExternal", asked)
+        url, id = str(told.get("upload_url", "")), str(told.get("file_id", ""))
+        if not self._is_theirs(url) or not id:
+            raise not_delivered("Slack", 200, "its answer names no place to upload to", "Try again in a moment.")
+        answer = await post(url, file.data, {"Content-Type": "application/octet-stream"}, _wait, self._sleep)
+        if answer.status != 200:
+            said = answer.body[:500].decode(errors="replace")
+            raise not_delivered("Slack", answer.status, self._without_secrets(said, url), "Try again in a moment.")
+        return {"id": id, "title": name}
+
+    def _is_theirs(self, url: str) -> bool:
+        """Files go to the host of the API and those below it, and to nobody else, whatever an answer says."""
+        try:
+            own, named = urlsplit(self._api), urlsplit(url)
+            host = named.hostname or ""
+            below = host.endswith(f".{own.hostname}") and named.port is None
+        except ValueError:
+            return False
+        return named.scheme == own.scheme and (named.netloc == own.netloc or below)
+
+    async def _ask(self, method: str, asked: Mapping[str, Any] | str) -> dict[str, Any]:
+        body = asked.encode() if isinstance(asked, str) else json.dumps(asked).encode()
+        kind = "application/x-www-form-urlencoded" if isinstance(asked, str) else _JSON
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
+        answer = await post(f"{self._api}/{method}", body, headers, _wait, self._sleep)
+        told = _told(answer)
+        if answer.status != 200 or told.get("ok") is not True:
+            said = str(told.get("error") or answer.reason)
+            advice = _ADVICE.get(said, "Check the bot's token, its scopes, and that it is in the channel.")
+            status = 403 if answer.status == 200 and said in _ADVICE else answer.status
+            raise not_delivered("Slack", status, f"{method}: {self._without_secrets(said)}", advice)
+        return told
+
+    def _without_secrets(self, said: str, url: str = "") -> str:
+        said = said.replace(self._token, "…")
+        return said.replace(url, "…") if url else said
+
+
+def _told(answer: Response) -> dict[str, Any]:
+    try:
+        told = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _wait(answer: Response) -> float:
+    return seconds_of(next((value for name, value in answer.headers if name == "retry-after"), ""))
