@@ -78,6 +78,11 @@ class Rules:
             return True
         return self.otherwise is Decision.DENY or any(layer.may_deny(spec, permission) for _, layer in self.layers)
 
+    def restricted_targets(self, spec: ToolSpec, permission: Permission, scope: Scope) -> list[str]:
+        """The targets of the rules that deny this permission to the tool, or ask about it, for this caller."""
+        mine = self._concerning(spec, permission)._for(scope)
+        return [rule.target for rule in mine.every() if rule.target and rule.decision is not Decision.ALLOW]
+
     def every(self) -> list[Rule]:
         """All rules, those of layers included."""
         return [*self.rules, *(rule for _, layer in self.layers for rule in layer.every())]

@@ -168,8 +168,9 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
         words += ["--symlink", roots.workspace, spelled]
     if git_settings(roots.workspace):
         words += ["--file", str(_GIT), GIT_SETTINGS]
-    for path in confinement.hidden:
-        words += _hidden(os.path.realpath(path))
+    shown = (*SYSTEM, *SETTINGS, *program_folders(env, roots), *(folder for folder, _ in roots.folders))
+    for real in dict.fromkeys(map(os.path.realpath, confinement.hidden)):
+        words += _hidden(real) if inside_any(real, shown) else []
     return [*words, "--remount-ro", "/"]
 
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from forge.process.git_overrides import GIT_OVERRIDES
+
 _SHELL = ("PATH", "HOME", "LANG", "USER", "TMPDIR", "VIRTUAL_ENV")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 _NOBODY_THERE = {
@@ -44,6 +46,20 @@ def shell_environment(passthrough: Iterable[str] = (), environment: Mapping[str,
     return {"PATH": os.defpath, **kept, **_NOBODY_THERE, **_passed(passthrough, environment)}
 
 
+def reading_environment(roots: Iterable[Path], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """For lines that only read: nothing in it names a program, and programs are looked for outside of the `roots`."""
+    real = [os.path.realpath(root) for root in roots]
+    outside = [
+        folder
+        for folder in environment.get("PATH", os.defpath).split(os.pathsep)
+        if os.path.isabs(folder) and not any(_is_inside(folder, root) for root in real)
+    ]
+    language = [name for name in environment if name.startswith("LC_")]
+    kept = _passed(["LANG", "USER", *language], environment)
+    fixed = {"PATH": os.pathsep.join(outside) or os.defpath, "HOME": os.devnull, "GIT_CONFIG_GLOBAL": os.devnull}
+    return {**kept, **_NOBODY_THERE, **GIT_OVERRIDES, **fixed}
+
+
 def command_environment(
     workspace: Path, passthrough: Iterable[str] = (), environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
@@ -54,6 +70,11 @@ def command_environment(
     proxies = [spelling for name in _PROXIES for spelling in (name, name.lower())]
     kept = _passed(["PATH", "LANG", *proxies, "OPENAI_ORG_ID"], environment)
     return {**_NO_SETTINGS, "PATH": os.defpath, **kept, **_passed(passthrough, environment), "HOME": str(workspace)}
+
+
+def _is_inside(folder: str, root: str) -> bool:
+    spellings = (os.path.normpath(folder), os.path.realpath(folder))
+    return any(one == root or one.startswith(f"{root.rstrip('/')}/") for one in spellings)
 
 
 def _passed(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:

@@ -10,11 +10,14 @@ from typing import Any
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
+from forge.core.threads import in_thread
 from forge.permissions.destructive import destructive
 from forge.permissions.gate import Grant
-from forge.permissions.policy import Decision, Rules
-from forge.permissions.read_only import only_reads
+from forge.permissions.policy import Decision
+from forge.permissions.read_only import only_reads, reads_plainly
 from forge.permissions.shell import LONGEST
+from forge.process.run import tier_of
+from forge.tools._bash_reading import Reading, hidden_paths, withholds
 
 _RUNS_ITS_INPUT = re.compile(r"\b(?:ba|da|z|k)?sh\b")
 
@@ -40,26 +43,49 @@ def read_by(arguments: Mapping[str, Any], scope: Scope) -> list[str] | None:
     return only_reads(arguments["command"], scope, arguments["working_dir"])
 
 
-async def still_allowed(ctx: ToolContext) -> None:
+def is_enforced(arguments: Mapping[str, Any], scope: Scope, tier: str) -> bool:
+    """Whether a line that only reads may run unasked: where a sandbox makes it so, or it is plain enough without."""
+    return tier != "none" or reads_plainly(arguments["command"], scope, arguments["working_dir"])
+
+
+async def still_allowed(ctx: ToolContext, sandbox: str | bool) -> Reading | None:
     """At the moment of use: links may lead elsewhere than when it was asked for.
 
-    A line that only reads asked for that alone. Rules about executing it count all the same, and where some files may
-    not be read, a directory is not read as a whole.
+    None: the line may be executed. `Reading`: it may only read, and must run so. A line that only reads asked for that
+    alone. Rules about executing it count all the same, and what the policy withholds must be hidden from it.
     """
     check(ctx.arguments, ctx.scope)
     gate, line = ctx.gate, ctx.arguments["command"]
-    if not isinstance(gate, Grant) or ctx.spec.permissions != {Permission.EXECUTE}:
-        return
+    if ctx.spec.permissions != {Permission.EXECUTE}:
+        return None
+    if not isinstance(gate, Grant):  # what a gate of another kind allowed may have been no more than to read
+        return None if read_by(ctx.arguments, ctx.scope) is None else Reading()
     ruling = gate.judge(ctx, Permission.EXECUTE, line)
     if ruling.decision is Decision.ALLOW:
-        return
+        return None
     found = read_by(ctx.arguments, ctx.scope)
-    if found is None or ruling.decision is Decision.DENY or ruling.rule or _may_see_too_much(ctx, gate, found):
-        await ctx.require(Permission.EXECUTE, line)
+    if found is not None and ruling.decision is Decision.ASK and not ruling.rule:
+        reading = await _reading(ctx, gate, found, str(await in_thread(lambda: tier_of(sandbox))))
+        if reading is not None:
+            return reading
+    await ctx.require(Permission.EXECUTE, line)
+    return None
 
 
-def _may_see_too_much(ctx: ToolContext, gate: Grant, found: list[str]) -> bool:
-    policy = gate.gate.policy
-    if isinstance(policy, Rules) and not policy.may_deny(ctx.spec, Permission.READ):
+async def _reading(ctx: ToolContext, gate: Grant, found: list[str], tier: str) -> Reading | None:
+    """How the line runs read-only in a tier; None where that cannot be enforced, and a person has to be asked."""
+    if not is_enforced(ctx.arguments, ctx.scope, tier):
+        return None
+    if not withholds(ctx, gate):
+        return Reading()
+    hidden = await hidden_paths(ctx, gate) if tier == "bubblewrap" else None  # nothing else can hide a path
+    if hidden is None and _reads_named_files(ctx, found):
+        hidden = ()  # each was judged by itself
+    return None if hidden is None else Reading(hidden)
+
+
+def _reads_named_files(ctx: ToolContext, found: list[str]) -> bool:
+    """Whether a plain line reads nothing but the files that it names."""
+    if not is_enforced(ctx.arguments, ctx.scope, "none"):
         return False
-    return any(os.path.isdir(os.path.join(ctx.scope.workspace, path)) for path in found)
+    return not any(os.path.isdir(os.path.join(ctx.scope.workspace, path)) for path in found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from asyncio import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,11 +15,12 @@ from forge.core.executor import readable
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.permissions.shell import read
-from forge.process.environment import shell_environment
+from forge.process.environment import reading_environment, shell_environment
 from forge.process.jobs import start_job
 from forge.process.limits import Resources
 from forge.process.programs import trusted_program
 from forge.process.run import Capture, Confinement, Finished, confine, run
+from forge.tools._bash_reading import Reading
 from forge.tools._confined import confinement
 from forge.tools._places import approved
 from forge.tools._sandbox_hints import hints
@@ -29,6 +30,8 @@ MOST_NAMED = 5  # processes left running that the model is told of
 MOST_OF_CANCELLED = 10_000  # characters, the last ones
 
 _JOINED = re.compile(r"[|;&\n]")
+_REFUSED = re.compile(r"Read-only file system|Permission denied|Operation not permitted")
+_ONLY_READING = "the line was allowed only to read, so it ran where nothing can be changed; ask to execute it instead"
 _LATE = "Give it more time, do less at once, or start it with background=true."
 _LATE_IN_FRONT = "Give it more time, or do less at once."  # of a tool that has no background
 
@@ -60,12 +63,19 @@ class Work:
     sandbox: str | bool
 
 
-async def prepared(settings: Settings, ctx: ToolContext, line: str, working_dir: str, stdin: str) -> Work:
+async def prepared(
+    settings: Settings, ctx: ToolContext, line: str, working_dir: str, stdin: str, reading: Reading | None
+) -> Work:
+    """`reading`: the line may only read, so it runs where nothing can be changed."""
     if not line.strip():
         raise ToolError("the command is blank", ErrorKind.VALIDATION, "Give a command line.")
     paths = PathValidator.of(ctx.scope)
     place = (await approved(ctx, Permission.READ, working_dir))[0] if working_dir.strip() else paths.resolve(".")
     env = shell_environment(settings.env_passthrough)
+    confined = confinement(ctx, paths, network=settings.network)
+    if reading is not None:
+        env = reading_environment([root.path for root in paths.roots])
+        confined = replace(confined, read_only=True, network=False, hidden=reading.hidden)
     writable = (ctx.scope.workspace, *(root.path for root in ctx.scope.roots))
     shell = settings.shell if "/" in settings.shell else _found(settings.shell, writable, env["PATH"])
     return Work(
@@ -75,7 +85,7 @@ async def prepared(settings: Settings, ctx: ToolContext, line: str, working_dir:
         env,
         _bytes(stdin),
         _limits(settings),
-        confinement(ctx, paths, network=settings.network),
+        confined,
         "auto" if settings.sandbox is None else settings.sandbox,
     )
 
@@ -202,6 +212,8 @@ def _hints(work: Work, finished: Finished) -> list[str]:
     if finished.exit_code != 0 or _JOINED.search(work.line):  # of several commands only the last one tells
         network = work.confinement.network
         found += hints(finished.output, finished.sandbox, network=network, line=work.line)
+    if work.confinement.read_only and finished.exit_code != 0 and _REFUSED.search(finished.output):
+        found.append(_ONLY_READING)
     if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_something(work.line):
         found.append("what a line leaves running ends with it in this sandbox; bash with background=true keeps it")
     return found

@@ -85,8 +85,8 @@ class Bash(
     ) -> ToolResult:
         from forge.tools import _bash_guard, _bash_run  # they load what only a call needs
 
-        await _bash_guard.still_allowed(ctx)
-        work = await _bash_run.prepared(self, ctx, command, working_dir, stdin)
+        reading = await _bash_guard.still_allowed(ctx, "auto" if self.sandbox is None else self.sandbox)
+        work = await _bash_run.prepared(self, ctx, command, working_dir, stdin, reading)
         if background:
             return await _bash_run.in_background(self, ctx, work)
         return await _bash_run.to_the_end(self, ctx, work, timeout)
@@ -111,12 +111,20 @@ class Bash(
         return parse(arguments)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        """To execute the line; only to read where it provably does nothing else. What destroys is refused at once."""
-        from forge.tools._bash_guard import check, read_by  # they load a parser of shell lines
+        """To execute the line; only to read where it provably does nothing else, and a sandbox sees to that.
+
+        What destroys is refused at once.
+        """
+        from forge.process.run import tier_of
+        from forge.tools._bash_guard import check, is_enforced, read_by  # they load a parser of shell lines
 
         check(arguments, scope)
         found = read_by(arguments, scope) if self.spec.permissions == _EXECUTE else None
-        return None if found is None else [(Permission.READ, path) for path in found or [""]]
+        if found is None or not is_enforced(
+            arguments, scope, tier_of("auto" if self.sandbox is None else self.sandbox)
+        ):
+            return None
+        return [(Permission.READ, path) for path in found or [""]]
 
 
 class BashOutput(

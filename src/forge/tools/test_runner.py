@@ -81,7 +81,7 @@ class TestRunner(
         from forge.process.run import Capture, run
         from forge.tools._bash_run import prepared
 
-        work = await prepared(self._settings, ctx, plan.line, plan.folder, "")
+        work = await prepared(self._settings, ctx, plan.line, plan.folder, "", None)
         toolchain = [path for home in plan.how.homes for path in home.readable]
         half = self._settings.max_output_bytes // 2
         return await run(

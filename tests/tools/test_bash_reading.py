@@ -1,0 +1,211 @@
+"""A line that is allowed because it only reads runs where it can do nothing else, so a wrong verdict does no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forge.core.context import Root, Scope
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+from forge.permissions.policy import rules
+from forge.pipeline import standard_executor
+from forge.process.sandbox import Tier
+from forge.tools import _bash_guard
+from forge.tools.bash import Bash
+from tests.process.attacks import TIERS, needs
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes exist on Linux only")
+
+MODE = 0o644
+
+
+@pytest.fixture(params=TIERS)
+def tier(request) -> Tier:
+    return needs(request.param)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A workspace with a file to change, one to hide and a repository."""
+    made = tmp_path / "workspace"
+    for folder in (made / "secrets", made / "deep/er", tmp_path / "root"):
+        folder.mkdir(parents=True)
+    for name in ("keep", "secrets/key", "deep/er/token", "open"):
+        (made / name).write_text(f"text of {name}\n")
+        (made / name).chmod(MODE)
+    subprocess.run(["git", "init", "-q", "."], cwd=made, check=True)
+    return made
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    """Every line passes for one that only reads."""
+    monkeypatch.setattr(_bash_guard, "only_reads", lambda *_: [])
+
+
+def call(
+    place: Path, tier: Tier | str, line: str, *policy: str, roots: tuple[Root, ...] = (), **more: Any
+) -> ToolResult:
+    executor = standard_executor([Bash(sandbox=str(tier), **more)], policy=rules(*policy))
+    scope = Scope(session_id=f"reading {place}", workspace=place, roots=roots)
+    return asyncio.run(executor.execute(ToolCall("bash", {"command": line}), scope))
+
+
+def states(place: Path) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for folder, _, names in os.walk(place.parent):
+        for name in names:
+            path = Path(folder, name)
+            status = path.lstat()
+            found[str(path)] = (status.st_mode, status.st_mtime_ns, path.read_bytes())
+    return found
+
+
+WRITES = (
+    "echo x >made",
+    "echo x >>keep",
+    "rm -f keep",
+    "mv keep moved",
+    "mkdir -p made/below && touch made/below/file",
+    "chmod 777 keep",
+    "touch -d 2001-01-01 keep",
+    "ln keep second",
+    "git config user.name changed",
+    "echo x >.git/hooks/pre-commit",
+    "echo x >../root/made",
+    f'{sys.executable} -c \'import os; os.setxattr("keep", "user.x", b"x")\'',
+)
+
+
+@pytest.mark.parametrize("line", WRITES)
+def test_a_line_that_writes_changes_nothing(place: Path, tier: Tier, wrong: None, line: str):
+    before, roots = states(place), (Root(place.parent / "root", writable=True),)
+    result = call(place, tier, f"{line}; echo ran", roots=roots)
+    assert "ran" in result.for_llm  # it was not asked about: the verdict let it through
+    assert states(place) == before
+
+
+@pytest.mark.parametrize("line", [line for line in WRITES if "hooks" not in line and "config" not in line])
+def test_the_same_line_writes_where_it_may_be_executed(place: Path, tier: Tier, wrong: None, line: str):
+    before, roots = states(place), (Root(place.parent / "root", writable=True),)
+    result = call(place, tier, f"{line} && echo ran", "allow execute", roots=roots)
+    if "setxattr" in line:
+        return  # not every file system has attributes
+    assert "ran" in result.for_llm
+    assert states(place) != before or "mkdir" in line
+
+
+def test_what_may_not_be_read_is_not_there(place: Path, wrong: None):
+    tier = needs(Tier.BUBBLEWRAP)
+    (place / "way").symlink_to("secrets/key")
+    denied = ("deny read secrets/key", "deny read token", "deny read /etc/passwd", "deny read not/there")
+    line = "cat keep; cat secrets/key; cat way; cat deep/er/token; cat /etc/passwd; cat <deep/er/token; ls deep"
+    result = call(place, tier, line, "allow read", *denied)
+    assert result.for_llm.splitlines()[0] == "text of keep"
+    assert "text of secrets" not in result.for_llm
+    assert "text of deep" not in result.for_llm
+    assert "root:" not in result.for_llm
+    assert result.for_llm.count("Permission denied") == 5
+    seen = call(place, tier, line, "allow read")
+    assert "text of secrets" in seen.for_llm
+    assert "text of deep" in seen.for_llm
+
+
+def test_a_directory_that_may_not_be_read_is_closed(place: Path, wrong: None):
+    tier = needs(Tier.BUBBLEWRAP)
+    result = call(place, tier, "cat open; cat secrets/key; ls secrets", "deny read SECRETS/")
+    assert "text of open" in result.for_llm
+    assert "text of secrets" not in result.for_llm
+    assert "key\n" not in result.for_llm
+
+
+@pytest.mark.parametrize("denied", ["secret*/key", "**/*.pem"])
+def test_with_a_pattern_that_denies_only_plain_lines_run_unasked(place: Path, tier: Tier, denied: str):
+    policy = ("allow read", f"deny read {denied}")
+    assert "needs a person's yes" in call(place, tier, "git status", *policy).for_llm
+    assert "needs a person's yes" in call(place, tier, "cat open | sort", *policy).for_llm
+    assert call(place, tier, "cat open", *policy).for_llm == "text of open"
+    assert "On branch" in call(place, tier, "git status", "allow read").for_llm
+
+
+def test_landlock_hides_nothing_so_a_line_asks_where_anything_is_denied(place: Path):
+    tier = needs(Tier.LANDLOCK)
+    assert "needs a person's yes" in call(place, tier, "cat open | sort", "allow read", "deny read secrets/key").for_llm
+    assert call(place, tier, "cat open | sort", "allow read", "deny write secrets/key").for_llm == "text of open"
+
+
+def test_a_policy_that_is_a_function_cannot_be_hidden_from(place: Path, tier: Tier):
+    from forge.permissions.policy import Decision
+    from forge.permissions.request import PermissionRequest
+
+    def policy(request: PermissionRequest) -> Decision:
+        return Decision.ALLOW if request.permission == "read" else Decision.ASK
+
+    executor = standard_executor([Bash(sandbox=str(tier))], policy=policy)
+    for line, runs in (("cat open", True), ("git status", False)):
+        result = asyncio.run(executor.execute(ToolCall("bash", {"command": line}), Scope(workspace=place)))
+        assert ("needs a person's yes" not in result.for_llm) is runs
+
+
+def test_there_is_no_network_even_where_the_tool_has_it(place: Path, tier: Tier, wrong: None):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5); print('REACHED')"
+        line = f'{sys.executable} -c "{code}"'
+        assert "REACHED" not in call(place, tier, line, "allow read", "allow network", network=True).for_llm
+        assert "REACHED" in call(place, tier, line, "allow execute", network=True).for_llm
+
+
+def test_nothing_in_the_environment_names_a_program(place: Path, tier: Tier, wrong: None, monkeypatch):
+    evil = place / "evil.sh"
+    evil.write_text("echo EVIL\n")
+    passed = {
+        "BASH_ENV": str(evil),
+        "LD_PRELOAD": "/no/such.so",
+        "PYTHONPATH": str(place),
+        "GIT_EXTERNAL_DIFF": str(evil),
+    }
+    for name, value in passed.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"{place}:relative:{os.environ['PATH']}")
+    line = 'env; echo "path: $PATH"; ls -A "$HOME"; echo "home: $?"'
+    said = call(place, tier, line, env_passthrough=list(passed)).for_llm
+    names = {one.partition("=")[0] for one in said.splitlines() if "=" in one}
+    assert not names & {*passed, "VIRTUAL_ENV", "ENV", "PERL5LIB"}
+    assert "EVIL" not in said
+    path = next(one for one in said.splitlines() if one.startswith("path: "))
+    assert str(place) not in path
+    assert "relative" not in path
+    assert said.endswith("home: 0")
+    assert "EVIL" in call(place, tier, line, "allow execute", env_passthrough=list(passed)).for_llm
+
+
+@pytest.mark.parametrize("line", ["git status", "git diff", "git log"])
+def test_programs_that_a_clone_names_do_not_run(place: Path, tier: Tier, wrong: None, line: str):
+    for file in (".git/config", ".gitconfig"):
+        with open(place / file, "a") as config:
+            config.write('[core]\n\tfsmonitor = "touch PWNED; false"\n\tpager = "touch PWNED; cat"\n')
+            config.write('[diff]\n\texternal = "touch PWNED; true"\n')
+    call(place, tier, f"{line}; echo ran")
+    assert not (place / "PWNED").exists()
+    assert not (place.parent / "PWNED").exists()
+
+
+def test_a_person_who_allows_the_line_lets_it_write(place: Path, tier: Tier):
+    """What a rule allows to execute runs as before, and so does what only reads and is allowed to execute."""
+    assert call(place, tier, "git add keep && git status --short", "allow execute git *").data["exit_code"] == 0
+    assert (place / ".git/index").exists()
+
+
+def test_without_a_sandbox_only_plain_lines_run_unasked(place: Path):
+    assert call(place, "off", "cat keep").for_llm == "text of keep"
+    for line in ("git status", "cat keep | sort", "cat /etc/passwd"):
+        assert "needs a person's yes" in call(place, "off", line).for_llm
+    assert call(place, "off", "cat keep | sort", "allow execute").for_llm == "text of keep"
