@@ -369,7 +369,6 @@ def test_no_way_of_writing_it_gets_around_a_deny(line):
         "diff <(sort a) <(sort b)",
         "timeout 60 make -j$(nproc)",
         "docker run --rm -it image ls",
-        "python - <<'EOF'\nimport os\nprint('x')\nEOF",
     ],
 )
 def test_a_line_that_does_not_run_it_is_not_denied(line):
@@ -655,7 +654,7 @@ def test_what_the_grammar_finds_is_not_denied_without_reason(line):
 
 @given(st.text(alphabet="rm x'\"\\;&|$(){}`<>\n#=-", max_size=40))
 def test_any_line_is_judged_and_a_literal_one_means_the_same_to_the_grammar(line):
-    assert decide(NO_RM, "execute", line) in ("allow", "deny")
+    assert decide(NO_RM, "execute", line) in ("allow", "ask", "deny")
     found = shell.read(line)
     if (literal := commands.parts(line)) and not found.is_broken:  # the grammar does not know `a#`
         assert [part.words for part in literal] == [command.words for command in found.commands]

@@ -2,7 +2,7 @@
 
 Both answers err on the strict side: only a literal line can be allowed by a pattern, and denies look at all it reaches.
 A word that is known only when the line runs (`$x`, `r$1m`, `$(…)`) counts as anything it could be, and so does what a
-shell reads from a pipe. What other languages do (`python -c …`) cannot be seen here.
+shell reads from a pipe. What other languages do (`python -c …`) cannot be seen here; such commands are named.
 """
 
 from __future__ import annotations
@@ -15,14 +15,27 @@ from itertools import pairwise
 
 from forge.core.context import Scope
 from forge.permissions import shell
-from forge.permissions.globs import ANY
+from forge.permissions.globs import ANY, is_known
+from forge.permissions.hidden import hides
+from forge.permissions.programs import READS_LINES, SHELLS, WRAPPERS
 from forge.permissions.shell_line import Line
 from forge.permissions.shell_literal import Part, parts
 from forge.permissions.shell_places import Area, directories
 from forge.permissions.shell_words import GLOB
-from forge.permissions.shell_wrappers import SHELLS, WRAPPERS, Started, Text, TooDeep, starts
+from forge.permissions.shell_wrappers import Started, Text, TooDeep, starts
 
-__all__ = ["SHELLS", "WRAPPERS", "Part", "Unreadable", "collapsed", "is_simple", "literal", "parts", "reached"]
+__all__ = [
+    "SHELLS",
+    "WRAPPERS",
+    "Part",
+    "Unreadable",
+    "collapsed",
+    "is_simple",
+    "literal",
+    "parts",
+    "reached",
+    "unseen",
+]
 
 LONGEST = shell.LONGEST
 MOST = 200_000  # words of all commands that are found in one line
@@ -81,6 +94,18 @@ def reached(line: str) -> tuple[tuple[str, ...], ...]:
 
     `ANY` and `SOME` in a word stand for what is not known.
     """
+    return _look(line)[0]
+
+
+def unseen(line: str) -> tuple[tuple[str, ...], ...]:
+    """The words of every command that may start something the line does not show. Raises `Unreadable`."""
+    return _look(line)[1]
+
+
+Words = tuple[tuple[str, ...], ...]
+
+
+def _look(line: str) -> tuple[Words, Words]:
     if len(line) > LONGEST:
         raise Unreadable
     found = _remembered(line) if len(line) <= _CACHED else _reached(line)
@@ -89,7 +114,7 @@ def reached(line: str) -> tuple[tuple[str, ...], ...]:
     return found
 
 
-def _reached(line: str) -> tuple[tuple[str, ...], ...] | None:
+def _reached(line: str) -> tuple[Words, Words] | None:
     found: dict[tuple[str, ...], None] = {}
     total = size = 0
     try:
@@ -103,7 +128,7 @@ def _reached(line: str) -> tuple[tuple[str, ...], ...] | None:
             found[os.path.basename(known[0]) or known[0], *known[1:]] = None
     except (Unreadable, TooDeep):
         return None
-    return tuple(found)
+    return tuple(found), tuple(words for words in found if hides(words))
 
 
 _remembered = lru_cache(maxsize=1_024)(_reached)
@@ -154,6 +179,9 @@ def _of(found: Line) -> Iterator[Started]:
                 yield from loosely(redirection.target)
                 if runs_input(command.words):
                     yield from _input(redirection.target)
+            elif redirection.operator == "<" and not is_known(redirection.target) and runs_input(command.words):
+                inside = found.commands[command.inside.start : command.inside.end]
+                yield from (one for inner in inside for one in _said(inner.words))  # bash < <(echo rm x)
     for stages in found.pipes:
         for before, stage in pairwise(stages):
             if any(runs_input(command.words) for command in found.commands[stage.start : stage.end]):
@@ -193,6 +221,8 @@ def _is_reading_shell(words: Sequence[str]) -> bool:
     name = os.path.basename(words[0]) if words else ""
     if name in (".", "source"):
         return any(word in _INPUT for word in words[1:])
+    if name in READS_LINES:
+        return True
     if name not in SHELLS:
         return False
     options = [word for word in words[1:] if word.startswith("-") and not word.startswith("--")]

@@ -18,10 +18,11 @@ from forge.permissions.destructive_code import is_fork_bomb, is_interpreter, pri
 from forge.permissions.destructive_expansion import expanded
 from forge.permissions.destructive_targets import Places
 from forge.permissions.globs import is_known
+from forge.permissions.programs import ANYWHERE, LINE_OPTIONS, SHELLS, WRAPPERS
 from forge.permissions.shell_line import Command, Line, Redirection
 from forge.permissions.shell_literal import parts
 from forge.permissions.shell_places import destination
-from forge.permissions.shell_wrappers import SHELLS, WRAPPERS, Text, TooDeep, starts
+from forge.permissions.shell_wrappers import Text, TooDeep, starts
 
 _DEEPEST = 5  # lines inside each other
 _REDIRECTED = re.compile(r">[|&>]?[ \t]*([^\s;&|<>()]+)")
@@ -212,7 +213,7 @@ _JUDGES: dict[str, Callable[[Sequence[str], Places], str]] = {
     **dict.fromkeys(("chmod", "chown", "chgrp", "setfacl"), _mode),
     **dict.fromkeys(("shutdown", "reboot", "halt", "poweroff"), _power),
 }
-_STARTS = WRAPPERS | SHELLS | {"alias", "mke2fs", "mkswap", ".", "source"}
+_STARTS = WRAPPERS | SHELLS | set(ANYWHERE) | set(LINE_OPTIONS) | {"alias", "mke2fs", "mkswap", ".", "source"}
 
 
 def _letters(words: Sequence[str]) -> set[str]:

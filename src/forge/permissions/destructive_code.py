@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from forge.permissions import shell
 from forge.permissions.commands import runs_input, said
 from forge.permissions.globs import is_known
+from forge.permissions.programs import SHELLS
 from forge.permissions.shell_line import Command, Line
-from forge.permissions.shell_wrappers import SHELLS, Text, starts
+from forge.permissions.shell_wrappers import Text, starts
 
 _FETCHERS = frozenset(
     "aria2c axel curl curlie elinks fetch ftp http https httpie links lynx nc ncat netcat scp sftp socat telnet w3m"

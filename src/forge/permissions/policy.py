@@ -13,7 +13,7 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions.documents import LAYERS, Entry, read_document, without_comment
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.rule import PolicyError, Rule, read_rule
-from forge.permissions.subjects import Again, Subject, subjects
+from forge.permissions.subjects import Again, Subject, Unseen, subjects
 
 __all__ = [
     "Decision",
@@ -59,7 +59,7 @@ class Rules:
         readings: list[Subject | None] = [None]  # where no rule looks at targets, they need not be read
         if any(rule.target for rule in mine.every()):
             readings = [*subjects(permission, request.target, scope)]
-        rulings = (mine._decide(subject, permission) or _unmatched(subject, permission) for subject in readings)
+        rulings = (_said(mine._decide(subject, permission), subject, permission) for subject in readings)
         return strictest(ruling for ruling in rulings if ruling) or _default(permission)
 
     def concerns(self, spec: ToolSpec) -> bool:
@@ -181,6 +181,13 @@ def _layer(name: str, layer: object) -> Rules:
 def _made_of(entries: Iterable[Entry], otherwise: Decision | None = None) -> Rules:
     cleaned = ((without_comment(source) if isinstance(source, str) else source, where) for source, where in entries)
     return Rules(tuple(read_rule(source, where) for source, where in cleaned), (), otherwise)
+
+
+def _said(ruling: Ruling | None, subject: Subject | None, permission: Permission | None) -> Ruling | None:
+    if ruling is not None and isinstance(subject, Unseen) and ruling.decision is Decision.DENY:
+        name = subject.words.partition(" ")[0]
+        return Ruling(Decision.ASK, f"{name} may start what {ruling.reason} denies", ruling.rule, ruling.layer)
+    return ruling or _unmatched(subject, permission)
 
 
 def _unmatched(subject: Subject | None, permission: Permission | None) -> Ruling | None:

@@ -14,7 +14,7 @@ from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions import hosts, paths
 from forge.permissions.request import Decision
-from forge.permissions.subjects import Subject, subjects
+from forge.permissions.subjects import Subject, Unseen, subjects
 from forge.permissions.targets import PATHS
 
 SYNTAX = 'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET], like "deny execute rm *" or "allow tool:http_*".'
@@ -164,7 +164,7 @@ def _fits(rule: Rule, example: str) -> Iterator[bool]:
         if rule.decision is Decision.ALLOW:  # only what has a default can be allowed
             yield all(rule.matches(subject) for subject in readings if subject.by_default)
         else:
-            yield any(rule.matches(subject) for subject in readings)
+            yield any(rule.matches(subject) for subject in readings if not isinstance(subject, Unseen))
 
 
 def _decision(action: str, rule: str, where: str) -> Decision:

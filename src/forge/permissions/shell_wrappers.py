@@ -8,29 +8,29 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from forge.permissions.globs import ANY, SOME, is_known
+from forge.permissions.programs import (
+    ANYWHERE,
+    APPENDS,
+    EVALUATING,
+    LINE_OPTIONS,
+    LOADER,
+    POSITIONALS,
+    RUNS_NEXT,
+    SHELLS,
+    TAKES_LINES,
+    WRAPPERS,
+    base_name,
+)
 from forge.permissions.shell_words import GLOB
 
 DEEPEST = 8  # wrappers and shells inside each other
 
-SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"})
-_POSITIONALS = {  # words between a wrapper and its command, its options aside
-    **dict.fromkeys("chroot chrt flock runuser script setarch setuidgid sg ssh su taskset timeout".split(), 1),
-    **dict.fromkeys("gosu mosh perf screen su-exec tmux".split(), 1),
-    **dict.fromkeys("bundle conda hatch mise pdm pipenv pipx poetry rye uv".split(), 1),  # uv run …
-}
-WRAPPERS = frozenset(_POSITIONALS) | frozenset(
-    "aa-exec builtin busybox bwrap cgexec chpst command coproc daemonize dbus-run-session doas dumb-init entr env eval"
-    " exec fakechroot fakeroot firejail gdb ionice linux32 linux64 ltrace nice nohup nsenter numactl parallel pkexec"
-    " prlimit proot rlwrap rr setpriv setsid softlimit start-stop-daemon stdbuf strace sudo systemd-run time tini"
-    " torsocks toybox trap tsocks unbuffer unshare uvx npx bunx valgrind watch xargs xvfb-run proxychains4".split()
-)
-_TAKES_LINES = SHELLS | frozenset("env eval flock parallel runuser script sg ssh su trap watch".split())
-_APPENDS = frozenset({"xargs", "parallel"})
-_RUNS_NEXT = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _IS_A_LINE = re.compile(r"[\s;&|<>$`(){}]")
 _ASSIGNMENT = re.compile(rf"\w+(?:\[[^\]]*\]|[{GLOB}{ANY}])?\+?=(.*)", re.DOTALL)  # a[0]=b
+_SUBSTITUTES = re.compile(r"\$\(|`")
 _GROUPS = frozenset({"{", "(", "!", "if", "while", "until", "then", "do"})  # time { a; }
 
 
@@ -55,35 +55,119 @@ def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]
     assigned = 0
     while assigned < len(words) and (value := _ASSIGNMENT.fullmatch(words[assigned])):
         assigned += 1
-        if is_known(value[1]):
-            yield value[1].split(), depth  # PAGER=rm man x
+        yield from _in_value(value[1], depth)  # PAGER=rm man x
     if assigned:
         yield from starts(words[assigned:], depth + 1) if words[assigned:] else ()
         return
-    name = os.path.basename(words[0]) if words else ""
-    if name in WRAPPERS or name in SHELLS:
+    name = base_name(os.path.basename(words[0])) if words else ""
+    if name in WRAPPERS or name in SHELLS or LOADER.fullmatch(name):
         yield from _wrapped(name, words[1:], depth + 1)
-    elif name == "alias":
+    if name == "alias":
         for word in words[1:]:
             yield Text(word.partition("=")[2]), depth + 1
+    elif name in EVALUATING:
+        yield from _evaluated(words[1:], depth + 1)
+    if name in LINE_OPTIONS:
+        yield from _in_options(name, words[1:], depth + 1)
+    if name in ANYWHERE:
+        yield from _anywhere(ANYWHERE[name], words[1:], depth + 1)
     for index, word in enumerate(words):
-        if word in _RUNS_NEXT:
+        if word in RUNS_NEXT:
             yield from starts([more.replace("{}", SOME) for more in words[index + 1 :]], depth + 1)
+
+
+def _in_value(value: str, depth: int) -> Iterator[tuple[Started, int]]:
+    """A program or a line in a variable or an option."""
+    if is_known(value):
+        yield value.lstrip("!|").split(), depth
+    if _SUBSTITUTES.search(value):
+        yield Text(value), depth  # PS4='$(rm x)'
+
+
+def _evaluated(words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+    """export PAGER='rm x', test -v 'a[$(rm x)]'"""
+    for word in words:
+        if _SUBSTITUTES.search(word):
+            yield Text(word), depth
+        if value := _ASSIGNMENT.fullmatch(word):
+            yield from _in_value(value[1].strip("\"'"), depth)
+
+
+def _anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+    """docker run … rm x: any word behind the subcommand may be the program."""
+    start = next((number for number, word in enumerate(words) if word in behind), len(words))
+    for number in range(start + 1, len(words)):
+        word = words[number]
+        if not word.startswith("-") and word:
+            yield from starts(words[number:], depth)
+            if _IS_A_LINE.search(word):
+                yield Text(word), depth
+
+
+def _in_options(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+    """tar -I 'rm x', ssh -o ProxyCommand='rm x', git -c alias.x='!rm x'"""
+    for value in _values(name, words):
+        for text in dict.fromkeys((value, value.partition("=")[2], value.partition(":")[2], value.partition(" ")[2])):
+            line = text.strip("\"'[] \t\n").lstrip("!|@-")
+            if not line:
+                continue
+            if _IS_A_LINE.search(line):
+                yield Text(line), depth
+            if is_known(line):
+                yield from starts(line.replace(",", " ").split() or [line], depth)
+
+
+def _values(name: str, words: Sequence[str]) -> Iterator[str]:
+    options = LINE_OPTIONS[name]
+    letters = {option[1] for option in options if len(option) == 2 and option[0] == "-"}
+    for number, word in enumerate(words):
+        following = words[number + 1] if number + 1 < len(words) else ""
+        head, has_value, value = word.partition("=")
+        if word.startswith("--"):
+            if len(head) > 3 and any(option.startswith(head) for option in options):
+                yield value if has_value else following
+        elif word in options:
+            yield following
+        elif word.startswith("-"):
+            if head in options:
+                yield value
+            for place, letter in enumerate(word[1:], 1):
+                if letter in letters:
+                    yield word[place + 1 :] or following
+                    break
+        elif any(not option.startswith("-") and word.upper().startswith(f"{option}:") for option in options):
+            yield word.partition(":")[2]
+    yield from _own_values(name, words)
+
+
+def _own_values(name: str, words: Sequence[str]) -> Iterator[str]:
+    """What some programs have besides options: git -c, git config, remotes of git, tar's letters without a dash."""
+    if name == "git":
+        settings = (more for word, more in pairwise(words) if word in ("-c", "--config", "--config-env"))
+        yield from (more.partition("=")[2] for more in settings if "=" in more)
+        yield from (word.partition("=")[2] for word in words if word.startswith("-c") and "=" in word)
+        yield from (word[5:] for word in words if word.startswith("ext::"))
+        if "config" in words:
+            yield from words[words.index("config") + 1 :]
+    elif name == "tar" and words and not words[0].startswith("-") and set(words[0]) & {"I", "F"}:
+        yield from words[1:]
+    elif name == "hash" and "-p" in words:
+        yield from words
 
 
 def _wrapped(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """What a wrapper starts: its first word that is no option, and the next where that one may be an option's value."""
-    if name in _TAKES_LINES:  # several words, once it is read as a line
+    if name in TAKES_LINES:  # several words, once it is read as a line
         words = [word.replace(SOME, ANY).replace(GLOB, ANY) for word in words]
-    if name in _APPENDS and any(not word.startswith("-") for word in words):
+    if name in APPENDS and any(not word.startswith("-") for word in words):
         words = [*(word.replace("{}", SOME) for word in words), ANY]  # what they read, as further words
     if name == "eval":
         yield Text(" ".join(words)), depth
-    skip = _POSITIONALS.get(name, 0)
+    skip = POSITIONALS.get(name, 0)
     after_option = False
     for index, word in enumerate(words):
-        if word.startswith("-"):
-            after_option = "=" not in word and word not in ("--", "--args")
+        if word.startswith("-") or (word.startswith("+") and name in SHELLS):
+            after_option = _takes_value(word, name)
             yield from _in_option(word, words[index + 1 :], depth)
             continue
         assigned = _ASSIGNMENT.fullmatch(word)
@@ -97,6 +181,15 @@ def _wrapped(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Star
             return
         skip -= not after_option
         after_option = False
+
+
+def _takes_value(option: str, name: str) -> bool:
+    """Tell whether the word behind an option may be its value; of shells it is known which."""
+    if name in SHELLS:
+        return option.startswith(("--rcfile", "--init-file")) or (
+            option[:2] != "--" and bool(set(option) & set("coOC"))
+        )
+    return "=" not in option and option not in ("--", "--args")
 
 
 def _in_option(word: str, more: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:

@@ -167,6 +167,19 @@ class _Command:
         return is_known(self.words) and fits(" ".join(self.folded), paths.fold(pattern))
 
 
+class Unseen(_Command):
+    """A command that may start what the line does not show: whatever is forbidden could be in it.
+
+    A rule that denies something asks here, and a rule that allows the command itself allows what it starts.
+    """
+
+    def matches(self, pattern: str, *, generous: bool) -> bool:
+        return generous or super().matches(pattern, generous=False)
+
+    def surely(self, pattern: str) -> bool:
+        return False
+
+
 class Again(_Command):
     """A command of the line itself, by its name without directories: what is said of every command, was said of it."""
 
@@ -191,6 +204,8 @@ def _commands(target: str, scope: Scope) -> Iterator[Subject]:
         return
     own = {part.words for part in literal}
     shorter = {(os.path.basename(words[0]), *words[1:]) for words in own if words}
+    for words in commands.unseen(target):
+        yield Unseen(words, simple=bool(literal))
     for words in reached:
         if words not in own:
             yield (Again if words in shorter else _Command)(words, simple=bool(literal))

@@ -1,0 +1,263 @@
+"""The table of programs that start another program given in their arguments, and how.
+
+Rules that deny look through all of it (`shell_wrappers`); where a program takes code or commands that cannot be read
+(`hidden`), the line asks. Programs that only run files by name, such as `make` or `python script.py`, are not
+meant: what a file says is no part of a line. Compared with the programs of Debian and the list of GTFOBins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+SHELLS = frozenset(
+    "sh bash dash zsh ksh ksh93 mksh lksh ash rbash rzsh fish csh tcsh bsd-csh yash posh sash rc es elvish xonsh nu osh"
+    " static-sh".split()
+)
+
+# Words between a program and the command behind it, options aside.
+POSITIONALS: Mapping[str, int] = {
+    **dict.fromkeys("chroot chrt flock runuser script setarch setuidgid sg ssh su taskset timeout".split(), 1),
+    **dict.fromkeys("gosu mosh mosh-server perf screen su-exec tmux tmate s6-setuidgid setlock logsave".split(), 1),
+    **dict.fromkeys("bundle conda hatch mise pdm pipenv pipx poetry rye uv micromamba mamba pixi".split(), 1),
+    **dict.fromkeys("rbenv pyenv asdf opam cabal stack nix guix gdbserver faketime foreman".split(), 1),
+    **dict.fromkeys("direnv rustup".split(), 2),
+    **dict.fromkeys("sshpass lxc-attach lxc-execute lxc-start machinectl systemd-nspawn csvtool socket".split(), 1),
+}
+WRAPPERS = frozenset(POSITIONALS) | frozenset(
+    "aa-exec agetty arch-chroot builtin bunx busybox bwrap capsh catatonit catchsegv ccache cgexec choom chpst"
+    " chronic command coproc cpulimit daemonize dbus-launch dbus-run-session distcc doas dtach dumb-init eatmydata"
+    " entr env eval exec fakechroot fakeroot firejail gdb genie getty gnome-terminal grc hyperfine ionice konsole"
+    " ksu linux32 linux64 ltrace msgfilter multitime newgrp nice nohup npx nsenter numactl openvt parallel pexec"
+    " pkexec prlimit proot proxychains proxychains4 rlwrap rr run0 runscript rxvt schroot sem setpriv setsid"
+    " softlimit ssh-agent start-stop-daemon stdbuf strace sudo sudoedit systemd-inhibit systemd-run time tini"
+    " toolbox torify torsocks toybox trap tsocks unbuffer unshare urxvt uvx valgrind watch watchexec x-terminal-"
+    " emulator xargs xfce4-terminal xterm xvfb-run".split()
+)
+LOADER = re.compile(r"ld(?:-linux[^/]*|-musl[^/]*|64|-[\d.]+)?\.so[^/]*")  # it runs the program that is its argument
+TAKES_LINES = SHELLS | frozenset(
+    "env eval flock parallel runuser script sg ssh su trap watch sem hyperfine newgrp xterm rxvt urxvt screen tmux"
+    " gnome-terminal konsole xfce4-terminal mosh vagrant entr watchexec grc sshpass genie nix nix-shell".split()
+)
+APPENDS = frozenset({"xargs", "parallel", "sem"})
+RUNS_NEXT = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+READS_LINES = frozenset({"at", "batch"})  # they run what they read, later
+
+# Subcommands behind which any word may be the program: where it stands depends on options of each version.
+ANYWHERE: Mapping[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for name, words in {
+        "docker": "run exec create compose",
+        "podman": "run exec create compose",
+        "nerdctl": "run exec create compose",
+        "docker-compose": "run exec",
+        "ctr": "run exec",
+        "runc": "run exec",
+        "crictl": "exec",
+        "kubectl": "exec run debug",
+        "oc": "exec run debug rsh",
+        "lxc": "exec",
+        "incus": "exec",
+        "flatpak": "run",
+        "snap": "run",
+        "npm": "exec x",
+        "pnpm": "exec dlx x",
+        "yarn": "exec dlx",
+        "bun": "x",
+        "composer": "exec",
+        "ip": "exec",
+        "cmake": "-E",
+        "vagrant": "ssh",
+        "aws-vault": "exec",
+        "chamber": "exec",
+        "doppler": "run",
+        "sops": "exec-env exec-file",
+        "op": "run",
+        "git": "foreach run",
+        "jobs": "-x",
+        "fd": "-x -X --exec --exec-batch",
+        "fdfind": "-x -X --exec --exec-batch",
+        "watchman-make": "--run",
+        "go": "tool",
+    }.items()
+}
+
+# Options whose value is a program, a line for a shell, or `key=line`.
+LINE_OPTIONS: Mapping[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for names, words in {
+        "tar": "-I -F --use-compress-program --to-command --checkpoint-action --rsh-command --rmt-command --info-script"
+        " --new-volume-script",
+        "cpio": "--rsh-command",
+        "bsdtar": "--use-compress-program",
+        "zip": "-TT --unzip-command",
+        "ssh scp sftp sshfs": "-o -S -D --ssh_command",
+        "rsync": "-e --rsh --rsync-path",
+        "mosh": "--ssh --server --client",
+        "sshuttle": "-e --ssh-cmd -r --remote",
+        "check_by_ssh": "-o --ssh-option",
+        "man": "-P --pager -H --html --preprocessor",
+        "bat batcat delta ag ack": "--pager",
+        "sort": "--compress-program",
+        "rg": "--pre --hostname-bin",
+        "split": "--filter",
+        "tcpdump": "-z",
+        "nc ncat netcat nc.traditional nc.openbsd": "-e -c --exec --sh-exec --lua-exec",
+        "socat": "EXEC SYSTEM SHELL",
+        "wget": "--use-askpass -e --execute",
+        "aria2c": "--on-download-complete --on-download-start --on-download-error --on-download-stop"
+        " --on-download-pause --on-bt-download-complete",
+        "yt-dlp youtube-dl": "--exec --exec-before-download --netrc-cmd --downloader --external-downloader",
+        "apt apt-get apt-cache aptitude apt-mark": "-o --option",
+        "dpkg": "--pre-invoke --post-invoke --status-logger",
+        "dpkg-buildpackage debuild": "-r --root-command --hook --check-command --sign-command -p",
+        "rpm rpmquery rpmdb rpmverify": "--pipe",
+        "gcc g++ cc c++ clang clang++ gfortran": "-wrapper",
+        "cargo": "--config",
+        "rustc": "-C --codegen",
+        "go": "-exec -toolexec -vettool",
+        "git": "--upload-pack --receive-pack --exec -x --extcmd -O --open-files-in-pager -u --tree-filter"
+        " --index-filter --msg-filter --env-filter --commit-filter --parent-filter --tag-name-filter --setup"
+        " --sendmail-cmd --smtp-server --to-cmd --cc-cmd --header-cmd --access-hook --httpd --browser --tool",
+        "hg": "--config --ssh --remotecmd -e",
+        "svn": "--diff-cmd --diff3-cmd --editor-cmd --config-option",
+        "cvs": "-e -z",
+        "fzf": "--preview --bind --with-shell",
+        "certbot": "--pre-hook --post-hook --deploy-hook --renew-hook --manual-auth-hook --manual-cleanup-hook",
+        "restic": "--password-command -o --option",
+        "borg": "--rsh --remote-path",
+        "rclone": "--password-command --sftp-ssh --metadata-mapper",
+        "duplicity": "--ssh-options --rsync-options --gpg-binary",
+        "openvpn": "--up --down --ipchange --route-up --route-pre-down --tls-verify --auth-user-pass-verify"
+        " --client-connect --client-disconnect --learn-address",
+        "dnsmasq": "--dhcp-script",
+        "dhclient": "-sf",
+        "pandoc": "-F --filter --pdf-engine",
+        "nano": "-s --speller",
+        "joe": "-exec",
+        "ispell aspell": "-S",
+        "scrot": "-e --exec",
+        "compgen complete": "-C -W",
+        "mapfile readarray": "-C",
+        "hash": "-p",
+        "bind": "-x",
+        "logrotate": "-m --mail",
+        "gem": "-e --editor",
+        "pip": "--editor --python",
+        "npm pnpm yarn": "--script-shell --shell --node-options -c --call",
+        "nix nix-shell": "--run --command -c",
+        "vagrant": "-c --command",
+        "busctl": "--address",
+        "strace ltrace": "-o --output",
+        "zic": "-y",
+        "ranger": "--cmd",
+        "task": "exec",
+        "xdotool": "exec",
+        "run-mailcap": "--action",
+        "sqlmap": "--eval",
+        "puppet": "-e --execute",
+        "ansible": "-a --args",
+        "minicom": "-S --script",
+        "capsh": "--shell",
+        "agetty getty": "-l --login-program",
+        "sysctl": "-w --write",
+        "ssh-keygen ssh-add": "-D -s",
+        "perf": "-c --cmd",
+    }.items()
+    for name in names.split()
+}
+
+# Options that hold code or commands of a language of its own. Of interpreters only those before the script count.
+INTERPRETERS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {  # code, and options that take another value
+    name: (frozenset(code.split()), frozenset(valued.split()))
+    for names, code, valued in [
+        ("python pypy micropython ipython pdb", "-c", "-W -X -Q --check-hash-based-pycs"),
+        ("perl", "-e -E -M -m -d", "-I -C -D -0"),
+        ("ruby jruby", "-e -r", "-I -C -E -K"),
+        ("node nodejs", "-e -p --eval --print -pe", "-r --require --import --loader -C --conditions"),
+        ("php php-cgi", "-r -B -R -E --run --process-begin --process-code --process-end", "-c -d -z"),
+        ("lua luajit texlua", "-e -l", ""),
+        ("tclsh wish jimsh", "", ""),
+        ("expect", "-c", "-b"),
+        ("Rscript", "-e", ""),
+        ("R", "-e", "-f --file"),
+        ("julia", "-e -E -L --eval --print --load", "-p -t"),
+        ("octave octave-cli", "--eval --persist", ""),
+        ("guile", "-c -e -l", "-L -C"),
+        ("groovy scala", "-e", "-cp"),
+        ("elixir iex", "-e --eval --rpc-eval -r", ""),
+        ("osascript", "-e", ""),
+        ("pwsh powershell", "-c -Command -e -EncodedCommand", ""),
+        ("deno", "eval repl", ""),
+        ("bun", "-e --eval -p --print", ""),
+        ("jrunscript jjs", "-e", "-l -f"),
+        ("clisp sbcl ecl", "-x --eval --load -i", ""),
+        ("slsh", "-e", ""),
+        ("stap bpftrace", "-e -c", ""),
+        ("swipl", "-g -t", "-f -s"),
+    ]
+    for name in names.split()
+}
+# Options of programs that are no interpreters but take commands of their own, among them one that starts a program.
+CODE_OPTIONS: Mapping[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for names, words in {
+        "vi vim nvim view ex rvim rview vimdiff gvim vim.basic vim.tiny": "-c --cmd -S -s -u -U -es +",
+        "emacs xemacs": "--eval --execute -e --batch --script -f --funcall -l --load --insert",
+        "less zless more zmore most pg": "+ -k --lesskey-src --lesskey-content",
+        "gdb lldb": "-ex -iex -eval-command --eval-command -x --command -ix -o -O -s -S -k -P --python",
+        "crash scanmem debugfs": "-i -c -R -f",
+        "sqlite3 sqlite": "-cmd -init .shell .system .import .once .output .read .load",
+        "mysql mariadb": "-e --execute --pager --init-command --plugin-dir --default-auth",
+        "psql": "-c --command -f --file -v",
+        "ftp lftp ncftp smbclient tnftp": "-c -e -f !",
+        "mail mailx s-nail mutt neomutt": "-E -e -S -s !",
+        "sendmail exim exim4": "-be -bt -D -C -oM",
+        "dc": "-e --expression -f",
+        "nmap": "--script --interactive --script-args --datadir",
+        "tshark wireshark": "-X",
+        "nroff groff troff pic": "-U",
+        "latex pdflatex xelatex lualatex luatex tex pdftex etex latexmk luahbtex": "-shell-escape --shell-escape -e"
+        " -enable-write18 --enable-write18 -pdflatex -latex",
+        "exiftool": "-if -config -p -execute -@",
+        "gimp": "-b --batch --batch-interpreter",
+        "make gmake": "--eval -E SHELL=",
+        "rake": "-e -p -E --execute --execute-print --execute-continue",
+        "cpan": "!",
+        "hping3 msfconsole knife": "-x -E --tcl",
+        "gnuplot": "-e",
+        "ghc ghci": "-e -F -pgmF -pgmL",
+        "erl": "-eval -s -run",
+        "rpm rpmquery rpmdb rpmverify rpmbuild": "--eval -E --define -D --lua",
+        "m4": "-",
+        "gawk mawk nawk awk": "-l --load -i --include",
+        "openssl": "-engine -provider -provider-path",
+        "ffmpeg": "-init_hw_device",
+        "enable": "-f",
+        "gcc g++ cc c++ clang clang++": "-specs -fplugin -B -Xclang",
+        "rtorrent": "-o",
+        "nginx rsyslogd": "-g -M",
+        "bconsole virsh": "-c",
+        "bundle": "console open",
+        "gem": "open",
+    }.items()
+    for name in names.split()
+}
+# What they run is in files or in their input, and cannot be read in the line at all.
+UNSEEN = frozenset(
+    "ansible-test asterisk byebug cdist crontab ed facter fail2ban-client ginsh irb jshell jtag procmail pry red"
+    " run-parts service tasksh tdbtool wg-quick".split()
+)
+EVALUATING = frozenset(
+    "let declare typeset local export readonly test [ [[ printf read unset wait getopts (( make gmake".split()
+)
+"""They evaluate what stands in brackets or hand variables on: `test -v 'a[$(rm x)]'`, `make CC='rm x'`."""
+
+_VERSION = re.compile(r"[-.]?\d[\d.]*$")
+
+
+def base_name(name: str) -> str:
+    """The name without its version: `python3.11`, `gcc-12`, `lua5.4`."""
+    if name in SHELLS or name in WRAPPERS or name in LINE_OPTIONS or name in CODE_OPTIONS or name in INTERPRETERS:
+        return name
+    return _VERSION.sub("", name) or name
