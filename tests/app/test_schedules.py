@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -15,10 +16,12 @@ from forge.app.schedules import project_schedules, runner
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
+from forge.process.jobs import jobs_of
 from forge.schedules.schedule import Status
 from tests.channels.test_channels import slack_reply
 from tests.cli.scripts import call, script
 from tests.network.serving import serving
+from tests.process.planting import found, mark, until
 
 
 @pytest.fixture
@@ -86,6 +89,17 @@ async def test_nobody_is_asked_so_what_asks_is_refused(project, tmp_path):
     )
     assert (await runner(allowed).now("it")).result == "Done."
     assert (tmp_path / "a.txt").read_text() == "x"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+async def test_what_a_run_left_running_ends_with_it(project):
+    word = mark()
+    started = call("bash", command=f"sleep {word}", background=True)
+    rules = 'permissions: {rules: ["allow execute"]}\nsandbox: off\n'
+    run = await runner(project(started, call("bash_jobs"), "Started.", text=rules)).now("it")
+    assert (run.status, run.result) == (Status.COMPLETED, "Started.")
+    assert until(lambda: not found(word))
+    assert jobs_of(run.session) == []
 
 
 async def test_every_run_has_a_session_of_its_own(project):

@@ -6,9 +6,12 @@ import asyncio
 import json
 import sys
 
+import pytest
+
 from forge.core.errors import ErrorKind, ToolError
 from forge.durable.rows import NewRun
 from tests.console.conftest import call, running_console, script
+from tests.process.planting import found, mark, until
 
 
 async def test_a_run_is_begun_asked_about_answered_and_taken_back(tmp_path):
@@ -258,3 +261,22 @@ async def test_work_that_nobody_waits_for_does_not_fail_in_silence(tmp_path, cap
 
         await console.until(is_told)
         assert not console.home.tasks
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+async def test_programs_of_a_conversation_go_on_until_the_console_ends(tmp_path):
+    word = mark()
+    started = call("bash", command=f"sleep {word}", background=True)
+    model = script(tmp_path, started, call("bash_jobs"), "It runs.")  # said by each run
+    (tmp_path / "forge.yaml").write_text('sandbox: off\npermissions: {rules: ["allow execute"]}\n')
+    async with running_console(tmp_path, model=model, config=str(tmp_path / "forge.yaml")) as console:
+        first = (await console.post("/api/runs", {"prompt": "start it"}, 201))["run"]
+        assert (await console.run_is(first["id"], "finished", "failed"))["text"] == "It runs."
+        again = {"prompt": "does it run?", "session": first["session"]}
+        second = (await console.post("/api/runs", again, 201))["run"]
+        await console.run_is(second["id"], "finished", "failed")
+        messages = (await console.get(f"/api/runs/{second['id']}/messages"))["messages"]
+        jobs = [one["text"] for one in messages if one["role"] == "tool"][-1]
+        assert [line.partition(" for ")[0] for line in jobs.splitlines()] == ["job_1: running", "job_2: running"]
+        assert len(found(word)) == 2
+    assert until(lambda: not found(word))

@@ -128,6 +128,7 @@ async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: P
             async with agent.made.opened():
                 result = await agent.answer(kept.conversation, scheduled_prompt(schedule), kept.shortening, wait=True)
     finally:
+        agent.made.executor.end_work(session)  # nobody continues it: what it left running ends with it
         stop()
     success = result.error is None and result.reason in ("answer", "task_completion", "converse")
     text = result.text

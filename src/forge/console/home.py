@@ -109,7 +109,14 @@ class Home:
                 limits = queue_limits(self.made.configuration)
                 settings = {"limits": limits, "queues": tuple(dict.fromkeys([DEFAULT, *limits])), **self.settings}
                 chores = project_chores(self.agent) if self.agent is not None else ()
-                worker = Worker(self.database, self.subjects, version=self.version, chores=chores, **settings)
+                worker = Worker(
+                    self.database,
+                    self.subjects,
+                    version=self.version,
+                    chores=chores,
+                    keep_conversations=True,
+                    **settings,
+                )
                 self.worker = await stack.enter_async_context(worker)
                 self.hub.listen_to(worker.store.engine)
                 stack.push_async_callback(worker.drain, self.grace)

@@ -1,19 +1,26 @@
-"""How programs and the like end with their session: whoever starts one says here how it is ended."""
+"""How programs and the like end with their session: whoever starts one says here how to end it, and whose it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 End = TypeVar("End", bound=Callable[[str], None])
+Owners = Callable[[], Iterable[str]]
 
 _ends: list[Callable[[str], None]] = []
+_owners: list[Owners] = []
 
 
-def at_session_end(end: End) -> End:
-    """A decorator for the function that ends what its module started for a session."""
-    _ends.append(end)
-    return end
+def at_session_end(owners: Owners) -> Callable[[End], End]:
+    """A decorator for the function that ends what its module started for a session; `owners` says for which it did."""
+
+    def register(end: End) -> End:
+        _ends.append(end)
+        _owners.append(owners)
+        return end
+
+    return register
 
 
 def end_started(session_id: str) -> None:
@@ -22,3 +29,8 @@ def end_started(session_id: str) -> None:
         raise ValueError("end_started needs the name of a session: an empty one would mean all of them")
     for end in _ends:
         end(session_id)
+
+
+def sessions_with_programs() -> set[str]:
+    """The sessions for which `end_started` has something to do."""
+    return {session for owners in _owners for session in owners()}

@@ -96,7 +96,7 @@ def _new(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Scope)
     return NewRun(
         id=child,
         agent=agent,
-        session=run.session,
+        session=run.session or run.id,  # it belongs to the session of the run that it serves
         tenant=run.tenant,
         queue=run.queue,
         priority=run.priority,

@@ -28,6 +28,7 @@ from forge.durable.background import hold
 from forge.durable.children import ONLY, delegate
 from forge.durable.executor import RecordedExecutor
 from forge.durable.follow_up import follow_up
+from forge.durable.programs import note
 from forge.durable.provider import RecordedProvider
 from forge.durable.recorder import Recorder
 from forge.durable.results import result_of
@@ -139,6 +140,8 @@ class Driven:
             chat_id=str(given.get("chat_id", subject.scope.chat_id)),
             user=str(given.get("user", subject.scope.user)),
         )
+
+        note(self.run, self.scope.session_id)
 
     async def close(self) -> None:
         await self.activity.drain()

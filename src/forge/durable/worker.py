@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import text_of
 from forge.core.threads import in_thread
-from forge.durable import background, workflow
+from forge.durable import background, programs, workflow
 from forge.durable.attempt import ATTEMPTS
 from forge.durable.beats import EVERY, SILENT, Beats
 from forge.durable.engine import Engine, new_worker_id
@@ -57,7 +57,11 @@ class Worker:
         every: float = EVERY,
         silent: float = SILENT,
         chores: Sequence[Chore] = (),
+        keep_conversations: bool = False,
     ) -> None:
+        """`keep_conversations`: what a run of a named session left running goes on until this worker leaves, since a
+        person continues the session with another run. Otherwise it ends with its run.
+        """
         self._chores = tuple(chores)  # what else any of the workers does, in every round
         self.store = RunStore(database)
         self.subjects = {subject.name: subject for subject in subjects}
@@ -75,6 +79,7 @@ class Worker:
         self._is_here = asyncio.Event()  # not while it comes back
         self._renew()
         self._sharing = 1
+        self._keep_conversations = keep_conversations
         self._ticking: asyncio.Task[None] | None = None
 
     @property
@@ -94,6 +99,7 @@ class Worker:
             await asyncio.wait([self._ticking])
         if self._is_here.is_set():
             await self._leave(in_good_order=True)
+        programs.end_all()
         self.store.close()
 
     async def broken(self) -> NoReturn:
@@ -194,6 +200,7 @@ class Worker:
             if self.beats.lost.is_set():
                 await self._come_back()
             await self._guarded(self._stop_cancelled)
+            await self._guarded(lambda: programs.end_over(self.store, keep_conversations=self._keep_conversations))
             if time.monotonic() - looked > FORGOTTEN * self._every:
                 looked = time.monotonic()
                 await self._guarded(self._take_up)

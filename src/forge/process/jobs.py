@@ -203,7 +203,12 @@ def job_of(owner: str, name: str) -> Job:
         return job
 
 
-@at_session_end
+def _owners() -> list[str]:
+    with _lock:
+        return [job.owner for job in _jobs.values()]
+
+
+@at_session_end(_owners)
 def end_jobs(owner: str = "") -> None:
     """Kill and forget the jobs of a session; of all sessions without one."""
     with _lock:

@@ -135,7 +135,11 @@ def start(
     return Program(keeper, ours[1], ours[2], ours[0])
 
 
-@at_session_end
+def _owners() -> list[str]:
+    return [] if _current is None else list(_current.left)
+
+
+@at_session_end(_owners)
 def end_left(owner: str = "") -> None:
     """Kill what the programs of an owner left running; of all of them without one."""
     supervisor = _current
