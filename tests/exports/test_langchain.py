@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -15,7 +16,14 @@ pytest.importorskip("langchain_core")
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeMessagesListChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, messages_to_dict
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    convert_to_openai_messages,
+    messages_to_dict,
+)
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -35,6 +43,7 @@ from forge import (
     standard_executor,
     tool,
 )
+from forge.core.result import Attachment, Failure
 from forge.exports.langchain import ForgeTool, to_langchain
 from tests.exports.tools_for_export import PIXEL, TAKEN, USER, all_tools
 
@@ -95,19 +104,38 @@ async def test_they_are_structured_tools_with_our_schema():
 
 
 async def test_the_message_holds_the_text_and_the_whole_result():
-    message = await named(to_langchain(all_tools()), "draw").ainvoke(asked("draw", {}))
+    message = await named(to_langchain(all_tools(), images=False), "draw").ainvoke(asked("draw", {}))
     assert message.content == "a pixel"
     assert isinstance(message.artifact, ToolResult)
     assert message.artifact.title == "Pixel"
     assert message.artifact.attachments[0].data == PIXEL
 
 
-async def test_images_are_parts_of_the_message_where_they_are_asked_for():
-    message = await named(to_langchain(all_tools(), images=True), "draw").ainvoke(asked("draw", {}))
+async def test_images_are_parts_of_the_message():
+    message = await named(to_langchain(all_tools()), "draw").ainvoke(asked("draw", {}))
     text, image = message.content_blocks
     assert text["text"] == "a pixel"
     assert image["type"] == "image"
     assert image["mime_type"] == "image/png"
+    assert b64decode(image["base64"]) == PIXEL
+    assert message.artifact.attachments[0].data == PIXEL
+    (sent,) = convert_to_openai_messages([message])
+    assert sent["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
+
+
+async def test_images_of_a_failed_call_are_delivered_too():
+    @tool
+    def shoot() -> ToolResult:
+        """Take a picture of what went wrong."""
+        return ToolResult(
+            for_llm="the page is broken",
+            attachments=(Attachment("image/png", PIXEL),),
+            failure=Failure("the page is broken"),
+        )
+
+    message = await named(to_langchain([shoot]), "shoot").ainvoke(asked("shoot", {}))
+    assert message.status == "error"
+    assert [one["type"] for one in message.content_blocks] == ["text", "image"]
 
 
 async def test_objects_are_sent_as_json_and_no_parameter_name_is_taken():

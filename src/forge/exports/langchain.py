@@ -40,7 +40,7 @@ class ForgeTool(StructuredTool):
         return (), {"sent": tool_input, "call_id": tool_call_id}
 
 
-def to_langchain(tools: Tools, *, images: bool = False, **options: Unpack[ExportOptions]) -> Exported[ForgeTool]:
+def to_langchain(tools: Tools, *, images: bool = True, **options: Unpack[ExportOptions]) -> Exported[ForgeTool]:
     """The tools of a registry, an executor or a list, for any LangChain model or agent; fresh ones every time.
 
     A call passes Forge's validation, gate, limits and events. Its message holds the text for the model, the whole
@@ -80,10 +80,18 @@ def _made(calls: Calls, spec: ToolSpec, *, images: bool) -> ForgeTool:
 
 
 def _content(result: ToolResult, call: ToolCall, *, images: bool, answers: bool) -> Any:
+    content = _parts(result) if images and images_of(result) else result.for_llm
     if result.is_error and answers:  # a raised ToolException would say so too, but lose the artifact
-        return ToolMessage(result.for_llm, artifact=result, tool_call_id=call.id, name=call.name, status="error")
-    shown = images_of(result) if images else []
-    if not shown:
-        return result.for_llm
-    parts = [{"type": "image", "base64": b64encode(one.data).decode(), "mime_type": one.media_type} for one in shown]
-    return [{"type": "text", "text": result.for_llm}, *parts]
+        return ToolMessage(content, artifact=result, tool_call_id=call.id, name=call.name, status="error")
+    return content
+
+
+def _parts(result: ToolResult) -> list[str | dict[Any, Any]]:
+    text = [{"type": "text", "text": result.for_llm}] if result.for_llm else []
+    return [
+        *text,
+        *(
+            {"type": "image", "base64": b64encode(one.data).decode(), "mime_type": one.media_type}
+            for one in images_of(result)
+        ),
+    ]
