@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field, model_validator
 
 from forge.core.context import ToolContext
-from forge.core.errors import DefinitionError, DuplicateToolError
+from forge.core.errors import DefinitionError, DuplicateToolError, ToolError
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
@@ -466,3 +467,52 @@ def test_options_may_be_lists_and_plain_words():
     assert made.spec.category is Category.BUILTIN
     assert isinstance(asyncio.run(outcome(made, {}))[0], str)
     assert ToolResult.of(made()).for_llm == "hello"
+
+
+def test_a_misspelt_name_in_a_docstring_is_told():
+    def weather(city: str, days: int = 1) -> str:
+        """Tell the weather.
+
+        Args:
+            cty: Where.
+            days: How many.
+        """
+        return city
+
+    with pytest.raises(DefinitionError, match=r"'weather': its docstring describes 'cty'.*did you mean 'city'"):
+        tool(weather)
+
+
+def test_other_words_in_a_docstring_are_no_mistake():
+    @tool
+    def weather(city: str, ctx: ToolContext) -> str:
+        """Tell the weather.
+
+        Args:
+            city: Where.
+            Note: it may rain.
+        """
+        return city
+
+    class Weather(Tool):
+        """Tell the weather.
+
+        Args:
+            region: Where it is asked.
+        """
+
+        def __init__(self, region: str = "eu") -> None:
+            self.region = region
+
+        def run(self, city: str) -> str:
+            return city
+
+    assert weather.spec.parameters["properties"]["city"]["description"] == "Where."
+    assert call(Weather(), {"city": "Rome"}).for_llm == "Rome"
+
+
+def test_a_traceback_shows_what_to_do_next():
+    told = "".join(traceback.format_exception(ToolError("no such city", suggestion="Try Rome.")))
+    assert told.endswith("no such city\nTry Rome.\n")
+    silent = "".join(traceback.format_exception(ToolError("no such city")))
+    assert silent.endswith("no such city\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import threading
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
@@ -192,13 +193,13 @@ HOSTILE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
-def test_any_hostile_value_becomes_a_result_that_can_be_sent(value):
+@pytest.mark.parametrize(("name", "value"), HOSTILE.items(), ids=HOSTILE)
+def test_any_hostile_value_becomes_a_result_that_can_be_sent(name, value):
     with at_most(2.0):
         result = ToolResult.of(value)
         wire = json.dumps(result.to_dict(), allow_nan=False)
     assert result.for_llm
-    assert result.success
+    assert result.success or name in ("a function", "an object")  # which say nothing to a model
     assert len(wire) < 50_000
     result.for_llm.encode()
 
@@ -368,3 +369,66 @@ def test_control_characters_of_a_call_are_visible_in_its_refusal():
     failed = ToolResult.failed(ToolError("no such tool"), during="\x1b[31mred\x00\u202e()")
     assert failed.for_llm == "⟨U+001B⟩[31mred⟨U+0000⟩⟨U+202E⟩(): no such tool"
     assert ToolResult.failed(ToolError("zwei\nZeilen\tÄ"), during="f()").for_llm == "f(): zwei\nZeilen\tÄ"
+
+
+class Mute:
+    """Says nothing of itself."""
+
+    def __init__(self, x: int, inner: object = None) -> None:
+        self.x = x
+        self.inner = inner
+        self._private = "hidden"
+
+
+class Slotted:
+    __slots__ = ("name", "unset")
+
+    def __init__(self) -> None:
+        self.name = "slotted"
+
+
+class Speaks:
+    def __str__(self) -> str:
+        return "in my own words"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Mute(1), {"x": 1, "inner": None}),
+        (Mute(1, Mute(2)), {"x": 1, "inner": {"x": 2, "inner": None}}),
+        (Slotted(), {"name": "slotted"}),
+        ([Mute(1)], [{"x": 1, "inner": None}]),
+        ({"lock": object(), "n": 1}, {"lock": "[object object]", "n": 1}),
+    ],
+)
+def test_an_object_is_shown_by_its_public_attributes(value, shown):
+    result = ToolResult.of(value)
+    assert result.success
+    assert json.loads(result.for_llm) == shown
+
+
+def test_an_object_that_speaks_for_itself_does():
+    assert ToolResult.of(Speaks()).for_llm == "in my own words"
+    assert ToolResult.of(ValueError("in words")).for_llm == "in words"
+
+
+@pytest.mark.parametrize("value", [object(), lambda: 1, threading.Lock(), (i for i in [1]).__next__])
+def test_what_has_no_words_is_an_error_that_says_what_to_return(value):
+    result = ToolResult.of(value)
+    assert result.failure is not None
+    assert "0x" not in result.for_llm
+    assert "list(…)" in result.failure.suggestion
+    assert ToolResult.of(["1"]).success
+
+
+def test_objects_that_hold_themselves_and_crowds_of_them_come_to_an_end():
+    mute = Mute(1)
+    mute.inner = [mute, mute]
+    result = ToolResult.of(mute)
+    assert json.loads(result.for_llm)["x"] == 1
+    assert "[the Mute above]" in result.for_llm
+    assert len(result.for_llm) < 1_000
+    crowd = ToolResult.of([Mute(number) for number in range(5_000)])
+    assert crowd.success
+    assert "[Mute object]" in crowd.for_llm

@@ -79,6 +79,23 @@ def test_no_inputs():
         assert only(f"## Tool: a\nA.\n{line}").parameters == {"type": "object", "properties": {}}
 
 
+def test_where_some_are_marked_as_required_the_others_are_optional():
+    found = only("## Tool: a\nA.\n**Input:** a (integer, required): One, b (integer): Two, c (integer) = 3: Three\n")
+    assert found.parameters["required"] == ["a"]
+    assert list(found.parameters["properties"]) == ["a", "b", "c"]
+    found = only("## Tool: a\nA.\n**Input:**\n- a (integer, Required)\n- b (integer)\n")
+    assert found.parameters["required"] == ["a"]
+    table = "| Name | Type | Required |\n|---|---|---|\n| a | integer | yes |\n| b | integer | |\n"
+    assert only(f"## Tool: a\nA.\n**Input:**\n\n{table}").parameters["required"] == ["a"]
+
+
+def test_where_none_is_marked_all_are_required_but_the_optional_ones():
+    found = only("## Tool: a\nA.\n**Input:** a (integer): One, b (integer, optional): Two\n")
+    assert found.parameters["required"] == ["a"]
+    table = "| Name | Type |\n|---|---|\n| a | integer |\n| b | integer |\n"
+    assert only(f"## Tool: a\nA.\n**Input:**\n\n{table}").parameters["required"] == ["a", "b"]
+
+
 def test_the_script_may_be_named():
     assert only("## Tool: a\nA.\n**Script:** `bin/run.sh`\n**Input:** x (str): y").script == "bin/run.sh"
 

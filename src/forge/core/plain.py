@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from reprlib import Repr
+from types import FunctionType, ModuleType
 from typing import Any
 
 LONGEST_NAME = 200  # characters of a tool's name or a call's id
 LONGEST_MESSAGE = 2_000  # characters of an unexpected exception's text
 DEEPEST = 100  # levels of data that are written out
+MOST_VALUES = 100_000  # containers and objects of one value that are written out
+MOST_OBJECTS = 1_000  # of one value, whose attributes are written out
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,16}>")
 
 
 def sendable(text: str) -> str:
@@ -82,11 +88,39 @@ def plain(value: object) -> Any:
     """Any value as data that JSON can hold; what cannot be held is described. Never raises."""
     import pydantic_core  # heavy: only for results that leave the process
 
+    left = iter(range(MOST_OBJECTS))
     try:
-        text = pydantic_core.to_json(value, serialize_unknown=True, inf_nan_mode="strings", bytes_mode="base64")
+        text = pydantic_core.to_json(
+            value,
+            fallback=lambda one: object_as_data(one) if next(left, None) is not None else unreadable(one),
+            inf_nan_mode="strings",
+            bytes_mode="base64",
+        )
         return pydantic_core.from_json(text)
     except BaseException:  # cyclic, too deep, lone surrogates, huge numbers, an object whose own serialiser fails
-        return _described(value, 0)
+        return _described(value, (), iter(range(MOST_VALUES)))
+
+
+def object_as_data(value: object) -> Any:
+    """An object that JSON does not know: in its own words, or as its public attributes, or else as `unreadable`."""
+    text = _represented(value, str)
+    if not _ADDRESS.search(text[-LONGEST_MESSAGE:]):
+        return sendable(text)
+    names = [*getattr(value, "__dict__", ()), *(name for kind in type(value).__mro__ for name in _slots(kind))]
+    public = [name for name in names if isinstance(name, str) and not name.startswith("_")]
+    if not public or isinstance(value, FunctionType | ModuleType | type):
+        return unreadable(value)
+    return {name: getattr(value, name) for name in public if hasattr(value, name)}
+
+
+def unreadable(value: object) -> str:
+    """In place of an object that has neither words nor attributes: only its address would tell it from others."""
+    return f"[{type(value).__name__} object]"
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def brief(value: Any, depth: int = 0) -> str:
@@ -113,7 +147,8 @@ def _first(items: Any, depth: int) -> list[Any]:
     return [item for item, _ in zip(items, range(3), strict=False)] if depth < 2 else []
 
 
-def _described(value: Any, depth: int) -> Any:
+def _described(value: Any, above: tuple[int, ...], left: Iterator[int]) -> Any:
+    """`above`: the identities of what holds it. `left`: how many values may still be written out."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -122,20 +157,24 @@ def _described(value: Any, depth: int) -> Any:
         return int(value) if value.bit_length() < 10_000 else hex(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-    if depth > DEEPEST:
+    if id(value) in above:
+        return f"[the {type(value).__name__} above]"
+    if len(above) > DEEPEST or next(left, None) is None:
         return "[nested too deeply to be shown]"
+    within = (*above, id(value))
     try:
         if isinstance(value, Mapping):
-            return {sendable(str(key)): _described(item, depth + 1) for key, item in value.items()}
+            return {sendable(str(key)): _described(item, within, left) for key, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
-            return [_described(item, depth + 1) for item in value]
+            return [_described(item, within, left) for item in value]
     except BaseException as error:  # a container of somebody's own making
         return f"[{type(value).__name__} that cannot be read: {type(error).__name__}]"
-    return sendable(_represented(value))
+    data = object_as_data(value)
+    return _described(data, within, left) if isinstance(data, dict) else data
 
 
-def _represented(value: object) -> str:
+def _represented(value: object, represent: Callable[[object], str] | None = None) -> str:
     try:
-        return Repr().repr(value)
+        return Repr().repr(value) if represent is None else represent(value)
     except BaseException as error:
         return f"({type(value).__name__} that cannot be shown: {type(error).__name__})"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import brief, number, plain, sendable, short_name, text_of, visible
+from forge.core.plain import brief, number, plain, sendable, short_name, text_of, unreadable, visible
 
 LARGEST_ON_WIRE = 8 * 1024 * 1024  # bytes of all attachments of a result; what is larger is named
 MOST_ATTACHED = 100
@@ -287,6 +287,13 @@ def _masked_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> At
 
 def _of_structure(value: object) -> ToolResult:
     data = plain(value)
+    if isinstance(data, str) and data == unreadable(value):
+        return ToolResult.error(
+            f"it ran, but it returned {data}, which says nothing to a model",
+            ErrorKind.SYSTEM,
+            "Let it return text, numbers, lists, dictionaries, dataclasses, pydantic models or a ToolResult; of an "
+            "iterator, list(…).",
+        )
     if isinstance(data, str):  # an enum, a date, NaN: its text as it is
         return ToolResult(for_llm=data)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))

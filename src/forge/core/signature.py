@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from forge.core.arguments import MOST_PARTS, Flat, Mended, Path, Problem, as_text, check_amount, explain, help_for, read
+from forge.core.arguments import (
+    MOST_PARTS,
+    Flat,
+    Mended,
+    Path,
+    Problem,
+    as_text,
+    check_amount,
+    explain,
+    help_for,
+    near,
+    read,
+)
 from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.example import example
@@ -39,7 +51,15 @@ _REFUSED = {
 class Signature:
     """A function's parameters. Mistakes are refused when it is made; everything that costs waits for the first use."""
 
-    def __init__(self, function: Callable[..., Any], name: str, context_type: type, doc: str = "") -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        context_type: type,
+        doc: str = "",
+        settings: Collection[str] = (),
+    ) -> None:
+        """`settings`: what an object of the class is made with, which its docstring may describe as well."""
         self.function = function
         self.doc = doc  # of the class, whose `run` this is
         self.name = name
@@ -51,6 +71,25 @@ class Signature:
                 raise DefinitionError(f"tool {name!r}: parameter {parameter} cannot be shown to a model; {advice}")
             if parameter.annotation is parameter.empty:
                 raise DefinitionError(f"tool {name!r}: parameter {key!r} has no type; write for example `{key}: str`")
+        self._check_documented(settings)
+
+    @cached_property
+    def documented(self) -> dict[str, str]:
+        """What the docstrings say of parameters."""
+        found = documented_parameters(inspect.cleandoc(self.doc))
+        return found | documented_parameters(inspect.getdoc(self.function) or "")
+
+    def _check_documented(self, settings: Collection[str]) -> None:
+        """A text whose name is misspelt would never reach the model."""
+        known = self.parameters.keys()
+        strange = [key for key in self.documented if key.isidentifier() and key not in known and key not in settings]
+        bare = [key for key, one in self.parameters.items() if key not in self.documented and not _says_itself(one)]
+        if strange and bare:
+            hint = near(strange[0], bare, 1)
+            advice = f"did you mean {hint[0]!r}?" if hint else f"without a text is {', '.join(map(repr, bare))}"
+            raise DefinitionError(
+                f"tool {self.name!r}: its docstring describes {strange[0]!r}, which is no parameter; {advice}"
+            )
 
     @cached_property
     def hints(self) -> dict[str, Any]:
@@ -111,10 +150,8 @@ class Signature:
         except Exception as error:  # pydantic has no common class for "this type has no JSON form"
             raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
         schema = {"type": "object", "properties": {}, **without_titles(schema)}
-        documented = documented_parameters(inspect.cleandoc(self.doc))
-        documented |= documented_parameters(inspect.getdoc(self.function) or "")
         for key, shown in schema["properties"].items():
-            text = _annotated_text(self.hints[key]) or documented.get(key)
+            text = _annotated_text(self.hints[key]) or self.documented.get(key)
             if text:
                 shown.setdefault("description", text)
             if key in self.defaults and _is_plain(self.defaults[key]):
@@ -207,6 +244,12 @@ def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> P
             data = data[part] if part < len(data) else None
             path.append(part)
     return tuple(path)
+
+
+def _says_itself(parameter: inspect.Parameter) -> bool:
+    """Whether it needs no text in the docstring: `Annotated[...]`, or the context."""
+    written = parameter.annotation if isinstance(parameter.annotation, str) else repr(parameter.annotation)
+    return "Annotated[" in written or "ToolContext" in written
 
 
 def _annotated_text(hint: Any) -> str:

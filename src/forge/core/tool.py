@@ -74,7 +74,7 @@ class Tool:
         if doc and "description" not in own and "description" not in options:
             said.pop("description", None)  # of a class above
         name = said.get("name") or _snake_case(cls.__name__)
-        cls._signature = Signature(run, name, ToolContext, doc)
+        cls._signature = Signature(run, name, ToolContext, doc, _parameters(cls.__init__))
         cls.spec = _spec(name, doc or inspect.getdoc(run) or "", cls._signature, said, cls)
 
     @classmethod
@@ -405,6 +405,10 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
             hint = ["confirm"] if key == "requires_confirmation" else near(key, sorted(OPTIONS), 1)
             raise DefinitionError(f"unknown tool option {key!r}" + (f"; did you mean {hint[0]!r}?" if hint else ""))
     return {key: value for key, value in options.items() if key not in ("name", "description", "description_file")}
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    return (getattr(function, "__code__", None) and function.__code__.co_varnames) or ()
 
 
 def _words(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,8 +26,10 @@ _BULLET = re.compile(r"\s*[-*+]\s+")
 _ENTRY = re.compile(r"`?([A-Za-z_][A-Za-z0-9_-]*)`?\s*\(")
 _TYPED = re.compile(r"`?([A-Za-z_][A-Za-z0-9_-]*)`?\s*:\s*([A-Za-z_]\w*(?:\[[^\]]*\])?)\s*(?=$|[-–—,(])")
 _DEFAULT = re.compile(r",?\s*default(?:s to)?\s*[:=]?\s*`?([^,`]+)`?\s*$", re.IGNORECASE)
+_REQUIRED = re.compile(r",\s*required\s*$", re.IGNORECASE)
 _DASH = re.compile(r"\s+[-–—]+\s+")
 _WIDE = re.compile(r"\s{8,}")
+_YES = frozenset({"yes", "y", "true", "required", "✓", "✔", "✅", "x", "1"})
 _NOTHING = frozenset({"", "none", "nothing", "-", "n/a"})
 
 
@@ -85,15 +87,26 @@ def _section(name: str, lines: list[Line]) -> Section:
             parts.setdefault(current, []).append(Line(line.number, heading[2]))
         else:
             parts[current].append(line)
-    inputs = read_inputs(list(_entries(parts.get("input", []))))
+    entries = list(_entries(parts.get("input", [])))
+    inputs = read_inputs(entries)
     properties = {
         key: {**schema, **({"description": one_line(schema["description"])} if "description" in schema else {})}
         for key, schema in inputs.parameters["properties"].items()
     }
     script = next((line.text.strip().strip("`") for line in parts.get("script", []) if line.text.strip()), "")
-    return Section(
-        name, _description(name, parts), {**inputs.parameters, "properties": properties}, inputs.defaults, script
-    )
+    parameters = {**inputs.parameters, "properties": properties}
+    if marked := list(filter(None, (_marked_required(entry.text) for entry in entries))):
+        parameters["required"] = marked
+    return Section(name, _description(name, parts), parameters, inputs.defaults, script)
+
+
+def _marked_required(entry: str) -> str:
+    """The name of a parameter that is said to be required; where some are, the others are optional."""
+    found = _ENTRY.match(entry)
+    if found is None:
+        return ""
+    kind = entry[found.end() : _closing(entry, found.end())]
+    return found[1] if _REQUIRED.search(kind) else ""
 
 
 def _description(name: str, parts: Mapping[str, list[Line]]) -> str:
@@ -183,8 +196,8 @@ def _of_row(row: Mapping[str, str]) -> str:
 
     kind = cell("type") or "str"
     default = cell("default")
-    required = cell("required", "required?").lower()
-    optional = required in ("no", "false", "optional", "✗", "-") and not default
+    has_column = "required" in row or "required?" in row
+    optional = has_column and cell("required", "required?").lower() not in _YES and not default
     given = f" = {default}" if default.lower() not in _NOTHING else ""
     name, text = (
         cell("name", "parameter", "param", "field", "argument", "input"),
