@@ -150,3 +150,18 @@ def test_what_is_no_skill_in_such_a_folder_is_free(tmp_path, path):
 def test_a_rule_that_names_the_folder_lifts_the_protection_of_its_skills(tmp_path):
     assert write(tmp_path, "know/how/deploy.md", rules("allow write know/how/**"), skills=("know/how",)).success
     assert write(tmp_path, "know/how/deploy.md", rules("allow write know/**"), skills=("know/how",)).is_error
+
+
+@pytest.mark.parametrize("path", [".husky/pre-commit", ".HUSKY/pre-push", "./.husky//_/h", ".husky"])
+def test_hooks_in_a_folder_that_the_settings_name_are_protected(tmp_path, path):
+    assert write(tmp_path, path).failure is None
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text("[core]\n\thooksPath = .husky\n")
+    refused = write(tmp_path, path)
+    assert refused.failure is not None
+    assert "a Git hook (core.hooksPath)" in refused.for_llm
+    assert write(
+        tmp_path, path, rules("allow write", "allow write .husky/**", "allow write .husky")
+    ).failure is None or ("HUSKY" in path)
+    assert write(tmp_path, ".husky-notes").failure is None
+    assert write(tmp_path, path, rules("allow read"), "look").failure is None

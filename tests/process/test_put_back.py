@@ -10,7 +10,7 @@ import pytest
 
 from forge.core.context import Scope
 from forge.process.layout import confinement_of
-from forge.process.put_back import put_back, remember
+from forge.process.put_back import put_back, remember, watched
 from forge.process.sandbox import Confinement, Tier
 from forge.workspace.paths import PathValidator
 from tests.process.attacks import needs, run
@@ -77,6 +77,60 @@ def test_it_is_as_it_was(name: str, line: str, repository: Path, tier: Tier):
     if tier is Tier.LANDLOCK:
         assert said
         assert all(name in words for words in said)
+
+
+HOOKS = {
+    "change one": "echo evil >.config/hooks/pre-commit",
+    "add one": "echo evil >.config/hooks/pre-push",
+    "move the folder away": "mv .config/hooks old; mkdir -p .config/hooks; echo evil >.config/hooks/pre-commit",
+    "move the folder around it away": "mv .config old; mkdir -p .config/hooks; echo evil >.config/hooks/pre-commit",
+}
+
+
+@pytest.mark.parametrize("line", HOOKS.values(), ids=HOOKS)
+def test_hooks_in_a_folder_that_the_settings_name_are_as_they_were(line: str, repository: Path, tier: Tier):
+    hooks = repository / ".config/hooks"
+    hooks.mkdir(parents=True)
+    (hooks / "pre-commit").write_text("exit 0\n")
+    subprocess.run(["git", "config", "core.hooksPath", ".config/hooks"], cwd=repository, check=True)
+    watched_sh(f"{line}; echo x >.config/free", repository, tier)
+    assert {path.name: path.read_text() for path in hooks.glob("*") if path.suffix != ".rejected"} == {
+        "pre-commit": "exit 0\n"
+    }
+
+
+def test_a_folder_that_no_settings_name_is_free(repository: Path, tier: Tier):
+    (repository / ".config/hooks").mkdir(parents=True)
+    watched_sh("; ".join(HOOKS.values()), repository, tier)
+    assert (repository / ".config/hooks/pre-commit").read_text() == "evil\n"
+
+
+def test_hooks_in_a_named_folder_that_was_not_there_are_set_aside(repository: Path, tier: Tier):
+    subprocess.run(["git", "config", "core.hooksPath", ".husky/_"], cwd=repository, check=True)
+    line = "mkdir -p .husky/_; echo evil >.husky/_/pre-commit; echo evil >.husky/pre-commit; echo x >free"
+    assert len(watched_sh(line, repository, tier)) == 2
+    assert not (repository / ".husky/_/pre-commit").exists()
+    assert not (repository / ".husky/pre-commit").exists()
+    assert (repository / ".husky/pre-commit.rejected").read_text() == "evil\n"
+    assert (repository / "free").exists()
+
+
+def test_a_link_to_hooks_leads_to_no_others_afterwards(repository: Path, tier: Tier):
+    (repository / "real").mkdir()
+    (repository / "real/pre-commit").write_text("exit 0\n")
+    (repository / ".husky").symlink_to("real")
+    subprocess.run(["git", "config", "core.hooksPath", ".husky"], cwd=repository, check=True)
+    watched_sh("echo evil >.husky/pre-commit; rm .husky; mkdir .husky; echo evil >.husky/pre-push", repository, tier)
+    assert (repository / "real/pre-commit").read_text() == "exit 0\n"
+    assert not (repository / ".husky/pre-push").exists()
+
+
+def watched_sh(line: str, workspace: Path, tier: Tier) -> list[str]:
+    """As programs are really run: what bubblewrap prevents is not looked at again."""
+    confinement = Confinement(workspace=workspace)
+    settle = watched(confinement, str(tier))
+    run(["bash", "-c", line], confinement, tier)
+    return settle()
 
 
 @pytest.mark.parametrize("many", [1, 120])

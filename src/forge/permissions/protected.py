@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forge.core.context import Scope
+from forge.core.git_hooks import hook_folders
 from forge.core.spec import Permission
 from forge.permissions import paths
 from forge.permissions.request import Decision, Ruling
@@ -10,6 +11,7 @@ from forge.permissions.targets import Opaque
 
 ARTEFACTS = ".forge/files"  # what `file_create` makes is no state of Forge's
 
+_HOOK = "a Git hook (core.hooksPath)"
 _STATE, _CONFIGURATION, _SKILL = "Forge's own state", "Forge's configuration", "a skill, with its guardrails,"
 
 
@@ -33,8 +35,19 @@ def protection(target: str, scope: Scope) -> tuple[str, str] | None:
     around = paths.roots(str(scope.workspace))
     for path in paths.spellings(target, around[0]):
         names = _below(paths.fold(path), tuple(map(paths.fold, around)))
-        if found := _protected(names) or _skill(paths.fold(path), scope, around):
+        if found := _protected(names) or _skill(paths.fold(path), scope, around) or _hook(paths.fold(path), scope):
             return found
+    return None
+
+
+def _hook(path: str, scope: Scope) -> tuple[str, str] | None:
+    """A hook in a folder that the repository's settings name, such as `.husky`."""
+    for root in (scope.workspace, *(root.path for root in scope.roots)):
+        for folder in hook_folders(str(root)):
+            for start in paths.roots(str(root)):
+                place = paths.fold(f"{start.rstrip('/')}/{folder}")
+                if path == place or path.startswith(f"{place}/"):
+                    return folder, _HOOK
     return None
 
 

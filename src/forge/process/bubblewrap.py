@@ -13,6 +13,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.git_hooks import hook_folders
 from forge.process._confine import INET, INET6, NETLINK, UNIX, syscall_filter
 from forge.process.git_settings import git_settings
 from forge.process.layout import (
@@ -194,11 +195,22 @@ def _protected(root: str) -> Iterator[str]:
     elif kind == "directory":
         yield from ("--bind", git, git)  # a mount point can be neither moved nor replaced
         yield from _git(git)
+    yield from _named_hooks(root)
     for name in CONFIGURATION:
         path = os.path.join(root, name)
         if _kind(path) in _BINDABLE:
             yield from _read_only(path)
     yield from _skills(root)
+
+
+def _named_hooks(root: str) -> Iterator[str]:
+    """Hooks in a folder that the settings name; the folders around it are mount points, and cannot be moved away."""
+    for name in hook_folders(root):
+        parts = name.split("/")
+        around = [os.path.join(root, *parts[:depth]) for depth in range(1, len(parts) + 1)]
+        if all(_kind(folder) == "directory" for folder in around):
+            yield from (word for folder in around[:-1] for word in ("--bind", folder, folder))
+            yield from _read_only(around[-1])
 
 
 def _skills(root: str) -> Iterator[str]:

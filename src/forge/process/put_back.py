@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from stat import S_IMODE, S_ISREG
 
+from forge.core.git_hooks import hook_folders
 from forge.process.layout import CONFIGURATION, Confinement, is_inside, roots_of, skill_files
 
 MOST = 1024 * 1024  # bytes of a file that is remembered; a larger one is only recognised
@@ -50,6 +51,8 @@ class Remembered:
     places: dict[_Place, _State | None]
     roots: tuple[str, ...]
     new_repositories: frozenset[str]  # roots that had no .git
+    hooks: tuple[tuple[str, str, bool], ...]  # root, folder of hooks below it, whether it was there
+    links: frozenset[_Place]  # that lead to hooks: no mount keeps them
 
 
 def watched(confinement: Confinement | None, tier: str) -> Callable[[], list[str]]:
@@ -68,11 +71,18 @@ def remember(confinement: Confinement) -> Remembered:
     """To be called before the program is started, in any tier."""
     roots = tuple(roots_of(confinement).writable)
     places: dict[_Place, _State | None] = {}
+    hooks: list[tuple[str, str, bool]] = []
+    links: set[_Place] = set()
     for root in roots:
-        for folder, name in (*_named(root, confinement), *((_HOOKS, name) for name in _hooks(root))):
+        folders = (_HOOKS, *hook_folders(root))
+        hooks += [(root, folder, os.path.isdir(os.path.join(root, folder))) for folder in folders]
+        found = ((folder, name) for folder in folders for name in _hooks(root, folder))
+        leading = [os.path.split(folder) for folder in folders if os.path.islink(os.path.join(root, folder))]
+        links |= {(root, *place) for place in leading}
+        for folder, name in (*_named(root, confinement), *found, *leading):
             places[root, folder, name] = _state(root, folder, name)
     without = (root for root in roots if not os.path.lexists(os.path.join(root, _GIT)))
-    return Remembered(places, roots, frozenset(without))
+    return Remembered(places, roots, frozenset(without), tuple(hooks), frozenset(links))
 
 
 def put_back(remembered: Remembered, *, only_new: bool = False) -> list[str]:
@@ -81,12 +91,18 @@ def put_back(remembered: Remembered, *, only_new: bool = False) -> list[str]:
     `only_new`: what was there before, and hooks of a repository that was, are left as they are.
     """
     said = []
-    roots = remembered.new_repositories if only_new else remembered.roots
-    new_hooks = {(root, _HOOKS, name): None for root in roots for name in _hooks(root)}
+    folders = [
+        (root, folder)
+        for root, folder, existed in remembered.hooks
+        if not only_new or (root in remembered.new_repositories if folder == _HOOKS else not existed)
+    ]
+    new_hooks = {(root, folder, name): None for root, folder in folders for name in _hooks(root, folder)}
     for place, before in {**new_hooks, **remembered.places}.items():
         root, folder, name = place
         now = _state(*place)
-        if now == before or (now is None and before is None) or (only_new and before is not None):
+        if now == before or (now is None and before is None):
+            continue
+        if only_new and before is not None and place not in remembered.links:
             continue
         if root in remembered.new_repositories and (folder, name) in ((_GIT, "config"), ("", _GIT)) and _harmless(now):
             continue
@@ -105,9 +121,20 @@ def _named(root: str, confinement: Confinement) -> Iterator[tuple[str, str]]:
             yield os.path.split(os.path.relpath(real, root))
 
 
-def _hooks(root: str) -> list[str]:
-    with _opened(root, _HOOKS) as folder:
-        return [name for name in os.listdir(folder) if not name.endswith((".sample", REJECTED))] if folder else []
+def _hooks(root: str, folder: str) -> list[str]:
+    with _opened(root, folder) as within:
+        if within is None:
+            return []
+        with os.scandir(within) as entries:
+            return [
+                one.name
+                for one in entries
+                if not one.name.endswith((".sample", REJECTED)) and (folder == _HOOKS or not _is_folder(one))
+            ]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
 
 
 def _state(root: str, folder: str, name: str) -> _State | None:
