@@ -15,6 +15,7 @@ from forge.core.context import Scope, ToolContext
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
+from forge.core.secrets import Secrets
 from forge.core.spec import Category
 from forge.schedules.schedule import Outcome, Status
 from forge.schedules.tools import schedule_tools
@@ -66,7 +67,38 @@ def test_a_schedule_is_set_and_its_next_time_said(bench, clocks):
     clocks.pass_(1)
     again = bench.call("schedule_set", cron="0 4 * * *", task="Count the stars", id="nightly")
     assert again.for_llm.startswith("Changed: nightly")
-    assert "2026-11-16T04:00:00Z" in again.for_llm
+    assert "2026-11-16T04:00:00+01:00" in again.for_llm, "the time zone is kept"
+
+
+def test_what_is_not_repeated_is_kept_and_what_is_said_changes(bench):
+    said = {
+        "timezone": "Europe/Berlin", "channel": "team", "channel_target": "#x", "skill": "stars", "one_shot": True,
+        "enabled": False,
+    }  # fmt: skip
+    first = bench.call("schedule_set", cron="0 3 * * *", task="Count", id="a", **said).data["schedule"]
+    assert {key: first[key] for key in said} == said
+    bench.scope = Scope(session_id="s", workspace=bench.scope.workspace, channel="telegram", chat_id="42")
+    again = bench.call("schedule_set", cron="0 4 * * *", task="Count more", id="a").data["schedule"]
+    assert {key: again[key] for key in said} == said, "also where another talk is held"
+    assert (again["cron"], again["task"]) == ("0 4 * * *", "Count more")
+    assert "Europe/Berlin" in bench.preview("schedule_set", cron="0 5 * * *", task="Count", id="a")
+    other = {"timezone": "UTC", "channel": "", "skill": "", "one_shot": False, "enabled": True}
+    changed = bench.call("schedule_set", cron="0 4 * * *", task="Count", id="a", **other).data["schedule"]
+    assert (changed["timezone"], changed["one_shot"], changed["enabled"]) == ("UTC", False, True)
+    assert not any(changed[key] for key in ("channel", "channel_target", "skill"))
+    moved = bench.call("schedule_set", cron="0 4 * * *", task="Count", id="a", channel="telegram").data["schedule"]
+    assert (moved["channel"], moved["channel_target"]) == ("telegram", "42")
+
+
+def test_a_registered_secret_is_never_stored(store, tmp_path):
+    bench = Bench(store, tmp_path)
+    bench.executor = ToolExecutor(bench.registry, [], secrets=Secrets(["hunter2hunter2"]))
+    refused = bench.call("schedule_set", cron="@daily", task="Log in with hunter2hunter2", id="a")
+    assert refused.failure is not None
+    assert "its task holds a secret" in refused.failure.message
+    assert "environment variable" in refused.failure.suggestion
+    assert store.list() == []
+    assert bench.call("schedule_set", cron="@daily", task="Log in with $TOKEN", id="a").success
 
 
 def test_the_list_has_what_programs_need(bench):
@@ -129,6 +161,7 @@ def test_the_result_goes_to_where_the_talk_is_held(store, tmp_path):
     bench.scope = Scope(session_id="s", workspace=tmp_path, channel="telegram", chat_id="42")
 
     def destination(**arguments):
+        store.delete("a") if store.list() else None
         made = bench.call("schedule_set", cron="@daily", task="Count", id="a", **arguments).data["schedule"]
         return made["channel"], made["channel_target"]
 

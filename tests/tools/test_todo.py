@@ -15,6 +15,7 @@ from forge.core.executor import Next, ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
+from forge.core.secrets import Secrets
 from forge.pipeline.track_files import track_files
 from forge.tools.todo import TodoRead, TodoWrite, completed
 from forge.workspace.todos import Todos
@@ -164,3 +165,12 @@ def test_any_list_is_completed_or_explained(given_items):
     assert [item["content"] for item in kept] == [item["content"] for item in given_items]
     assert len({item["id"] for item in kept}) == len(kept)
     assert sum(item["status"] == "in_progress" for item in kept) <= 1
+
+
+def test_a_registered_secret_is_not_stored(tmp_path):
+    state = SessionState(tmp_path)
+    secrets = Secrets(["hunter2hunter2"])
+    executor = ToolExecutor(ToolRegistry([TodoWrite()]), [track_files(state)], secrets=secrets)
+    call = ToolCall("todo_write", {"items": [{"content": "log in with hunter2hunter2"}, {"content": "log out"}]})
+    assert asyncio.run(executor.execute(call, Scope(session_id="one", workspace=tmp_path))).success
+    assert [item["content"] for item in state.todos.get("one")] == ["log in with [secret]", "log out"]

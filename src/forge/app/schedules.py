@@ -140,7 +140,8 @@ async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: P
         except ToolError as undelivered:  # the work is done: what came of it is kept
             words = f"its answer was not delivered to {schedule.channel}: {undelivered.message}"
             success, error = False, f"{error}; {words}" if error else words
-    return Outcome(success=success, text=text, error=error, session=session)
+    mask = agent.made.executor.secrets.mask  # it is stored, and shown to whoever lists what was run
+    return Outcome(success=success, text=mask(text), error=mask(error), session=session)
 
 
 def scheduled_prompt(schedule: Schedule) -> str:

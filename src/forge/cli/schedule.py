@@ -57,14 +57,14 @@ def list_(options: Options, enabled: bool) -> None:
 @click.argument("task")
 @with_options
 @click.option("--id", metavar="ID", default="", help="Lower-case words with hyphens; made of the task by default.")
-@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Such as Europe/Berlin or +02:00.")
-@click.option("--skill", metavar="NAME", default="", help="A skill that the agent reads first.")
-@click.option("--channel", metavar="NAME", default="", help="Where the result is sent.")
-@click.option("--target", metavar="NAME", default="", help="Who gets it there: a chat, a room, a file.")
-@click.option("--one-shot", is_flag=True, help="Fire once, then never again.")
-@click.option("--enabled/--disabled", default=None, help="An existing one stays as it is unless this is said.")
+@click.option("--timezone", metavar="ZONE", default=None, help="Such as Europe/Berlin or +02:00; UTC for a new one.")
+@click.option("--skill", metavar="NAME", default=None, help="A skill that the agent reads first.")
+@click.option("--channel", metavar="NAME", default=None, help="Where the result is sent.")
+@click.option("--target", metavar="NAME", default=None, help="Who gets it there: a chat, a room, a file.")
+@click.option("--one-shot/--repeated", default=None, help="Fire once, then never again.")
+@click.option("--enabled/--disabled", default=None, help="A new one is enabled.")
 def add(options: Options, cron: str, task: str, target: str, **more: Any) -> None:
-    """Add a schedule, or replace the one of that id.
+    """Add a schedule, or change the one of that id: it keeps what no option names.
 
     CRON is one word to the shell: five fields, an alias (@hourly … @yearly), or an interval.
 
@@ -74,8 +74,14 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
 
     With --json: the schedule, as `list` shows it.
     """
+    from forge.app.config import load_configuration
+    from forge.app.secrets import project_secrets
+    from forge.schedules._definitions import check_no_secret
     from forge.schedules.schedule import Source
 
+    with refusals():
+        secrets = project_secrets(load_configuration(options.config))
+        check_no_secret({"cron": cron, "task": task, "target": target, **more}, secrets)
     with _store(options) as store:
         made = store.set(cron=cron, task=task, channel_target=target, by=Source.PERSON, **more)
     _warn_of(made, options)

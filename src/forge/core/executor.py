@@ -69,6 +69,7 @@ class ToolExecutor:
         self.steps = tuple(steps)
         self.secrets = secrets if secrets is not None else Secrets()
         self.activity = activity if activity is not None else ActivityStream(self.secrets)
+        self.activity.secrets.include(self.secrets)  # a stream of somebody's own shows no secret of these tools
         self.background = background if background is not None else BackgroundWork(self._completed, _failed)
         self._entries: dict[str, _Entry] = {}
         self._version = registry.version

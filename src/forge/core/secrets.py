@@ -38,6 +38,11 @@ class Secrets:
         """Those that are long enough to be masked; others would mask ordinary words."""
         self.add(*(value for value in values if len(value) >= SHORTEST))
 
+    def include(self, others: Secrets) -> None:
+        """Mask what these mask, too."""
+        if others is not self and (new := set(others._values) - set(self._values)):
+            self.add(*new)
+
     def mask(self, text: str) -> str:
         """Replace every registered secret, and the beginning of one where a text was cut."""
         if self.pattern is None:

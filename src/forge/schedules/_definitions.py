@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Required, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, Required, TypedDict, Unpack, cast
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.secrets import Secrets
 from forge.schedules._rows import Row
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule, Source, check_id, check_name, check_task, default_id
@@ -21,34 +22,83 @@ class Definition(TypedDict, total=False):
     cron: Required[str]
     task: Required[str]
     id: str | None  # by default, made of the task
-    timezone: str  # UTC
-    enabled: bool | None  # None: a new one is, an existing one stays as it is
-    one_shot: bool
-    skill: str
-    channel: str
-    channel_target: str
+    # None, or left out: an existing schedule keeps what it has; a new one has the default
+    timezone: str | None  # UTC
+    enabled: bool | None  # True
+    one_shot: bool | None  # False
+    skill: str | None
+    channel: str | None
+    channel_target: str | None
 
 
-def checked(*, source: Source, origin: str = "", **definition: Unpack[Definition]) -> Schedule:
-    """A schedule that has no plan yet. Raises `ToolError`."""
-    task = check_task(definition["task"])
+class Here(NamedTuple):
+    """Where a talk is held: a new schedule answers there unless it is told otherwise."""
+
+    channel: str = ""
+    target: str = ""
+
+
+NOWHERE = Here()
+
+
+def for_new(definition: Definition, here: Here) -> Definition:
+    """A new schedule that names no channel answers where the talk is held."""
+    if definition.get("channel") or not here.channel:
+        return for_change(definition, here)
+    return {**definition, "channel": here.channel, "channel_target": definition.get("channel_target") or here.target}
+
+
+def for_change(definition: Definition, here: Here) -> Definition:
+    """Who names the channel of this talk, and nobody there, means this talk."""
+    if definition.get("channel") and definition["channel"] == here.channel and not definition.get("channel_target"):
+        return {**definition, "channel_target": here.target}
+    return definition
+
+
+def id_of(definition: Definition) -> str:
+    """The id that is meant. Raises `ToolError` where it cannot be one."""
     name = (definition.get("id") or "").strip()
     if name:
         check_id(name)
-    rule = Cron.parse(definition["cron"], definition.get("timezone", "UTC"))
+    return name or default_id(check_task(definition["task"]))
+
+
+def checked(
+    *, source: Source, origin: str = "", old: Schedule | None = None, **definition: Unpack[Definition]
+) -> Schedule:
+    """A schedule that has no plan yet; what is not said is kept from the old one. Raises `ToolError`."""
+    before = old if old is not None else _NEW
+    said: dict[str, Any] = {key: value for key, value in definition.items() if value is not None}
+    if said.get("channel", before.channel) != before.channel:
+        said.setdefault("channel_target", "")  # it was somebody of the other channel
+    rule = Cron.parse(definition["cron"], said.get("timezone", before.timezone))
     return Schedule(
-        id=name or default_id(task),
+        id=id_of(definition),
         cron=rule.text,
-        task=task,
+        task=check_task(definition["task"]),
         timezone=rule.timezone,
-        enabled=definition.get("enabled") is not False,
-        one_shot=definition.get("one_shot", False),
-        skill=check_name("skill", definition.get("skill", "")),
-        channel=check_name("channel", definition.get("channel", "")),
-        channel_target=check_name("channel target", definition.get("channel_target", "")),
+        enabled=said.get("enabled", before.enabled),
+        one_shot=said.get("one_shot", before.one_shot),
+        skill=check_name("skill", said.get("skill", before.skill)),
+        channel=check_name("channel", said.get("channel", before.channel)),
+        channel_target=check_name("channel target", said.get("channel_target", before.channel_target)),
         source=source,
         origin=origin,
     )
+
+
+_NEW = Schedule(id="", cron="", task="")
+
+
+def check_no_secret(definition: Mapping[str, Any], secrets: Secrets) -> None:
+    """Raises `ToolError` where a text holds a registered secret: stored masked, the task could not be done."""
+    for key, value in definition.items():
+        if isinstance(value, str) and secrets.mask(value) != value:
+            raise ToolError(
+                f"a schedule is stored and shown, and its {key} holds a secret",
+                ErrorKind.SECURITY,
+                "Name the environment variable or the file that holds the secret; the task finds the value there.",
+            )
 
 
 def revised(old: Row | None, wanted: Schedule, now: float, *, arm: bool = False) -> Row:

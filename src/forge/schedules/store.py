@@ -13,7 +13,19 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import sendable
 from forge.schedules import _claims, _rows
 from forge.schedules._claims import Claim, Moment, Tick
-from forge.schedules._definitions import Definition, check_may_change, checked, declared, revised, same
+from forge.schedules._definitions import (
+    NOWHERE,
+    Definition,
+    Here,
+    check_may_change,
+    checked,
+    declared,
+    for_change,
+    for_new,
+    id_of,
+    revised,
+    same,
+)
 from forge.schedules.schedule import Outcome, Run, Schedule, Source, Status
 from forge.workspace.state import NAME, state_directory, why_not
 from forge.workspace.store import Store
@@ -63,22 +75,20 @@ class ScheduleStore:
 
     # what a person or a model does
 
-    def set(self, *, by: Source = Source.MODEL, **definition: Unpack[Definition]) -> Schedule:
-        """Make a schedule, or replace the one of that id. Whether it is enabled is kept unless it is said.
+    def set(self, *, by: Source = Source.MODEL, here: Here = NOWHERE, **definition: Unpack[Definition]) -> Schedule:
+        """Make a schedule, or change the one of that id, which keeps what is not said.
 
         Raises `ToolError` where something cannot be, or where the configuration declares that id.
         """
-        wanted = checked(**definition, source=by)
         with self._store.writing() as connection:
-            _, row = self._laid_over(connection, wanted, definition.get("enabled"))
+            _, row = self._laid_over(connection, by, here, definition)
             _rows.put(connection, row)
         return row.schedule
 
-    def draft(self, **definition: Unpack[Definition]) -> tuple[Schedule | None, Schedule]:
+    def draft(self, *, here: Here = NOWHERE, **definition: Unpack[Definition]) -> tuple[Schedule | None, Schedule]:
         """What is there, and what `set` would make of it. Nothing is written."""
-        wanted = checked(**definition, source=Source.MODEL)
         with self._store.reading() as connection:
-            old, row = self._laid_over(connection, wanted, definition.get("enabled"))
+            old, row = self._laid_over(connection, Source.MODEL, here, definition)
         return old.schedule if old else None, row.schedule
 
     def get(self, id: str) -> Schedule:
@@ -184,16 +194,18 @@ class ScheduleStore:
     # within
 
     def _laid_over(
-        self, connection: sqlite3.Connection, wanted: Schedule, enabled: bool | None
+        self, connection: sqlite3.Connection, by: Source, here: Here, definition: Definition
     ) -> tuple[_rows.Row | None, _rows.Row]:
         """The row there is, and the one that shall be."""
-        old = _rows.row_of(connection, wanted.id)
+        old = _rows.row_of(connection, id_of(definition))
         if old is None:
+            wanted = checked(source=by, **for_new(definition, here))
             _check_room(_rows.count(connection))
         else:
             check_may_change(old.schedule)
             kept = old.schedule.enabled or old.spent  # a one-shot that has fired is set to fire again
-            wanted = replace(wanted, enabled=kept if enabled is None else enabled, source=old.schedule.source)
+            before = replace(old.schedule, enabled=kept)
+            wanted = checked(source=old.schedule.source, old=before, **for_change(definition, here))
         return old, revised(old, wanted, self.clock(), arm=True)
 
     def _now(self) -> Moment:

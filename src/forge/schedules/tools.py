@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from forge.core.arguments import near
 from forge.core.context import ToolContext
@@ -15,6 +15,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
+    from forge.schedules._definitions import Definition, Here
     from forge.schedules.schedule import Run, Schedule
     from forge.schedules.store import ScheduleStore
 
@@ -68,23 +69,22 @@ class ScheduleSet(
         ],
         task: Annotated[str, "What the agent is told to do, complete in itself: it remembers nothing of this talk."],
         id: Annotated[
-            str, "Lower-case words with hyphens; an existing one is replaced. Made of the task if left out."
+            str,
+            "Lower-case words with hyphens; made of the task if left out. An existing one keeps what you leave out.",
         ] = "",
-        timezone: Annotated[str, "An IANA name such as Europe/Berlin, or an offset such as +02:00."] = "UTC",
-        enabled: Annotated[
-            bool | None, "Left out, a new schedule is enabled and an existing one stays as it is."
-        ] = None,
-        skill: Annotated[str, "A skill that the agent reads first."] = "",
-        channel: Annotated[str, "Where the result is sent; left out, to where this talk is held."] = "",
-        channel_target: Annotated[str, "Who gets it there: a chat, a room, a file."] = "",
-        one_shot: Annotated[bool, "Fire once, then never again."] = False,
+        timezone: Annotated[str | None, "An IANA name such as Europe/Berlin, or +02:00; UTC for a new one."] = None,
+        enabled: Annotated[bool | None, "A new one is enabled."] = None,
+        skill: Annotated[str | None, "A skill that the agent reads first."] = None,
+        channel: Annotated[str | None, "Where the result is sent; of a new one, to where this talk is held."] = None,
+        channel_target: Annotated[str | None, "Who gets it there: a chat, a room, a file."] = None,
+        one_shot: Annotated[bool | None, "Fire once, then never again."] = None,
     ) -> ToolResult:
-        channel, channel_target = _destination(ctx, channel, channel_target)
-        self._check_names("" if channel == ctx.scope.channel else channel, skill)
-        made = self._open().set(
-            id=id, cron=cron, task=task, timezone=timezone, enabled=enabled, skill=skill,
-            channel=channel, channel_target=channel_target, one_shot=one_shot,
-        )  # fmt: skip
+        said: Definition = {
+            "id": id, "cron": cron, "task": task, "timezone": timezone, "enabled": enabled, "skill": skill,
+            "channel": channel, "channel_target": channel_target, "one_shot": one_shot,
+        }  # fmt: skip
+        self._check(said, ctx)
+        made = self._open().set(here=_here(ctx), **said)
         verb = "set" if made.created == made.updated else "changed"
         return ToolResult(
             for_llm=f"{verb.capitalize()}: {_line(made)}", title=f"{verb} {made.id}", data={"schedule": made.to_dict()}
@@ -99,15 +99,21 @@ class ScheduleSet(
     def _preview(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         from forge.schedules.cron import Cron
 
-        channel = arguments["channel"]
-        self._check_names("" if channel == ctx.scope.channel else channel, arguments["skill"])
-        old, new = self._open().draft(**arguments)
+        self._check(cast("Definition", arguments), ctx)
+        old, new = self._open().draft(here=_here(ctx), **cast("Definition", arguments))
         rule = Cron.parse(new.cron, new.timezone).explain()
         head = (
             f"{'Change' if old else 'New'} schedule {new.id}: {rule}; next at {new.shown(new.next_fire) or 'no time'}"
         )
         before = [f"- {line}" for line in old.task.splitlines()] if old and old.task != new.task else []
         return "\n".join([head, *before, *(f"+ {line}" for line in new.task.splitlines())])
+
+    def _check(self, said: Definition, ctx: ToolContext) -> None:
+        from forge.schedules._definitions import check_no_secret  # SQLite, which listing tools does without
+
+        check_no_secret(said, ctx.activity.secrets)
+        channel = said.get("channel") or ""
+        self._check_names("" if channel == ctx.scope.channel else channel, said.get("skill") or "")
 
     def _check_names(self, channel: str, skill: str) -> None:
         names: tuple[tuple[str, str, Names], ...] = (("channel", channel, self.channels), ("skill", skill, self.skills))
@@ -184,10 +190,10 @@ class ScheduleHistory(
         return ToolResult(for_llm=text, title=f"{len(found)} runs", data={"history": [one.to_dict() for one in found]})
 
 
-def _destination(ctx: ToolContext, channel: str, target: str) -> tuple[str, str]:
-    """Where the result goes: what is said, otherwise where the talk is held."""
-    own = not channel or channel == ctx.scope.channel
-    return channel or ctx.scope.channel, target or (ctx.scope.chat_id if own else "")
+def _here(ctx: ToolContext) -> Here:
+    from forge.schedules._definitions import Here  # SQLite, which listing tools does without
+
+    return Here(ctx.scope.channel, ctx.scope.chat_id)
 
 
 def _line(one: Schedule) -> str:

@@ -53,7 +53,7 @@ class TodoWrite(
     ) -> ToolResult:
         from forge.workspace.tracking import current  # loads what only a session's state needs
 
-        kept = completed(items, self.max_items, self.max_length)
+        kept = ctx.activity.secrets.mask_value(completed(items, self.max_items, self.max_length))
         current().state.todos.put(ctx.scope.session_id, kept)
         return _answer(kept, "The list is empty now.")
 
