@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.context import Scope
-from forge.permissions.destructive import destructive
+from forge.permissions.destructive import destructive, unresolved
 
 SCOPE = Scope(workspace=Path("/nowhere/projects/one"))
 
@@ -26,6 +26,26 @@ DESTRUCTIVE = [
     "rm -rf //",
     "rm -rf /.",
     "rm -rf /usr/..",
+    "bash +x -c 'rm -rf /'",
+    'for d in / ; do rm -rf "$d"; done',
+    "for d in build /usr; do rm -rf $d; done",
+    'for d in /*; do rm -rf "$d"; done',
+    'D=$HOME; rm -rf "$D"',
+    'D=$HOME; E=$D/; rm -rf "${E}"',
+    'D=/; D=$(mktemp -d); rm -rf "$D"',
+    "xargs rm -rf <<< /",
+    "xargs -I{} rm -rf {} <<< /",
+    "xargs rm -rf <<E\n/\nE",
+    "jobs -x rm -rf /",
+    "compgen -C 'rm -rf /' x",
+    "/lib64/ld-linux-x86-64.so.2 /bin/rm -rf /",
+    "choom -n 0 -- rm -rf /",
+    "tar -I 'rm -rf /' -xf a",
+    "git -c alias.x='!rm -rf /' x",
+    "docker run -v /:/ image rm -rf /",
+    "test -v 'a[$(rm -rf /)]'",
+    "bash < <(echo rm -rf /)",
+    ". <(echo rm -rf /)",
     "rm -rf /proc/1/root/",
     "rm -rf /proc/1/root/home/x",
     "rm -rf /proc/1/cwd/x",
@@ -405,3 +425,65 @@ def test_where_nobody_has_a_home_lines_are_judged_all_the_same(monkeypatch):
     assert destructive("rm -rf ~", SCOPE)
     assert destructive("cd; rm -rf *", SCOPE)
     assert not destructive("rm -rf build", SCOPE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'rm -rf "$X"',
+        "rm -rf $X/build",
+        "rm -rf $(cat list)",
+        "ls | xargs rm -rf",
+        'D=$(mktemp -d); rm -rf "$D"',
+        'D=a; D=$(x); rm -rf "$D"',
+        'D=a; read D; rm -rf "$D"',
+        'D=a; eval "$y"; rm -rf "$D"',
+        'for d in $(x); do rm -rf "$d"; done',
+        'cd "$X" && rm -rf build',
+        'find "$X" -name a -delete',
+        "find . -exec sh -c 'rm -rf \"$1\"' _ {} ';'",
+        'chmod -R 777 "$X"',
+        'chown -R me "$X"',
+        'rsync -a --delete a/ "$X"',
+        'dd if=a of="$X"',
+        'shred "$X"',
+        'bash -c "rm -rf $X"',
+        'timeout 5 rm -rf "$X"',
+        'rm "$options" /',
+        "cd build; rm -rf $PWD/x",
+    ],
+)
+def test_what_a_destructive_program_gets_is_not_known_before_the_line_runs(line):
+    assert unresolved(line, SCOPE)
+    assert not destructive(line, SCOPE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm -rf build",
+        "rm -rf build/*",
+        'D=build; rm -rf "$D"',
+        'A=build B=$A/x; rm -rf "$B"',
+        'for d in a b; do rm -rf "$d/target"; done',
+        'for d in */; do rm -rf "$d/target"; done',
+        'rm -rf "$HOME/.cache/x"',
+        'rm "$x"',
+        'rm -f "$x"',
+        'for f in *.pyc; do rm -f "$f"; done',
+        "find . -name x -exec rm -rf {} +",
+        "cd src && rm -rf build",
+        'cd "$X" && rm -rf /tmp/a',
+        'chmod +x "$X"',
+        'cp a "$X"',
+        'mv "$a" "$b"',
+        'echo a > "$X"',
+        'echo "rm -rf $X"',
+        'git commit -m "rm -rf $X"',
+        'grep -rn "rm -rf" "$X"',
+        "make -j$(nproc)",
+        'eval "$X"',
+    ],
+)
+def test_other_lines_with_variables_are_resolved_or_destroy_nothing(line):
+    assert unresolved(line, SCOPE) == ""

@@ -641,3 +641,21 @@ async def test_what_needs_a_person_is_answered_by_no_rule_no_always_and_no_flag(
     await gate.authorize(context(changed, path="a"))
     assert [request.personal for request in person.asked] == [True, True]
     assert person.asked[0].remember == ""
+
+
+async def test_a_destructive_program_with_unknown_targets_asks_even_where_everything_is_allowed():
+    person = Person("once")
+    gate = PolicyGate(rules("allow execute *"), person)
+    await gate.authorize(context(shell, command="rm -rf build && ls $x"))
+    assert not person.asked
+    await gate.authorize(context(shell, command='rm -rf "$x"'))
+    assert len(person.asked) == 1
+    assert "known only when the line runs" in person.asked[0].ruling.reason
+    refused = await refusal(PolicyGate(rules("allow execute *")), context(shell, command='rm -rf "$x"'))
+    assert refused.kind is ErrorKind.PERMISSION
+
+
+async def test_a_rule_that_names_exactly_that_line_allows_it():
+    gate = PolicyGate(rules('allow execute rm -rf "$x"'))
+    await gate.authorize(context(shell, command='rm -rf "$x"'))
+    assert (await refusal(gate, context(shell, command='rm -rf "$y"'))).kind is ErrorKind.PERMISSION

@@ -17,8 +17,9 @@ from forge.permissions.commands import loosely, runs_input
 from forge.permissions.destructive_code import is_fork_bomb, is_interpreter, printed_lines, runs_fetched_code
 from forge.permissions.destructive_expansion import expanded
 from forge.permissions.destructive_targets import Places
-from forge.permissions.globs import is_known
-from forge.permissions.programs import ANYWHERE, LINE_OPTIONS, SHELLS, WRAPPERS
+from forge.permissions.destructive_values import known_values
+from forge.permissions.globs import ANY, SOME, is_known
+from forge.permissions.programs import ANYWHERE, EVALUATING, LINE_OPTIONS, SHELLS, WRAPPERS, base_name
 from forge.permissions.shell_line import Command, Line, Redirection
 from forge.permissions.shell_literal import parts
 from forge.permissions.shell_places import destination
@@ -37,21 +38,44 @@ def destructive(line: str, scope: Scope, directory: str = "") -> str:
         return f"it has more than {shell.LONGEST:,} characters, too many to be judged"
     if _is_plain(line):
         return ""
-    for text in dict.fromkeys((line, expanded(line, scope))):
+    texts = [(text, ()) for text in dict.fromkeys((line, expanded(line, scope)))]
+    for text, values in [*texts, *((line, way) for way in known_values(line, scope).ways if way)]:
         try:
-            if reason := _judged(text, Places(scope, directory), 0):
+            if reason := _judged(text, Places(scope, directory, values), 0):
                 return reason
         except TooDeep:
             return "it has more commands inside each other than can be judged"
     return ""
 
 
+def unresolved(line: str, scope: Scope) -> str:
+    """Which program could destroy what the line does not name, as the end of a sentence; empty if there is none.
+
+    `rm -rf "$x"`, where nobody knows what `x` will be.
+    """
+    if len(line) > shell.LONGEST or _is_plain(line):
+        return ""
+    for values in known_values(line, scope).sure():
+        places = Places(scope, "", values)
+        try:
+            _judged(line, places, 0)
+        except TooDeep:
+            return "it has more commands inside each other than can be judged"
+        if places.doubts:
+            return f"what {places.doubts[0]} would change is known only when the line runs"
+    return ""
+
+
 def _is_plain(line: str) -> bool:
     """Whether it is a literal line without any command that is judged here."""
     found = parts(line)
-    names = [os.path.basename(part.words[0]).lower() for part in found]
+    names = [base_name(os.path.basename(part.words[0]).lower()) for part in found]
     return bool(names) and not any(
-        name in _JUDGES or name in _STARTS or name.startswith("mkfs") or (part.joint == "|" and is_interpreter(name))
+        name in _JUDGES
+        or name in _STARTS
+        or name.startswith(("mkfs", "ld"))
+        or (part.joint == "|" and is_interpreter(name))
+        or (name in EVALUATING and any("$(" in word or "`" in word for word in part.words))
         for name, part in zip(names, found, strict=True)
     )
 
@@ -59,7 +83,7 @@ def _is_plain(line: str) -> bool:
 def _judged(line: str, places: Places, depth: int) -> str:
     if depth > _DEEPEST:
         raise TooDeep
-    found = shell.read_inner(line) if depth else shell.read(line)
+    found = shell.read_inner(line, places.values) if depth else shell.read(line, places.values)
     if found.is_broken:
         commands = [Command(words=tuple(words)) for words in loosely(line)]
         files = [Redirection(">", target.strip("'\"")) for target in _REDIRECTED.findall(line)]
@@ -81,14 +105,29 @@ def _command(command: Command, places: Places, depth: int) -> str:
     for redirection in command.redirections:
         if ">" in redirection.operator and (reason := _written(redirection.target, places)):
             return reason
-        is_run = redirection.operator in ("<<", "<<<") and runs_input(command.words)
-        if is_run and (reason := _judged(redirection.target, places, depth + 1)):
-            return reason
-    for started, _ in starts(command.words):
+        if redirection.operator in ("<<", "<<<"):
+            for text in _run_by(command.words, redirection.target):
+                if reason := _judged(text, places, depth + 1):
+                    return reason
+    is_find = os.path.basename(command.words[0]) == "find" if command.words else False
+    for number, (started, _) in enumerate(starts(command.words)):
+        doubts = len(places.doubts)
         reason = _judged(started, places, depth + 1) if isinstance(started, Text) else _words(started, places)
         if reason:
             return reason
+        if is_find and number and not isinstance(started, Text):
+            del places.doubts[doubts:]  # what find gives it lies below the places that find was judged by
     return ""
+
+
+def _run_by(words: Sequence[str], text: str) -> list[str]:
+    """The lines that a command runs of the text that is its input."""
+    if runs_input(words):
+        return [text]
+    if any(os.path.basename(word) == "xargs" for word in words):
+        line = " ".join(words)
+        return [f"{line.replace('{}', text.strip())} {text}"]
+    return []
 
 
 def _words(words: Sequence[str], places: Places) -> str:
@@ -97,6 +136,7 @@ def _words(words: Sequence[str], places: Places) -> str:
         target = destination(words)
         if target is not None:
             places.change(target)
+        places.is_lost = target is None or not is_known(target)
         return ""
     if name.startswith("mkfs") or name in ("mke2fs", "mkswap"):
         return "" if _asks_for_help(words) else f"{name} erases a file system"
@@ -108,7 +148,10 @@ def _words(words: Sequence[str], places: Places) -> str:
 
 def _rm(words: Sequence[str], places: Places) -> str:
     if not (_letters(words) & {"r", "R"} or _has_long(words, "recursive", 3)):
+        if any(word.startswith((ANY, SOME)) for word in words[1:]) and any(map(places.is_vital, _operands(words))):
+            places.doubts.append(words[0])  # rm "$options" /
         return ""
+    places.doubt(words[0], _operands(words))
     return next((f"it would remove {found}" for found in map(places.is_vital, _operands(words)) if found), "")
 
 
@@ -130,10 +173,12 @@ def _tee(words: Sequence[str], places: Places) -> str:
 
 def _dd(words: Sequence[str], places: Places) -> str:
     targets = [word[3:] for word in words if word.startswith("of=")]
+    places.doubt("dd", [*targets, *(word for word in words if word.startswith((ANY, SOME)))])
     return next((reason for word in targets if (reason := _written(word, places))), "")
 
 
 def _erase(words: Sequence[str], places: Places) -> str:
+    places.doubt(words[0], _operands(words))
     return next((f"it would erase {found}" for found in map(places.is_device, _operands(words)) if found), "")
 
 
@@ -147,6 +192,7 @@ def _written(word: str, places: Places) -> str:
 def _mode(words: Sequence[str], places: Places) -> str:
     if not (_letters(words) & {"R"} or _has_long(words, "recursive", 3)):
         return ""
+    places.doubt(words[0], _operands(words)[1:])
     for word in _operands(words):
         if found := places.is_vital(word, with_workspace=False):
             return f"it would change the access to everything in {found}"
@@ -163,6 +209,7 @@ def _find(words: Sequence[str], places: Places) -> str:
     )
     if not removes:
         return ""
+    places.doubt("find", words[1:start] or ["."])
     is_filtered = any(word.startswith(("-name", "-iname", "-path", "-type", "-regex", "-newer")) for word in expression)
     for word in words[1:start] or ["."]:
         if found := places.is_vital(word, with_workspace=not is_filtered):
@@ -174,6 +221,7 @@ def _rsync(words: Sequence[str], places: Places) -> str:
     operands = _operands(words)
     if not operands or not any(word.startswith("--del") for word in words):
         return ""
+    places.doubt("rsync", operands[-1:])
     found = places.is_vital(operands[-1], with_workspace=False)
     return f"it would remove what is in {found}" if found else ""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from forge.permissions import shell
 from forge.permissions.commands import runs_input, said
 from forge.permissions.globs import is_known
+from forge.permissions.hidden import hides
 from forge.permissions.programs import SHELLS
 from forge.permissions.shell_line import Command, Line
 from forge.permissions.shell_wrappers import Text, starts
@@ -69,6 +70,22 @@ def printed_lines(found: Line) -> Iterator[str]:
                 elif any(os.path.basename(word) == "xargs" for word in command.words):
                     line = " ".join(command.words)
                     yield from (f"{line.replace('{}', text)} {text}" for text in texts)
+
+    for command in found.commands:
+        if _runs_what_is_inside(command):
+            inner = found.commands[command.inside.start : command.inside.end]
+            yield from (text for one in inner if (text := said(one.words)))
+
+
+def _runs_what_is_inside(command: Command) -> bool:
+    """`bash < <(echo …)`, `. <(echo …)`"""
+    if command.inside.start == command.inside.end:
+        return False
+    is_given = any(one.operator == "<" and not is_known(one.target) for one in command.redirections)
+    if is_given and runs_input(command.words):
+        return True
+    name = os.path.basename(command.words[0]) if command.words else ""
+    return (name in SHELLS or name in (".", "source")) and hides(command.words)
 
 
 def _fetches(command: Command) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from forge.core.context import Scope
 from forge.permissions import paths
-from forge.permissions.globs import ANY, SOME
+from forge.permissions.globs import ANY, SOME, is_known
 from forge.permissions.shell_words import GLOB
 
 MOST = 8  # directories a command may run in
@@ -36,7 +36,10 @@ _OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:root|cwd|fd)(?:/|$)"
 class Places:
     """What words of a line may mean, seen from the directories it may be in."""
 
-    def __init__(self, scope: Scope, directory: str) -> None:
+    def __init__(self, scope: Scope, directory: str, values: tuple[tuple[str, str], ...] = ()) -> None:
+        self.values = values  # of variables
+        self.doubts: list[str] = []  # programs whose targets are not known
+        self.is_lost = False  # where the line is, is not known
         self.workspace = paths.roots(str(scope.workspace))
         self.home = paths.normal(paths.home())
         self.here: list[str] = [paths.normal(os.path.join(self.workspace[0], directory))]
@@ -73,6 +76,11 @@ class Places:
             parent = os.path.dirname(lexical)
             through = path.endswith(("/", "/.", "/.."))
             yield paths.real(path) if through else os.path.join(paths.real(parent), os.path.basename(lexical))
+
+    def doubt(self, program: str, words: Iterable[str]) -> None:
+        """Note a program that destroys, where one of its targets is not known."""
+        if any(not is_known(word) or (self.is_lost and not word.startswith("/")) for word in words):
+            self.doubts.append(os.path.basename(program.replace(ANY, "").replace(SOME, "")) or "an unknown program")
 
     def is_vital(self, word: str, *, with_workspace: bool = True) -> str:
         """The vital place that is destroyed with what the word names, with a directory's whole content or itself."""

@@ -14,6 +14,7 @@ from forge.core.spec import Permission
 from forge.permissions.failures import failure
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling
 from forge.permissions.protected import protect
+from forge.permissions.targets import Opaque
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +26,22 @@ def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, t
     try:
         said = policy.explain(request) if isinstance(policy, Rules) else policy(request)
         ruling = said if isinstance(said, Ruling) else Ruling(Decision(said), "the policy")
-        return protect(ruling, permission, target, ctx.scope)
+        return _resolved(protect(ruling, permission, target, ctx.scope), permission, target, ctx)
     except Exception as error:
         log.error("the policy failed on %s: %s", ctx.spec.name, ctx.activity.secrets.mask_all(failure(error)))
         return Ruling(Decision.DENY, f"the policy, which failed with {type(error).__name__}")
+
+
+def _resolved(ruling: Ruling, permission: Permission | None, target: str, ctx: ToolContext) -> Ruling:
+    """Ask where a program that destroys gets targets that nobody knows yet, unless a rule allows exactly that line."""
+    if permission is not Permission.EXECUTE or ruling.decision is not Decision.ALLOW or isinstance(target, Opaque):
+        return ruling
+    from forge.permissions.destructive import unresolved  # it loads a parser of shell lines
+
+    reason = unresolved(target, ctx.scope)
+    if not reason or ruling.rule.endswith(f" {target.strip()}"):
+        return ruling
+    return Ruling(Decision.ASK, reason, ruling.rule, ruling.layer)
 
 
 def own(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from forge.permissions.globs import ANY
 from forge.permissions.shell_line import Line
 from forge.permissions.shell_tree import Reader, TooDeep
-from forge.permissions.shell_words import UNKNOWN
+from forge.permissions.shell_words import UNKNOWN, Source
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Tree
@@ -24,20 +24,24 @@ _AT_ONCE = 1_000  # bytes that are parsed without looking at the clock
 _CHUNK = 512
 
 
-def read(line: str) -> Line:
+def read(line: str, values: tuple[tuple[str, str], ...] = ()) -> Line:
     """The commands of a line."""
-    return Line(is_broken=True) if ANY in line else read_inner(line)
+    return Line(is_broken=True) if ANY in line else read_inner(line, values)
 
 
-def read_inner(text: str) -> Line:
-    """The commands of a line that another one makes: of its text some may be `ANY`."""
+def read_inner(text: str, values: tuple[tuple[str, str], ...] = ()) -> Line:
+    """The commands of a line that another one makes: of its text some may be `ANY`.
+
+    `values` are of variables, and stand in the place of their names.
+    """
     if len(text) > LONGEST:
         return Line(is_broken=True)
-    return _short(text) if len(text) <= _AT_ONCE else _long(text)
+    return _short(text, values) if len(text) <= _AT_ONCE else _long(text, values)
 
 
-def _read(line: str) -> Line:
-    source = line.replace(ANY, UNKNOWN).encode("utf-8", "replace")
+def _read(line: str, values: tuple[tuple[str, str], ...]) -> Line:
+    source = Source(line.replace(ANY, UNKNOWN).encode("utf-8", "replace"))
+    source.values = dict(values)
     tree = _parsed(source)
     if tree is None:
         return Line(is_broken=True)

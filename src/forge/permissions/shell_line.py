@@ -50,4 +50,5 @@ class Line:
     pipes: list[list[Span]] = field(default_factory=list)
     background: list[Span] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
+    loops: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # `for x in a b`
     is_broken: bool = False  # the grammar does not know all of it

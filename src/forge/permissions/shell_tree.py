@@ -46,6 +46,8 @@ class Reader:
                 self._simple(node, depth)
             case "variable_assignment":
                 self._assignment(node, self._begin(), depth)
+            case "for_statement":
+                self._loop(node, depth)
             case "function_definition":
                 self._function(node, depth)
             case _:
@@ -97,6 +99,13 @@ class Reader:
         self._children(node, depth)
         name = node.child_by_field_name("name")
         self.found.functions.append(Function(word(self.source, [name]) if name else "", self._since(start)))
+
+    def _loop(self, node: Node, depth: int) -> None:
+        name = node.child_by_field_name("variable")
+        values = tuple(word(self.source, [value]) for value in node.children_by_field_name("value"))
+        if name is not None:
+            self.found.loops.append((word(self.source, [name]), values))
+        self._children(node, depth)
 
     def _command(self, node: Node, depth: int) -> None:
         self._fill(self._begin(), node.children, depth)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from forge.permissions.globs import ANY, SOME
@@ -22,10 +24,17 @@ _SPECIAL = re.compile(r"[\\*?\[\]{},]")
 _BARE = re.compile(r"\\\n|\\(.)|([*?]+)", re.DOTALL)
 _IN_QUOTES = re.compile(r"\\(?:\n|([\"\\$`]))")
 _EXPANSIONS = frozenset({"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"})
+_VARIABLE = re.compile(rb"\$(?:(\w+)|\{(\w+)\})")
 _ESCAPE = re.compile(
     r"\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9a-fA-F]{1,2})|[uU](?P<code>[0-9a-fA-F]{1,8})|(?P<one>.))", re.DOTALL
 )
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
+
+
+class Source(bytes):
+    """The text of a line, with the values of variables that are known before it runs."""
+
+    values: Mapping[str, str] = MappingProxyType({})
 
 
 def word(source: bytes, nodes: list[Node]) -> str:
@@ -83,11 +92,22 @@ def _between(source: bytes, node: Node, start: int, end: int) -> str:
 
 
 def _expansion(source: bytes, node: Node, *, is_quoted: bool) -> str:
+    value = _value(source, node)
+    if value is not None and (is_quoted or not any(map(str.isspace, value))):
+        return value
     if is_quoted:
         text = source[node.start_byte : node.end_byte]
         return ANY if node.type in ("simple_expansion", "expansion") and b"@" in text else SOME
     is_folder = node.type == "simple_expansion" and source[node.end_byte : node.end_byte + 1] == b"/"
     return SOME if is_folder and source[node.start_byte + 1 : node.start_byte + 2] not in b"@*" else ANY
+
+
+def _value(source: bytes, node: Node) -> str | None:
+    """What a variable holds, where that is known."""
+    if not isinstance(source, Source) or not source.values:
+        return None
+    name = _VARIABLE.fullmatch(source, node.start_byte, node.end_byte)
+    return source.values.get((name[1] or name[2]).decode()) if name else None
 
 
 def _bare(text: str) -> str:
