@@ -644,7 +644,7 @@ async def test_what_needs_a_person_is_answered_by_no_rule_no_always_and_no_flag(
 
 
 async def test_a_destructive_program_with_unknown_targets_asks_even_where_everything_is_allowed():
-    person = Person("once")
+    person = Person(Answer.ONCE)
     gate = PolicyGate(rules("allow execute *"), person)
     await gate.authorize(context(shell, command="rm -rf build && ls $x"))
     assert not person.asked
