@@ -650,7 +650,9 @@ async def test_a_destructive_program_with_unknown_targets_asks_even_where_everyt
     assert not person.asked
     await gate.authorize(context(shell, command='rm -rf "$x"'))
     assert len(person.asked) == 1
-    assert "known only when the line runs" in person.asked[0].ruling.reason
+    ruling = person.asked[0].ruling
+    assert ruling is not None
+    assert "known only when the line runs" in ruling.reason
     refused = await refusal(PolicyGate(rules("allow execute *")), context(shell, command='rm -rf "$x"'))
     assert refused.kind is ErrorKind.PERMISSION
 
