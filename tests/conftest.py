@@ -23,6 +23,16 @@ for _name in [one for one in os.environ if one.startswith("FORGE_") and one != "
     del os.environ[_name]
 for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
     os.environ[_name] = tempfile.mkdtemp(prefix="forge-tests-")
+# neither do Git's settings of this machine, its language, an odd HOME, the umask, unreadable directories on PATH
+for _name in [one for one in os.environ if one.startswith(("GIT_", "LC_")) or one == "LANGUAGE"]:
+    del os.environ[_name]
+os.environ |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LANG": "C.UTF-8"}
+if not os.path.isdir(os.environ.get("HOME") or ""):
+    os.environ["HOME"] = tempfile.mkdtemp(prefix="forge-tests-home-")
+os.environ["PATH"] = os.pathsep.join(
+    one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.access(one, os.R_OK | os.X_OK)
+)
+os.umask(0o022)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import forge.cli.paper
 from forge.cli.ending import Ending
 from forge.cli.paper import Paper, clip
-from forge.cli.render import MOST_DRAWN, MOST_LINES, ForPeople, seconds, spelled
+from forge.cli.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, seconds, spelled
 from forge.core.errors import ErrorKind
 from forge.core.events import (
     Event,
@@ -92,6 +93,18 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Shown:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Shown:
     monkeypatch.setenv("COLUMNS", "40")
     return Shown(monkeypatch, live=True)
+
+
+def test_a_tool_that_is_not_animated_has_no_wheel(drawn):
+    drawn.view = ForPeople(drawn.paper, lambda name, result: result.preview(), lambda name: name != CALL.name)
+    drawn.show(ToolStarted(CALL), ToolProgress(CALL, "half way"))
+    assert not drawn.view.is_moving
+    drawn.view.tick()
+    assert not set(WHEEL) & set(drawn.both)
+    assert any("half way" in line for line in drawn.lines)
+    drawn.show(ToolFinished(CALL, True, ANSWER, 0.25), ToolStarted(dataclasses.replace(CALL, name="other")))
+    assert drawn.view.is_moving
+    assert set(WHEEL) & set(drawn.both)
 
 
 def test_words_go_to_the_output_and_deeds_beside_it(plain):

@@ -82,6 +82,7 @@ class _Call:
     progress: str = ""
     tail: deque[str] = field(default_factory=lambda: deque([""], maxlen=TAIL + 1))  # the last line may go on
     lines: int = 0  # shown where nothing can be drawn
+    animated: bool = True
 
     def take(self, text: str) -> list[str]:
         """Add to the live output; the lines that are complete now."""
@@ -95,10 +96,12 @@ class _Call:
 class ForPeople:
     """Draws on a terminal; elsewhere writes plain lines."""
 
-    def __init__(self, paper: Paper, preview: Preview) -> None:
+    def __init__(self, paper: Paper, preview: Preview, animates: Callable[[str], bool] = lambda name: True) -> None:
+        """`animates`: whether a wheel turns while the tool of this name runs."""
         self.paper = paper
         self.tally = Tally()
         self._preview = preview
+        self._animates = animates
         self._calls: dict[tuple[str, str], _Call] = {}  # by agent and id
         self._thinking = 0.0  # since when nothing but the model is waited for; 0: it is not
         self._spoke = -1  # how many turns were over when the model last spoke
@@ -108,7 +111,7 @@ class ForPeople:
 
     @property
     def is_moving(self) -> bool:
-        return self.paper.live and bool(self._calls or self._thinking)
+        return self.paper.live and bool(self._thinking or any(one.animated for one in self._calls.values()))
 
     def show(self, event: Event) -> None:
         self.tally.count(event)
@@ -160,6 +163,7 @@ class ForPeople:
             return
         self._thinking = 0.0
         begun = self._calls[_key(event)] = _Call(event.call, int(event.agent != MAIN))
+        begun.animated = self._animates(event.call.name)
         if self.paper.live:
             self._draw()
         else:
@@ -174,7 +178,7 @@ class ForPeople:
             text = event.text[-LONGEST_PIECE:] if self.paper.live else event.text[:LONGEST_PIECE]
             said = self._counted(under_way, under_way.take(text))
         if self.paper.live:
-            if time.monotonic() - self._drawn_at > 0.05:
+            if not under_way.animated or time.monotonic() - self._drawn_at > 0.05:
                 self._draw()
         elif said:
             self._note(*said)
@@ -222,7 +226,8 @@ class ForPeople:
         wheel = WHEEL[self._turned % len(WHEEL)]
         for one in list(self._calls.values())[:MOST_DRAWN]:
             passed = time.monotonic() - one.started
-            lines.append(self._line(one.depth, wheel, CYAN, spelled(one.call), seconds(passed) if passed >= 1 else ""))
+            mark, time_passed = (wheel, seconds(passed) if passed >= 1 else "") if one.animated else ("→", "")
+            lines.append(self._line(one.depth, mark, CYAN, spelled(one.call), time_passed))
             lines += [self._line(one.depth + 1, "·", DIM, one.progress)] if one.progress else []
             shown = [_overwritten(line) for line in one.tail if line.strip()][-TAIL:]
             lines += [self._line(one.depth + 1, "│", DIM, line) for line in shown]

@@ -279,4 +279,6 @@ def view_of(options: Options, asked: Asked, agent: Assistant) -> View:
     if asked.quiet:
         return OnlyTheAnswer(paper)
     registry = agent.made.registry
-    return ForPeople(paper, lambda name, result: registry.find(name).preview(result))
+    return ForPeople(
+        paper, lambda name, result: registry.find(name).preview(result), lambda name: registry.find(name).spec.animate
+    )

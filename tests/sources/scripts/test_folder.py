@@ -111,6 +111,8 @@ def test_what_is_wrong_is_reported_and_the_others_load(tmp_path, caplog):
     put(project, "tools/latin.py", b'"""\nTool: latin\nDescription: \xe4\n"""')
     put(project, "tools/type.py", python("type", "Input:\n  a (strng): x\n"))
     put(project, "tools/tool_none.ts", "console.log(1)")
+    put(project, "tools/late.py", f"import json\n\n{python('late')}")
+    put(project, "tools/quiet.py", "import json\n\nTOOL = 'Tool: quiet'\n")
     put(project, "tools/named.py", python("not a name"))
     put(project, "tools/doubled.py", python("a__b"))
     put(project, "tools/large.py", python("large") + "#" * 5_000_000)
@@ -126,6 +128,7 @@ def test_what_is_wrong_is_reported_and_the_others_load(tmp_path, caplog):
         "fifo.py": '"tools/fifo.py" is a FIFO and cannot be ',
         "headless": "it has a header, but no first line such ",
         "large.py": "it has more than 4 MiB, which is the mos",
+        "late.py": "it has the lines Tool",
         "latin.py": "it is not UTF-8",
         "link.py": '"tools/link.py" leads outside the worksp',
         "named.py": "'not a name' cannot be the name of a too",

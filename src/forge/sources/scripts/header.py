@@ -29,6 +29,8 @@ _DOCSTRING = re.compile(
     r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[rRuU]?(\"\"\"|'''|\"(?!\")|'(?!'))((?:\\.|(?!\1)[^\\])*)\1", re.DOTALL
 )
 _SECTION = re.compile(r"(Tool|Description|Inputs?|Outputs?|Returns):(?:\s+(.*)|\s*)$")
+_MARK = r"^[ \t]*(?:#|//|\*|--|;|%)?[ \t]*"
+_MEANT = re.compile(rf"{_MARK}Tool:[ \t]*\w[^\n]*\n(?:[^\n]*\n){{0,3}}?{_MARK}Description:", re.MULTILINE)
 _SECTIONS = {"Inputs": "Input", "Outputs": "Output", "Returns": "Output"}
 _MARKS = ("//", "#", "--", ";", "%")
 _PASSED_OVER = ('"use strict"', "'use strict'", "<?php")
@@ -61,6 +63,11 @@ def header_lines(content: str, *, python: bool) -> list[Line]:
 def begins_with_tool(lines: list[Line]) -> bool:
     first = next((line.text for line in lines if line.text.strip()), "")
     return first.startswith("Tool:")
+
+
+def looks_like_header(content: str) -> bool:
+    """Whether both lines stand near each other somewhere at the beginning: then somebody meant it as a header."""
+    return _MEANT.search(content[:LONGEST]) is not None
 
 
 def read_header(lines: list[Line]) -> Header | None:

@@ -8,12 +8,26 @@ from dataclasses import dataclass
 from forge.core.errors import ToolError
 from forge.core.spec import is_name
 from forge.sources.scripts.finding import LANGUAGES, Candidate
-from forge.sources.scripts.header import Header, HeaderError, begins_with_tool, header_lines, read_header
+from forge.sources.scripts.header import (
+    Header,
+    HeaderError,
+    begins_with_tool,
+    header_lines,
+    looks_like_header,
+    read_header,
+)
 from forge.workspace.digest import digest_of
 from forge.workspace.open import explained, open_file
 from forge.workspace.paths import PathValidator, Place
 
 MOST_BYTES = 4 * 1024 * 1024  # of a script: it is read before every call
+
+
+_NO_HEADER = "it has no header: its first docstring or comment must have the lines Tool: and Description:"
+_NOT_FIRST = (
+    "it has the lines Tool: and Description:, but not where they are read; its first docstring or comment must begin "
+    "with Tool:"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +89,9 @@ def _read(candidate: Candidate, place: Place, content: bytes) -> Script | Proble
         return None
     header = read_header(lines)
     if header is None:
-        why = "it has no header: its first docstring or comment must have the lines Tool: and Description:"
-        return Problem(candidate.path, why) if candidate.is_meant else None
+        if looks_like_header(text):
+            return Problem(candidate.path, _NOT_FIRST)
+        return Problem(candidate.path, _NO_HEADER) if candidate.is_meant else None
     if runs_by_itself and not text.startswith("#!"):
         return Problem(candidate.path, "it has a header, but no first line such as #!/bin/sh that says what runs it")
     if runs_by_itself and text.partition("\n")[0].endswith("\r"):  # the system would look for a program of that name
