@@ -105,6 +105,11 @@ _MARKED = _without_breaks(
     "machine example.com login bob password ⟦hunter2⟧",
     "docker run -e POSTGRES_PASS¦WORD=⟦s3cr3t⟧ postgres",
     "DB_PASS¦WORD=⟦p@ss(word)1⟧\nNEXT=1",
+    "aws configure set aws_secret_acc¦ess_key ⟦wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY⟧",
+    "MY_K¦EY=⟦abcdefgh12345678⟧",
+    "SECR¦ET=⟦abc12⟧",
+    "-H 'X-Vault-To¦ken: ⟦s.abcdefgh12345678⟧'",
+    "https://⟦0123456789abcdef0123⟧@github.com/a/b.git",
     # data and code
     '{"client_sec¦ret": "⟦correct-horse-battery⟧"}',
     '{"client_sec¦ret":"⟦GkTz0Qx9⟧"}',
@@ -173,6 +178,10 @@ FALSE = _without_breaks(
     "assert password != 'x'",
     "token => token.value",
     "import secrets; secrets.token_hex(16)",
+    "CACHE_KEY=user-profile-2024",
+    "SORT_KEY=created_at_and_id_2",
+    "token = config.v2.token1",
+    "password: !vault |",
     # placeholders and words
     "password: ${DB_PASSWORD}",
     "PGPASSWORD=$PGPASSWORD psql",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from forge.core.secrets import MASK, Secrets
 from forge.core.telling_names import kind_of
-from tests.core.calling import at_most
 from tests.core.secret_corpus import FALSE, TRUE
 
 
@@ -137,8 +137,9 @@ EXPLOSIVE = {
 
 @pytest.mark.parametrize("text", EXPLOSIVE.values(), ids=EXPLOSIVE)
 def test_no_text_takes_long(text):
-    with at_most(1.5):
-        Secrets().mask_all(text)
+    started = time.process_time()
+    Secrets().mask_all(text)
+    assert time.process_time() - started < 1.5
 
 
 def test_letters_whose_lower_case_is_longer_do_not_shift_the_mask():

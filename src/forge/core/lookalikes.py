@@ -7,12 +7,10 @@ costs a few microseconds, and the time grows with the text alone.
 from __future__ import annotations
 
 import re
-from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import Iterator
 from functools import cache
 
-from forge.core.telling_names import LONGEST_NAME, is_secret_text, is_secret_word, kind_of
+from forge.core.telling_names import LONGEST_NAME, compiled, is_secret_text, is_secret_word, kind_of
 from forge.core.token_shapes import INSIDE, PREFIXES
 
 SHORTEST = 7  # `://a:b@`
@@ -28,27 +26,25 @@ _BY_SIGN = {
     for sign in _SIGNS
 }
 _NAMES = ("passw", "passphrase", "passcode", "secret", "token", "key", "credential", "authorization", "pwd", "pass")
-_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}")
+_NAME = rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}"
 _BEFORE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
-_ASSIGNS = re.compile(
-    r"""(?x)
+_ASSIGNS = r"""(?x)
     \\*["'`]?\]?
     (?: [ \t]{0,4}:[ \t]{0,4}(?:str|string|String|&str|bytes|SecretStr)(?:[ ]?\|[ ]?None)?[ \t]{0,4}=(?!=)  # a type
       | [ \t]{0,20}(?:=>|:=|\+=|\?=|=(?![=~>])|:(?![:=]))
       | >(?=[^<\s]{1,200}</)                                                                             # an element
     )[ \t]{0,20}
     """
-)
-_SCHEME = re.compile(r"(?i:basic|bearer|token|digest|apikey|negotiate|bot|aws4-hmac-sha256)[ ]{1,4}")
-_OPENS = re.compile(r"(?:[rbufRBUF]{0,2})(\\*[\"'`]{1,3})")
-_WORD = re.compile(rf"[^\s\"'`,;&|<>(){{}}\[\]]{{1,{LONGEST}}}")
-_SHELL_WORD = re.compile(rf"[^\s\"'`;&]{{1,{LONGEST}}}")
-_LOGIN = re.compile(
+_SCHEME = r"(?i:basic|bearer|token|digest|apikey|negotiate|bot|aws4-hmac-sha256)[ ]{1,4}"
+_OPENS = r"(?:[rbufRBUF]{0,2})(\\*[\"'`]{1,3})"
+_WORD = rf"[^\s\"'`,;&|<>(){{}}\[\]]{{1,{LONGEST}}}"
+_SHELL_WORD = rf"[^\s\"'`;&]{{1,{LONGEST}}}"
+_LOGIN = (
     r"(?<![\w-])(?:-[a-zA-Z]{0,6}[ua]|--(?:proxy-)?(?:user|auth))(?:[ =]{1,4}|(?<=-u))"
     r"[\"']?([^\s:\"'$]{0,100}:[^\s\"']{1,200})"
 )
-_IDS = re.compile(r":?\d*:\d*|.*:\$.*")
-_BASIC = re.compile(r"(?i:basic)[ ]([A-Za-z0-9+/]{8,1024}={0,2})")
+_IDS = r":?\d*:\d*|.*:\$.*"
+_BASIC = r"(?i:basic)[ ]([A-Za-z0-9+/]{8,1024}={0,2})"
 
 
 def mask_lookalikes(text: str, mask: str) -> str:
@@ -75,7 +71,7 @@ def takes_secret(flag: str) -> str:
 
 def is_login(text: str) -> bool:
     """`user:password`, and neither two ids nor variables."""
-    return ":" in text and not _IDS.fullmatch(text) and not any(char.isspace() for char in text)
+    return ":" in text and not compiled(_IDS).fullmatch(text) and not any(char.isspace() for char in text)
 
 
 def _spans(text: str) -> Iterator[Span]:
@@ -108,7 +104,7 @@ def _places(lowered: str, literal: str) -> Iterator[int]:
 
 def _tokens(text: str, lowered: str, literal: str, pattern: str, *, inside: bool) -> Iterator[Span]:
     done = 0
-    shape = _compiled(pattern)
+    shape = compiled(pattern)
     for place in _places(lowered, literal):
         if place < done or (not inside and place and lowered[place - 1].isalnum()):
             continue
@@ -119,7 +115,7 @@ def _tokens(text: str, lowered: str, literal: str, pattern: str, *, inside: bool
 
 def _private_keys(text: str) -> Iterator[Span]:
     done = 0
-    for found in _compiled(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
+    for found in compiled(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
         if found.start() < done:
             continue
         end = text.find("-----END ", found.end(), found.end() + LONGEST_KEY)
@@ -130,12 +126,15 @@ def _private_keys(text: str) -> Iterator[Span]:
 
 def _basic(text: str, lowered: str) -> Iterator[Span]:
     for place in _places(lowered, "basic "):
-        found = _BASIC.match(text, place)
+        found = compiled(_BASIC).match(text, place)
         if found and _is_base64_login(found[1]):
             yield found.span(1)
 
 
 def _is_base64_login(text: str) -> bool:
+    from base64 import b64decode
+    from binascii import Error as NotBase64
+
     try:
         return b":" in b64decode(text + "=" * (-len(text) % 4), validate=True)
     except NotBase64:
@@ -144,8 +143,8 @@ def _is_base64_login(text: str) -> bool:
 
 def _logins(text: str) -> Iterator[Span]:
     """`curl -u user:password`."""
-    for found in _LOGIN.finditer(text):
-        if not _IDS.fullmatch(found[1]) and "://" not in found[1]:
+    for found in compiled(_LOGIN).finditer(text):
+        if not compiled(_IDS).fullmatch(found[1]) and "://" not in found[1]:
             yield found.span(1)
 
 
@@ -157,7 +156,7 @@ def _assigned(text: str, lowered: str) -> Iterator[Span]:
         start = place
         while start > place - LONGEST_NAME // 2 and start > done and text[start - 1] in _BEFORE:
             start -= 1
-        name = _NAME.match(text, start)
+        name = compiled(_NAME).match(text, start)
         if name is None:
             continue
         done = max(done, name.end())
@@ -167,11 +166,11 @@ def _assigned(text: str, lowered: str) -> Iterator[Span]:
 
 
 def _value_behind(text: str, name: re.Match[str]) -> Span | None:
-    sign = _ASSIGNS.match(text, name.end())
+    sign = compiled(_ASSIGNS).match(text, name.end())
     is_flag = sign is None and name[0].startswith("--")
     if sign is None and not is_flag:
         return None
-    kind = kind_of(name[0].strip("-"))
+    kind = kind_of(name[0].strip("-")) or (name[0].isupper() and name[0].endswith("_KEY") and "key")
     if not kind:
         return None
     start = sign.end() if sign is not None else name.end()
@@ -183,15 +182,15 @@ def _value_behind(text: str, name: re.Match[str]) -> Span | None:
 
 
 def _value_at(text: str, start: int, kind: str, *, assigned: bool) -> Span | None:
-    opening = _OPENS.match(text, start)
+    opening = compiled(_OPENS).match(text, start)
     if opening is not None:
         start = opening.end()
-    if kind == "header" and (scheme := _SCHEME.match(text, start)):
+    if kind == "header" and (scheme := compiled(_SCHEME).match(text, start)):
         start = scheme.end()
     if opening is not None:
         end = _closing(text, opening[1], start)
         return (start, end) if is_secret_text(text[start:end], kind) else None
-    word = (_SHELL_WORD if assigned else _WORD).match(text, start)
+    word = compiled(_SHELL_WORD if assigned else _WORD).match(text, start)
     if word is None:
         return None
     calls = text[word.end() : word.end() + 1] in ("(", "[") and not assigned
@@ -207,11 +206,6 @@ def _closing(text: str, quote: str, start: int) -> int:
     line = text.find("\n", start, most)
     ends = [one for one in (end, line) if one >= 0]
     return min(ends, default=most)
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 @cache

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 LONGEST_NAME = 100
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"
 _PASSWORDS = ("password", "passwd", "passphrase", "passcode", "passwort")
 _KEYS = ("apikey", "accesskey", "secretkey", "privatekey", "accountkey", "authkey", "encryptionkey", "signingkey")
 _KEY_OF = frozenset(
@@ -34,19 +34,17 @@ _NO_VALUES = frozenset(
     " nil no none null object optional prompt redacted removed required secretstr str string text true undefined"
     " unknown unset varchar vault yes".split()
 )
-_NOTHING = re.compile(
-    r"""(?x)
+_NOTHING = r"""(?x)
       [^A-Za-z0-9]*                                       # ***, …, ---
     | [xX*.]+ | \[(?:secret|redacted|hidden)\].* | <[^>]*>?
-    | \$\w+(?:[/:].*)? | \$[({].* | \#\{.* | \{.* | %\(.*|%[sdrv] | %\w+% # filled in later
+    | !\w+ | \$\w+(?:[/:].*)? | \$[({].* | \#\{.* | \{.* | %\(.*|%[sdrv] | %\w+% # filled in later
     | (?i:your|my|insert|enter|change)[-_ ](?i:\w+[-_ ])*(?i:here|key|token|secret|password|me)
     """
-)
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
-_CALL = re.compile(r"[A-Za-z_][\w.]*\(")
-_NUMBER = re.compile(r"[+-]?[\d.,_:%TZ-]+")
-_LOWER_PATH = re.compile(r"(?:~|\.{1,2})?/(?:[a-z0-9_.-]+/)*[a-z0-9_.-]*|https?://.*")
-_LABEL = re.compile(r"[a-z]{2,}(?:[-_./:][a-z]{2,})+")
+_IDENTIFIER = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_CALL = r"[A-Za-z_][\w.]*\("
+_NUMBER = r"[+-]?[\d.,_:%TZ-]+"
+_LOWER_PATH = r"(?:~|\.{1,2})?/(?:[a-z0-9_.-]+/)*[a-z0-9_.-]*|https?://.*"
+_LABEL = r"[a-z]{2,}(?:[-_./:][a-z]{2,})+"
 
 
 @lru_cache(maxsize=2048)
@@ -55,7 +53,7 @@ def kind_of(name: str) -> str:
 
     The name may be written in any style: `DB_PASSWORD`, `db-password`, `dbPassword`, `PGPASSWORD`.
     """
-    words = [word.lower() for word in _WORDS.findall(name[:LONGEST_NAME])]
+    words = [word.lower() for word in compiled(_WORDS).findall(name[:LONGEST_NAME])]
     found, place = "", -1
     for index, word in enumerate(words):
         if kind := _kind_of_word(word, words[:index]):
@@ -81,31 +79,49 @@ def _kind_of_word(word: str, before: list[str]) -> str:
 
 def is_secret_text(value: str, kind: str) -> bool:
     """Tells a quoted value that is secret from a placeholder and, for tokens and keys, from ordinary words."""
-    if _NOTHING.fullmatch(value) or value.lower() in _NO_VALUES:
+    if compiled(_NOTHING).fullmatch(value) or value.lower() in _NO_VALUES:
         return False
     if kind == "password":
         return len(value) >= 4
-    if len(value) < 8 or any(char.isspace() for char in value) or _NUMBER.fullmatch(value):
+    if len(value) < 8 or any(char.isspace() for char in value) or compiled(_NUMBER).fullmatch(value):
         return False
-    return kind == "secret" or not (_LABEL.fullmatch(value) or _LOWER_PATH.fullmatch(value))
+    if kind == "key":
+        return _looks_random(value)
+    return kind == "secret" or not (compiled(_LABEL).fullmatch(value) or compiled(_LOWER_PATH).fullmatch(value))
 
 
 def is_secret_word(value: str, kind: str, *, assigned: bool, calls: bool) -> bool:
     """Tells a secret without quotes from code. `assigned`: as a shell does it, `NAME=value`; `calls`: a `(` follows."""
     value = value.rstrip(".,:\\")
-    least = 4 if kind == "password" else 8
-    if len(value) < least or value.lower() in _NO_VALUES or _NOTHING.fullmatch(value):
+    least = 4 if kind == "password" else 5 if assigned else 8
+    if len(value) < least or value.lower() in _NO_VALUES or compiled(_NOTHING).fullmatch(value):
         return False
-    if calls or _CALL.match(value) or _LOWER_PATH.fullmatch(value):
+    if calls or compiled(_CALL).match(value) or compiled(_LOWER_PATH).fullmatch(value):
         return False
-    if _NUMBER.fullmatch(value):
+    if compiled(_NUMBER).fullmatch(value):
         return kind == "password" and value.isdigit()
-    if not _IDENTIFIER.fullmatch(value):
+    if kind == "key":
+        return _looks_random(value)
+    if not compiled(_IDENTIFIER).fullmatch(value):
         return True
+    if "." in value:  # an attribute, unless a part of it is no name
+        return any(len(part) >= 12 and _looks_random(part) for part in value.split("."))
     if assigned:
-        return "." not in value
+        return True
     if value.isalpha() and value.islower():  # a word: a password in YAML, or the name of a variable
         return kind == "password" and len(value) >= 8 and not kind_of(value)
-    if "." in value or kind_of(value) or not any(char.isdigit() for char in value):
+    if kind_of(value) or not any(char.isdigit() for char in value):
         return False
     return len(value) >= 8 or value.isalnum()
+
+
+def _looks_random(value: str) -> bool:
+    """Letters and several digits, without the signs that join words."""
+    digits = sum(char.isdigit() for char in value)
+    return len(value) >= 12 and 2 <= digits < len(value) and not any(char in "-_.:/" for char in value)
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """On first use: most programs never meet what most of these are for."""
+    return re.compile(pattern)

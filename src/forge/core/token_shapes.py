@@ -10,7 +10,7 @@ from __future__ import annotations
 # after a letter or a digit a prefix is part of another word
 PREFIXES: dict[str, str] = {
     # model providers
-    "sk-": r"sk-(?:[A-Za-z0-9]{20,}|(?=[a-z_-]{0,64}[A-Z0-9])[\w-]{20,})",
+    "sk-": r"sk-(?:[A-Za-z0-9]{20,}|(?=[a-z_-]{0,32}[A-Z0-9])[\w-]{20,})",
     "pk-": r"pk-(?:[A-Za-z0-9]{20,}|lf-[\w-]{20,})",
     "rk-": r"rk-[A-Za-z0-9]{20,}",
     "hf_": r"hf_[A-Za-z0-9]{30,}",
@@ -118,16 +118,19 @@ PREFIXES: dict[str, str] = {
     "eyj": r"eyJ[\w-]{8,512}\.eyJ[\w-]{8,8192}\.[\w-]{8,}",
     "bearer": r"(?i:bearer)[ \t]{1,8}((?=[^\s\d]{0,200}\d|[^\sA-Z]{0,200}[A-Z])[\w.~+/=-]{16,})",
     # lines of a shell, and files that programs read
+    "aws_secret_access_key ": r"aws_secret_access_key[ ]+([A-Za-z0-9/+=]{30,})",
+    "aws_session_token ": r"aws_session_token[ ]+([A-Za-z0-9/+=]{30,})",
     "sshpass": r"sshpass[ ]+-p[ ]?(\S{3,200})",
     "login": r"login[ \t]+\S{1,100}[ \t]+password[ \t]+(\S{3,200})",
     "-pass": r"-pass(?:in|out)?[ ]+[\"']?pass:([^\s\"']{3,200})",
-    "redis-cli": r"redis-cli[ ][^\n;&|]{0,200}?-a[ ]?([^\s;&|]{4,200})",
-    "mysql": r"mysql(?:dump|admin)?[ ][^\n;&|]{0,200}?(?<=[ ])-p([^\s;&|\"'][^\s;&|]{3,200})",
+    "redis-cli": r"redis-cli[ ][^\n;&|]{0,100}?-a[ ]?([^\s;&|]{4,200})",
+    "mysql": r"mysql(?:dump|admin)?[ ][^\n;&|]{0,100}?(?<=[ ])-p([^\s;&|\"'][^\s;&|]{3,200})",
 }
 
 # these stand anywhere, also inside a word
 INSIDE: dict[str, str] = {
-    "://": r"://((?!\$)[^\s/:@\"'<>]{0,256}:(?![\${<*])[^\s/@\"'<>]{1,256})@",  # user:password@ in a URL
+    # user:password@ in a URL, or a token alone
+    "://": r"://((?!\$)[^\s/:@\"'<>]{0,256}:(?![\${<*])[^\s/@\"'<>]{1,256}|[A-Za-z0-9_-]{20,256})@",
     "hooks.slack.com/": r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/-]{20,})",
     "/api/webhooks/": r"/api/webhooks/(\d{10,24}/[\w-]{30,})",  # Discord
     ".webhook.office.com/": r"\.webhook\.office\.com/webhookb2/([\w@-]{36,}/[\w/-]{30,})",
