@@ -122,12 +122,6 @@ reference: $(READY) ## write docs/reference/ from the code
 	@$(BIN)/python -m scripts.reference
 
 # The public suite is inside the source package of jsonschema.
-.PHONY: schema-suite
-schema-suite: $(READY) ## the JSON-Schema-Test-Suite, through tools
-	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && \
-	$(BIN)/python -m pip download --quiet --no-deps --no-binary :all: --dest "$$folder" jsonschema==4.26.0 && \
-	$(BIN)/python -m scripts.json_schema_suite "$$folder"/jsonschema-4.26.0.tar.gz
-
 .PHONY: fuzz soak
 fuzz: $(READY) bubblewrap ## 20,000 mutated calls of every tool (minutes)
 	@$(BIN)/python -m fuzz

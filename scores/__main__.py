@@ -9,7 +9,7 @@ from importlib import import_module
 
 from scores.report import PAGE, Missing, Score, find_drops, keep_failures, read_results, write_results
 
-SUITES = ("mcp", "bfcl", "agentdojo", "openapi", "codex", "schemathesis")
+SUITES = ("mcp", "json_schema", "bfcl", "agentdojo", "openapi", "codex", "starters", "schemathesis")
 
 
 def main() -> int:

@@ -26,6 +26,17 @@ def from_pypi(name: str, version: str) -> Path:
     return folder
 
 
+def source_from_pypi(name: str, version: str) -> Path:
+    """The package's source archive: it often holds tests that the installed package does not."""
+    archive = CACHE / f"{name}-{version}.tar.gz"
+    if not archive.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-deps"]
+        argv += ["--no-binary", ":all:", "--dest", str(CACHE), f"{name}=={version}"]
+        _run(argv, f"the source of {name} {version} from PyPI")
+    return archive
+
+
 def from_npm(name: str, version: str) -> Path:
     """The folder with the package's own files: nothing is installed, and none of its scripts runs."""
     folder = CACHE / f"{name.strip('@').replace('/', '+')}-{version}"
