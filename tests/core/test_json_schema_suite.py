@@ -105,7 +105,7 @@ def test_the_runner_sees_a_change_and_a_wrong_acceptance():
 
 
 @pytest.mark.skipif(
-    "FORGE_JSON_SCHEMA_SUITE" not in os.environ, reason="the public suite is run by `make schema-suite`"
+    "FORGE_JSON_SCHEMA_SUITE" not in os.environ, reason="the public suite is run by `make scores SUITE=json_schema`"
 )
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("draft", DRAFTS)
