@@ -1,6 +1,7 @@
 """Every keyword of JSON Schema through a tool, as a parameter and as the root, in the form of the public suite.
 
-The public suite is not copied here: `make scores SUITE=json_schema` runs it, or this file with `FORGE_JSON_SCHEMA_SUITE=path`.
+The public suite is not copied here: `make scores SUITE=json_schema` runs it, or this file with
+`FORGE_JSON_SCHEMA_SUITE=path`.
 """
 
 from __future__ import annotations
