@@ -241,3 +241,55 @@ def test_gemini_inlines_older_definitions_too():
 
 def test_gemini_gets_no_parameters_where_there_are_none():
     assert spelled(nothing, "gemini") == {"name": "nothing", "description": "Do nothing."}
+
+
+NAMED: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+AGED: dict[str, Any] = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+COMPOSED: dict[str, tuple[dict[str, Any], set[str], list[str]]] = {
+    "$ref": ({"$ref": "#/$defs/Named", "$defs": {"Named": NAMED}}, {"name"}, ["name"]),
+    "definitions": ({"$ref": "#/definitions/N", "definitions": {"N": NAMED}}, {"name"}, ["name"]),
+    "oneOf": ({"type": "object", "oneOf": [NAMED, AGED]}, {"name", "age"}, []),
+    "anyOf": (
+        {"type": "object", "anyOf": [NAMED, {**NAMED, **AGED, "required": ["age", "name"]}]},
+        {"name", "age"},
+        ["name"],
+    ),
+    "allOf": ({"type": "object", "allOf": [NAMED, AGED]}, {"name", "age"}, ["name", "age"]),
+    "if": ({**NAMED, "if": {"required": ["age"]}, "then": AGED}, {"name", "age"}, ["name"]),
+}
+
+
+@pytest.mark.parametrize("dialect", ["openai", "openai-strict", "anthropic", "gemini"])
+@pytest.mark.parametrize(("schema", "names", "required"), COMPOSED.values(), ids=COMPOSED)
+def test_a_composed_root_is_shown_as_one_flat_object(schema, names, required, dialect):
+    made = Tool.from_schema("raw", "Raw.", schema, lambda **_: "")
+    definition = spelled(made, dialect)
+    shown = definition.get("function", definition)
+    parameters = shown.get("parameters") or shown["input_schema"]
+    assert parameters["type"] == "object"
+    assert set(parameters["properties"]) == names
+    assert parameters.get("required", []) == required
+    assert not {"$ref", "oneOf", "anyOf", "allOf", "if", "then"} & parameters.keys()
+    assert "strict" not in shown
+
+
+@pytest.mark.parametrize(("schema", "names", "required"), COMPOSED.values(), ids=COMPOSED)
+def test_mcp_is_given_the_schema_itself(schema, names, required):
+    made = Tool.from_schema("raw", "Raw.", schema, lambda **_: "")
+    assert spelled(made, "mcp")["inputSchema"].items() >= schema.items()
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_a_list_of_items_is_shown_as_today_s_drafts_spell_it(dialect):
+    pair = {"type": "array", "items": [{"type": "string"}, {"type": "integer"}], "additionalItems": False}
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"pair": pair, "plain": {"type": "array", "items": {"type": "string"}}},
+    }
+    definition = spelled(Tool.from_schema("raw", "Raw.", schema, lambda **_: ""), dialect)
+    shown = definition.get("function", definition)
+    parameters = shown.get("parameters") or shown["input_schema"]
+    assert parameters["properties"]["pair"] == {"type": "array", "prefixItems": pair["items"], "items": False}
+    assert parameters["properties"]["plain"]["items"] == {"type": "string"}
+    assert "$schema" not in parameters

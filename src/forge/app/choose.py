@@ -162,6 +162,7 @@ def _with_traits(tool: Tool, traits: dict[str, Any]) -> Tool:
     for bound in ("parse", "invoke"):  # they remember the tool they were made for
         own.__dict__.pop(bound, None)
     own.spec = tool.spec.changed(**traits)
+    own.show_settings()  # a time-out may be one
     return own
 
 
@@ -198,4 +199,5 @@ def _made_anew(tool: Tool, settings: dict[str, Any], registry: ToolRegistry) -> 
     anew = copy.copy(tool)  # it was made for this project; its settings are attributes of the same names
     for name, value in settings.items():
         setattr(anew, name, value)
+    anew.show_settings()
     return anew

@@ -17,6 +17,7 @@ MOST_PROBLEMS = 10  # listed in an error
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
 _STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
 LONGEST_PROBLEM = 160
+LONGEST_KEY = 100  # of an unknown argument that is compared with the known ones
 _VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
 
@@ -145,7 +146,7 @@ def article(noun: str) -> str:
 
 def near(name: str, names: Iterable[str], most: int = 3) -> list[str]:
     """The names that someone who wrote `name` may have meant."""
-    return _near(name[:100], tuple(names), most)
+    return _near(name[:LONGEST_KEY], tuple(names), most)
 
 
 @lru_cache(maxsize=1_000)  # models repeat their mistakes
@@ -227,7 +228,9 @@ def _line(problem: Problem, known: Help) -> str:
 def _meant(path: Path, known: Help) -> str:
     if len(path) != 1:
         return ""
-    key, names = str(path[0]), (*known.names, *known.aliases)
-    hints = close_names(key, names, widely=True)[:3] or _near(key[:100], names, 1)
-    meant = dict.fromkeys(f'"{known.aliases.get(hint, hint)}"' for hint in hints)
-    return f"; did you mean {' or '.join(meant)}?" if meant else f"; known are {known.listed}"
+    key, names = str(path[0]), (*known.names, *known.aliases) if known.aliases else known.names
+    hints = close_names(key[:LONGEST_KEY], names, True)[:3] or _near(key[:LONGEST_KEY], names, 1)
+    if not hints:
+        return f"; known are {known.listed}"
+    meant = " or ".join(dict.fromkeys([f'"{known.aliases.get(hint, hint)}"' for hint in hints]))
+    return f"; did you mean {meant}?"

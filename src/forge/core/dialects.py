@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from forge.core.drafts import modernised
+from forge.core.outline import flattened, is_flat
 from forge.core.spec import JsonSchema, ToolSpec
 
 _NOT_STRICT = {
@@ -24,12 +27,15 @@ _GEMINI = {
 
 
 def openai(spec: ToolSpec) -> dict[str, Any]:
-    return spec.to_function()
+    function = {"name": spec.name, "description": spec.description, "parameters": _parameters(spec)}
+    return {"type": "function", "function": function}
 
 
 def openai_strict(spec: ToolSpec) -> dict[str, Any]:
     """With `strict: true` where the schema fits OpenAI's rules for it, plain where it does not."""
-    plain = spec.to_function()
+    plain = openai(spec)
+    if not is_flat(spec.parameters):
+        return plain  # which parameters belong together cannot be said in its rules
     try:
         parameters = _strict(plain["function"]["parameters"])
     except _DoesNotFit:
@@ -55,7 +61,7 @@ def mcp(spec: ToolSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "description": spec.description,
-        "inputSchema": _parameters(spec),
+        "inputSchema": {"type": "object", "properties": {}, **spec.parameters},
         "annotations": {
             "readOnlyHint": reads,
             "destructiveHint": not reads,
@@ -74,12 +80,21 @@ DIALECTS: Mapping[str, Callable[[ToolSpec], dict[str, Any]]] = {
 }
 
 
+_SHOWN: WeakKeyDictionary[ToolSpec, dict[str, Any]] = WeakKeyDictionary()  # asked for again with every new tool
+
+
 class _DoesNotFit(Exception):
     pass
 
 
 def _parameters(spec: ToolSpec) -> dict[str, Any]:
-    return {"type": "object", "properties": {}, **spec.parameters}
+    """As providers take it: one flat object, for they refuse `oneOf`, `$ref` and the like at the root."""
+    if spec not in _SHOWN:
+        schema = modernised(spec.parameters)
+        if schema is not spec.parameters:
+            schema = {key: value for key, value in schema.items() if key != "$schema"}  # of the older draft
+        _SHOWN[spec] = {"type": "object", "properties": {}, **flattened(schema)}
+    return dict(_SHOWN[spec])
 
 
 def _strict(schema: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from forge.core.references import REFERENCES, References
@@ -75,9 +76,13 @@ def flattened(schema: JsonSchema, branches: Branches = "every") -> JsonSchema:
 
 class _Walk:
     def __init__(self, schema: JsonSchema, branches: Branches) -> None:
-        self._references = References(schema)
+        self._schema = schema
         self._branches = branches
         self._known: dict[int, Outline] = {}
+
+    @cached_property
+    def _references(self) -> References:
+        return References(self._schema)
 
     def of(self, node: Any, depth: int = 0) -> Outline:
         if not isinstance(node, Mapping) or depth > _DEEPEST:
@@ -90,7 +95,8 @@ class _Walk:
         found.patterns.update(patterns if isinstance(patterns, Mapping) else {})
         found.declares_more = "propertyNames" in node or any(node.get(key, False) is not False for key in _OPEN)
         found.required.update(dict.fromkeys(_names(node.get("required"))))
-        for part in (*self._references.targets(node), *_list(node.get("allOf"))):
+        targets = self._references.targets(node) if any(key in node for key in REFERENCES) else ()
+        for part in (*targets, *_list(node.get("allOf"))):
             found.take(self.of(part, depth + 1))
         for key in _BRANCHES if self._branches != "none" else ():
             branches = [self.of(part, depth + 1) for part in _list(node.get(key)) if part is not False]

@@ -1,13 +1,15 @@
-"""Limits and an example of a parameter, said in its type: `Annotated[int, Limits(ge=1, le=100)]`."""
+"""What a tool says of a parameter: limits and an example in its type, and what its own settings make of them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 
-def setting(given: int, standard: int, own: int) -> int:
-    """What a call gets: the tool's own setting where it names none, or just the standard; otherwise what it names."""
-    return own if given == standard else given
+class Setting(NamedTuple):
+    """What a tool was configured with for one of its parameters."""
+
+    default: Any  # of calls that leave it out
+    most: float | None = None  # shown as the maximum; the tool itself refuses more, in its own words
 
 
 class Limits:

@@ -16,7 +16,7 @@ from forge.core.mend import MOST_MENDED, hopeless, repair, unaliased
 from forge.core.outline import flattened, is_flat, outline
 from forge.core.references import REFERENCES, References
 from forge.core.spec import JsonSchema, ToolSpec
-from forge.core.spelling import close_names, meant_by
+from forge.core.spelling import LONGEST, close_names
 
 DEEPEST = 100
 MOST_NODES = 10_000
@@ -88,8 +88,8 @@ class _Keys:
     def __init__(self, schema: JsonSchema, aliases: Mapping[str, str], takes: Collection[str] | None) -> None:
         found = outline(schema)
         self.known = found.properties.keys()
-        self._required = found.required
         self._aliases = aliases
+        self._names = (*self.known, *aliases)
         self._takes = takes
         self._widely = not found.declares_more  # a schema that says nothing about further keys may not mean them
         patterns = {"patternProperties": dict.fromkeys(found.patterns, False)}
@@ -97,23 +97,21 @@ class _Keys:
 
     def refused(self, data: dict[str, Any]) -> list[Problem]:
         """The keys that are not passed on: the tool cannot receive them, or another name was probably meant."""
-        absent = [name for name in (*self.known, *self._aliases) if name not in data]
         found: list[Problem] = []
         for key in data:
-            if key not in self.known and self._is_refused(key, absent, data):
+            if key not in self.known and self._is_refused(key, data):
                 found.append(Problem((key,), "unknown"))
                 if len(found) >= MOST_UNKNOWN:
                     break
         return found
 
-    def _is_refused(self, key: str, absent: list[str], data: dict[str, Any]) -> bool:
+    def _is_refused(self, key: str, data: dict[str, Any]) -> bool:
         if key in self._aliases or (self._takes is not None and key not in self._takes):
             return True  # an alias is still here because its parameter was sent, too
         if self._patterns is not None and not self._patterns.is_valid({key: None}):
             return False
-        if close_names(key, absent, widely=self._widely):
-            return True
-        return bool(meant_by(key, self.known, self._aliases, self._required, data))
+        close = close_names(key, self._names, self._widely) if len(key) <= LONGEST else ()
+        return any(self._aliases.get(name, name) not in data for name in close)  # one that was sent is not meant
 
 
 def _filler(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
@@ -24,6 +25,7 @@ from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.example import example
 from forge.core.mend import MOST_MENDED, hopeless, repair, unaliased
+from forge.core.parameters import Setting
 from forge.core.plain import plain
 from forge.core.spec import JsonSchema, ToolSpec
 from forge.core.typed_dicts import readable_by_pydantic
@@ -64,6 +66,7 @@ class Signature:
         self.doc = doc  # of the class, whose `run` this is
         self.name = name
         self.context_type = context_type
+        self.settings: Mapping[str, Setting] = {}
         signature = inspect.signature(function)
         self.parameters = {key: p for key, p in signature.parameters.items() if key not in ("self", "cls")}
         for key, parameter in self.parameters.items():
@@ -90,6 +93,14 @@ class Signature:
             raise DefinitionError(
                 f"tool {self.name!r}: its docstring describes {strange[0]!r}, which is no parameter; {advice}"
             )
+
+    def configured(self, settings: Mapping[str, Setting]) -> Signature:
+        """The same parameters with a tool's own settings: what models are told is what calls get."""
+        own = copy.copy(self)
+        for computed in ("defaults", "schema"):
+            own.__dict__.pop(computed, None)
+        own.settings = {key: one for key, one in settings.items() if key in self.parameters}
+        return own
 
     @cached_property
     def hints(self) -> dict[str, Any]:
@@ -139,7 +150,7 @@ class Signature:
                 if repr(default) == "PydanticUndefined":
                     continue
             found[key] = default
-        return found
+        return found | {key: own.default for key, own in self.settings.items()}
 
     @cached_property
     def schema(self) -> JsonSchema:
@@ -156,6 +167,11 @@ class Signature:
                 shown.setdefault("description", text)
             if key in self.defaults and _is_plain(self.defaults[key]):
                 shown.setdefault("default", plain(self.defaults[key]))
+        for key, own in self.settings.items():
+            shown = schema["properties"][key]
+            shown["default"] = plain(own.default)
+            if own.most is not None:
+                shown["maximum"] = own.most
         return schema
 
     def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:

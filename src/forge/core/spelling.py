@@ -36,7 +36,8 @@ def meant_by(
     return ""
 
 
-def close_names(key: str, names: Iterable[str], *, widely: bool) -> list[str]:
+@lru_cache(maxsize=1_000)  # models repeat their mistakes
+def close_names(key: str, names: tuple[str, ...], widely: bool) -> list[str]:
     """The names that `key` resembles so much that one of them was probably meant.
 
     Narrowly: another spelling, or one edit. Widely: also alike as a whole, or one made of some words of the other.
@@ -46,7 +47,6 @@ def close_names(key: str, names: Iterable[str], *, widely: bool) -> list[str]:
     return [name for name in names if _is_close(key, name, widely)]
 
 
-@lru_cache(maxsize=1_000)  # models repeat their mistakes
 def _is_close(key: str, name: str, widely: bool) -> bool:
     if _same_spelling(key, name):
         return True

@@ -23,6 +23,7 @@ from forge.core.description import description_from, description_of
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.model_schema import is_model, parser_of, schema_of
 from forge.core.outline import flattened
+from forge.core.parameters import Setting
 from forge.core.result import ToolResult
 from forge.core.schema import check_schema, compiled
 from forge.core.signature import Signature, names_taken
@@ -124,6 +125,18 @@ class Tool:
 
     def _style(self) -> CallStyle:
         return CallStyle(self._signature.context_parameter)
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        """What this tool was configured with for its parameters; its constructor ends with `show_settings()`."""
+        return {}
+
+    def show_settings(self) -> None:
+        """Make `parameter_settings()` the defaults that models are told and that calls get."""
+        settings = self.parameter_settings()
+        if settings:
+            self._signature = type(self)._signature.configured(settings)
+            self.spec = self.spec.changed(parameters=lambda: self._signature.schema)
+            self.__dict__.pop("parse", None)
 
     is_ready = True  # False: `ready` must be awaited before the spec is complete
     needs_person = False  # True: a person says yes to each call; no rule, no "always" and no --yes answers for one

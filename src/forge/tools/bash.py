@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits
+from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -72,6 +72,10 @@ class Bash(
         self.max_jobs = max_jobs
         self.max_log_bytes = max_log_bytes
         self.limits = dict(limits or {})
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"timeout": Setting(min(self.spec.timeout or self.max_timeout, self.max_timeout), self.max_timeout)}
 
     async def run(
         self,
@@ -92,13 +96,11 @@ class Bash(
         return await _bash_run.to_the_end(self, ctx, work, timeout)
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        """With the time-out that a project set, where the call names none, and never above the limit."""
+        """With a time-out that is never above the limit."""
         parser = self._signature.parser(self.spec)
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             parsed = parser(arguments)
-            if parsed["timeout"] is TIMEOUT:  # the default itself, not a number that a model sent
-                parsed["timeout"] = min(self.spec.timeout or self.max_timeout, self.max_timeout)
             if parsed["timeout"] > self.max_timeout:
                 raise ToolError(
                     f"timeout is {parsed['timeout']:g} s, and {self.max_timeout:g} s is the most",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
 from forge.core.context import Scope, ToolContext
-from forge.core.parameters import Limits
+from forge.core.parameters import Limits, Setting
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
@@ -38,6 +38,10 @@ class DebugConsole(
         self._registry = registry
         self.max_entries = max_entries
         self._recorders: WeakKeyDictionary[ActivityStream, Recorder] = WeakKeyDictionary()
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"limit": Setting(min(LIMIT, self.max_entries))}
 
     def inside(self, registry: ToolRegistry) -> DebugConsole:
         """A sub-agent's sees the tools that it has, and what happened in the run that it is part of."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from forge.core.context import ToolContext
-from forge.core.parameters import Limits, setting
+from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -32,6 +33,10 @@ class DirectoryList(
     def __init__(self, max_entries: int = MAX_ENTRIES, patience: float = PATIENCE) -> None:
         self.max_entries = max_entries
         self.patience = patience
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"max_entries": Setting(self.max_entries)}
 
     async def run(
         self,
@@ -54,7 +59,7 @@ class DirectoryList(
                 place,
                 include_hidden=include_hidden,
                 recursive=recursive,
-                max_entries=setting(max_entries, MAX_ENTRIES, self.max_entries),
+                max_entries=max_entries,
                 patience=self.patience,
             )
 

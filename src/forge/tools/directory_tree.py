@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from forge.core.context import ToolContext
-from forge.core.parameters import Limits, setting
+from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -51,6 +51,10 @@ class DirectoryTree(
         self.max_depth = max_depth
         self.max_entries = max_entries
         self.patience = patience
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"max_depth": Setting(self.max_depth), "max_entries": Setting(self.max_entries)}
 
     async def run(
         self,
@@ -67,8 +71,7 @@ class DirectoryTree(
         def work() -> ToolResult:
             if not is_directory(ctx, place):
                 raise no_directory(place)
-            depth = setting(max_depth, MAX_DEPTH, self.max_depth)
-            most = setting(max_entries, MAX_ENTRIES, self.max_entries)
+            depth, most = max_depth, max_entries
             found = look(ctx, place, depth, most, self.patience, hidden=True, ignored=False)
             return result(place, found, [f"{printable(place.shown)}/", *branches(found.top)])
 

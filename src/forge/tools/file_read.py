@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits
+from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -64,6 +64,10 @@ class FileRead(
         self.max_line = max_line
         self.max_image_bytes = max_image_bytes
         self.max_files = max_files
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"limit": Setting(self.max_lines)}
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         return _listed(arguments["path"])

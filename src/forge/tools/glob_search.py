@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits, setting
+from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -51,6 +51,10 @@ class GlobSearch(
     def __init__(self, max_results: int = MAX_RESULTS, patience: float = PATIENCE) -> None:
         self.max_results = max_results
         self.patience = patience
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"max_results": Setting(self.max_results)}
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         """Where the search begins, which the pattern may say, too."""
@@ -79,7 +83,7 @@ class GlobSearch(
             where, below = _settled(ctx, place, path, pattern, rest)
             if ".git" in where.relative.split("/"):
                 raise ToolError(".git is never searched", ErrorKind.USER, "directory_list shows what is in it.")
-            most = setting(max_results, MAX_RESULTS, self.max_results)
+            most = max_results
 
             def search(glob: Glob, *, plain: bool = False) -> Search:
                 return Search(ctx, where, glob, include_ignored, end, most, plain=plain)

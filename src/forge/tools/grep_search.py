@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits, setting
+from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -57,6 +58,10 @@ class GrepSearch(
         self.max_results = max_results
         self.seconds = seconds
         self.engine = engine
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"max_results": Setting(self.max_results)}
 
     async def run(
         self,
@@ -87,7 +92,7 @@ class GrepSearch(
         parsed = parsed_pattern(pattern, fixed_strings, not case_sensitive)
         place = (await approved(ctx, Permission.READ, path, blank=True))[0]
         top, name = await _searched(place)
-        most = setting(max_results, MAX_RESULTS, self.max_results)
+        most = max_results
 
         def wanted(include: str | list[str]) -> Wanted:
             return Wanted(top, "" if name else include, "" if name else exclude, None if name else rules_out(ctx))

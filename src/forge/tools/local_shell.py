@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from forge.core.context import Scope, ToolContext
-from forge.core.parameters import Limits
+from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -57,12 +57,8 @@ class LocalShell(
         whole: dict[str, Any] = {**_UNSAID, "command": command, "timeout": timeout}
         return await self._bash().run(ctx.replace(arguments=whole), **whole)
 
-    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        """With the time-out that a project set, where the call names none."""
-        parsed = self._signature.parser(self.spec)(arguments)
-        if parsed["timeout"] is TIMEOUT and self.spec.timeout:  # the default itself, not a number that a model sent
-            parsed["timeout"] = self.spec.timeout
-        return parsed
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"timeout": Setting(self.spec.timeout or TIMEOUT)}
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
         """What `bash` would ask for."""
