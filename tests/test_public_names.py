@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,34 @@ def test_type_checkers_see_the_same_names():
         (node.module, alias.name) for node in seen.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     assert imported == {(module, name) for module, names in forge._HOME.items() for name in names}
+
+
+def test_help_and_a_star_import_work_without_the_extras():
+    code = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("dbos", "starlette", "opentelemetry", "langchain_core"):
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Blocked())
+from importlib import util
+real = util.find_spec
+util.find_spec = lambda name, package=None: None if name == "dbos" else real(name, package)
+from forge import *
+import forge, pydoc
+assert Agent is forge.Agent
+assert "DurableAgent" not in forge.__all__ and "DurableAgent" not in dir(forge)
+assert "class Agent" in pydoc.plain(pydoc.render_doc(forge))
+try:
+    forge.DurableAgent
+except ImportError as error:
+    assert "forge-tools[durable]" in str(error), error
+else:
+    raise AssertionError("it needs dbos")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=50)
+
+
+def test_help_and_a_star_import_work_with_the_extras():
+    code = "from forge import *; import forge, pydoc; assert DurableAgent; pydoc.render_doc(forge)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=50)

@@ -82,10 +82,12 @@ _HOME = {
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = sorted(_WHERE)
+_EXTRAS = {"forge.durable.": "dbos"}  # names of these modules need a package that a base install does not have
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return _names()
     try:
         module = _WHERE[name]
     except KeyError:
@@ -95,7 +97,18 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), "__all__", *_names()]
+
+
+def _names() -> list[str]:
+    """The public names that can be had here, for `help(forge)` and `from forge import *`; the others say what is amiss.
+
+    Looked up each time: a package may be installed meanwhile, and `import forge` does without.
+    """
+    from importlib.util import find_spec
+
+    missing = tuple(prefix for prefix, package in _EXTRAS.items() if find_spec(package) is None)
+    return sorted(name for name, module in _WHERE.items() if not module.startswith(missing))
 
 
 if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal to the table above

@@ -256,3 +256,27 @@ def test_going_in_circles_does_not_close_the_stream(there):
 
 def test_no_lines_need_no_answers(there):
     assert there("tool", "call", "-") == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "id", "name"),
+    [
+        ('{"id": "first", "name": "look", "arguments": {"x": "', '"}}', "first", "look"),
+        ('{"name": "look", "id": 7, "arguments": {"x": "', '"}}', 7, "look"),
+        ('{"name": "look", "arguments": {"x": "', '"}, "id": "last"}', "last", "look"),
+        ('{"arguments": {"x": "', '"}, "id": "l\\u00e4st", "name": "look"}', "läst", "look"),
+        ('{"id": 5, "arguments": {"x": "', '"}, "name": "look"}  ', 5, "look"),
+        ('{"name": "look", "arguments": {"x": "', '", "id": "inner"}}', "", "look"),
+        ('{"name": "look", "arguments": {"id": 3, "x": "', '"}}', "", "look"),
+        ('{"id": true, "arguments": {"x": "', '"}}', "", ""),
+        ('["id", 3, "', '"]', "", ""),
+    ],
+)
+async def test_a_line_too_long_is_answered_with_its_id(before, after, id, name):
+    body = b"y" * (MAX_LINE + 10)
+    whole = before.encode() + body + after.encode() + b"\n"
+    pieces = [whole[at : at + 500_000] for at in range(0, len(whole), 500_000)]
+    (answered, then) = await Wire(*pieces, line("look", id=3)).answer()
+    assert "longer than 8 MiB" in answered["error"]
+    assert (answered["id"], answered["name"]) == (id, name)
+    assert then["success"]

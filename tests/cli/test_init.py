@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from forge.app.sources import MADE_FOR_PROJECTS
 from forge.app.templates import TEMPLATES
 from forge.cli.init import NAMES
+from forge.core.registry import ToolRegistry
+from forge.tools import built_ins
 from tests.cli.conftest import environment
 
 
@@ -148,3 +152,17 @@ def test_where_nothing_can_be_remembered_the_next_step_is_to_trust_it(
     done = here("init")
     assert done.code == 0
     assert "Next:\n  forge trust\n" in done.out
+
+
+@pytest.mark.parametrize("template", NAMES)
+def test_a_template_names_only_tools_it_has(here: Any, workspace: Path, template: str) -> None:
+    assert here("init", "--template", template, "--name", "helper").code == 0
+    has = {tool["name"] for tool in here("tool", "list", "--json").json["tools"]}
+    every = {tool.spec.name for tool in built_ins(ToolRegistry())} | MADE_FOR_PROJECTS
+    skills = [*workspace.glob("skills/**/*.md"), workspace / "forge.yaml", workspace / "README.md"]
+    active = here("config", "show", "--json").json["values"].get("skills", {}).get("active", [])
+    texts = [path.read_text() for path in skills if path.exists()] + [here("skill", "show", one).out for one in active]
+    named = {word for text in texts for word in re.findall(r"[a-z]+_[a-z_]+", text)} & every
+    assert named <= has
+    if any(workspace.glob("skills/**/*.md")):
+        assert "read_skill" in has, "the model is told to read them"

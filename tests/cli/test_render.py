@@ -63,6 +63,7 @@ class Shown:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, live: bool) -> None:
         self.paper = Paper()
         self.paper.live = self.paper.out_is_terminal = live
+        self.paper.together = False
         self.view = ForPeople(self.paper, lambda name, result: result.preview())
         self.out = self.err = self.both = ""
         monkeypatch.setattr(forge.cli.paper, "_write", self.write)
@@ -309,3 +310,9 @@ def test_a_message_to_whoever_sits_here_is_said_whole(plain, delivered):
     assert plain.show(ToolStarted(call), ToolFinished(call, True, result, 0.0)) == (
         "" if delivered else "1\n2\n3\n4\n5\n"
     )
+
+
+def test_where_both_go_to_one_pipe_a_call_begins_a_line(plain):
+    plain.paper.together = True
+    plain.show(RunStarted("who?"), TextDelta("I look."), ToolStarted(CALL), ToolFinished(CALL, True, ANSWER, 0.25))
+    assert plain.both.splitlines()[:2] == ["I look.", '→ csv_parse(path="sales.csv")']

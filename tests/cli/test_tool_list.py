@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+from forge.agent.subagent import Task
+from forge.app.task_tool import DESCRIPTION
 from tests.cli.conftest import environment
+from tests.cli.scripts import script
 
 HEAVY = ("asyncio", "pydantic", "pydantic_core", "jsonschema_rs", "rich", "yaml", "docstring_parser")
 
@@ -60,7 +63,7 @@ def test_an_unknown_category_is_a_usage_error(here):
 def test_a_configuration_chooses_the_tools(here, workspace):
     (workspace / "mine.yaml").write_text("tools: [{name: 'math_*'}]\n")
     names = [tool["name"] for tool in here("tool", "list", "--json", "--config", "mine.yaml").json["tools"]]
-    assert names == ["ask_question", "converse", "math_calculate", "task_completion"]
+    assert names == ["ask_question", "converse", "math_calculate", "task", "task_completion"]
 
 
 def test_a_configuration_that_nobody_named_is_not_loaded(here, workspace):
@@ -77,3 +80,61 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+def listed(here, workspace, text):
+    (workspace / "mine.yaml").write_text(text)
+    return [tool["name"] for tool in here("tool", "list", "--json", "--config", "mine.yaml").json["tools"]]
+
+
+def test_what_a_section_turns_on_brings_its_tools_beside_a_list_of_tools(here, workspace):
+    assert "memory_search" not in listed(here, workspace, "tools: [math_calculate]\nmemory: {enabled: false}\n")
+    with_memory = listed(here, workspace, "tools: [math_calculate]\nmemory: {enabled: true}\n")
+    assert {"memory_get", "memory_search", "memory_write"} < {*with_memory}
+    assert "csv_parse" not in with_memory
+    assert "read_skill" not in listed(here, workspace, "tools: [math_calculate]\n")
+    assert "read_skill" in listed(here, workspace, "tools: [math_calculate]\nskills: {paths: [skills]}\n")
+
+
+def test_the_task_tool_is_listed_described_and_called_as_an_agent_has_it(here, workspace):
+    assert Task.__doc__ == DESCRIPTION
+    assert "task" in listed(here, workspace, "tools: [math_calculate]\n")
+    described = here("tool", "describe", "task", "--json").json
+    assert described["description"] == DESCRIPTION
+    assert described["parameters"] == Task.spec.parameters
+    assert described["permissions"] == ["execute"]
+    arguments = '{"description": "count the words", "prompt": "Count them."}'
+    called = here("tool", "call", "task", arguments, "--yes")
+    assert called.code == 0
+    assert called.json["data"]["error"] == "LLM_ASSIST_REQUIRED"
+    assert here("tool", "call", "task", arguments).code == 1  # nobody was there to allow it
+
+
+def test_the_task_tool_uses_the_model_that_is_configured_and_takes_settings(here, workspace):
+    model = script(workspace, "Seven words.")
+    (workspace / "mine.yaml").write_text(
+        f"tools: [{{name: task, config: {{timeout: 9}}}}]\nagent: {{model: '{model}'}}\n"
+    )
+    arguments = '{"description": "count the words", "prompt": "Count them."}'
+    called = here("tool", "call", "task", arguments, "--yes", "--config", "mine.yaml")
+    assert "Seven words." in called.json["for_llm"]
+    assert "9 s" in here("tool", "describe", "task", "--config", "mine.yaml").out
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("csv_parse", "exists, but this project does not list it"),
+        ("schedule_set", "exists, but this project does not list it"),
+        ("memory_get", "exists, but this project does not turn on memory"),
+        ("debug_console", "it is for development"),
+        ("csv_pars", "there is no tool 'csv_pars'"),
+    ],
+)
+def test_a_tool_that_the_project_leaves_out_is_told_as_such(here, workspace, name, words):
+    (workspace / "mine.yaml").write_text("tools: [math_calculate]\n")
+    for verb in ("describe", "call"):
+        ended = here("tool", verb, name, "--config", "mine.yaml")
+        assert ended.code == 2
+        assert words in ended.err
+    assert here("tool", "describe", "math_calculate", "--config", "mine.yaml").code == 0

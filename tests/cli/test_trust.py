@@ -68,7 +68,7 @@ def test_once_accepted_it_is_used_by_every_command(here, place, trust):
     assert "allows without asking" in ended.out
     assert "Accepted" in ended.out
     listed = here("tool", "list", "--json")
-    assert names(listed) == ["ask_question", "converse", "math_calculate", "task_completion"]
+    assert names(listed) == ["ask_question", "converse", "math_calculate", "task", "task_completion"]
     assert listed.err == ""
     assert "allow" in here("policy", "explain", "math_calculate").out
     (place / "sub").mkdir()
@@ -79,7 +79,7 @@ def test_a_change_is_shown_as_a_difference(here, place, trust):
     trust("--yes")
     (place / "forge.yaml").write_text("tools: [{name: 'csv_*'}]\npermissions: {rules: [allow execute]}\n")
     ended = here("tool", "list", "--json")
-    assert names(ended) == ["ask_question", "converse", "math_calculate", "task_completion"]
+    assert names(ended) == ["ask_question", "converse", "math_calculate", "task", "task_completion"]
     assert "has changed since it was accepted; the version you accepted stays in force. Run `forge trust`" in ended.err
     shown = trust("--dry-run")
     assert shown.code == 0

@@ -82,7 +82,7 @@ def test_without_a_workspace_that_can_be_written_it_goes_to_the_temporary_direct
     workspace = tmp_path / "workspace"
     workspace.write_text("no directory at all")
     path, _ = write_artefact(workspace, "a.txt", b"x")
-    assert path == temporary / "forge-files/a.txt"
+    assert path.parent.parent == temporary / "forge-files"
     assert path.read_bytes() == b"x"
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert write_artefact(workspace, "a.txt", b"y").replaced
@@ -93,5 +93,17 @@ def test_a_temporary_directory_that_somebody_planted_is_not_used(tmp_path, tempo
     os.symlink(tmp_path / "elsewhere", temporary / "forge-files")
     (tmp_path / "workspace").write_text("")
     path, _ = write_artefact(tmp_path / "workspace", "a.txt", b"x")
-    assert path.parent.name.startswith("forge-files-")
+    assert path.parent.parent.name.startswith("forge-files-")
     assert os.listdir(tmp_path / "elsewhere") == []
+
+
+def test_files_of_two_projects_never_meet_in_the_temporary_directory(tmp_path, temporary):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for workspace in (first, second):
+        workspace.write_text("no directory at all")
+    one, other = write_artefact(first, "a.txt", b"first"), write_artefact(second, "a.txt", b"second")
+    assert one.path != other.path
+    assert not other.replaced
+    assert (one.path.read_bytes(), other.path.read_bytes()) == (b"first", b"second")
+    assert write_artefact(first, "a.txt", b"again").path == one.path
+    assert stat.S_IMODE(one.path.parent.stat().st_mode) == 0o700

@@ -12,14 +12,17 @@ from forge.agent.loop import run_loop
 from forge.agent.result import RunResult
 from forge.agent.subagent import AgentType, Task
 from forge.app.assemble import Assembly, Wishes, assemble
-from forge.app.config import AgentEntry
+from forge.app.choose import configured
+from forge.app.config import AgentEntry, Configuration
 from forge.app.guarded import Check, Guarded, is_refused
 from forge.app.model import chosen_model
 from forge.app.skills import told_of
 from forge.core.context import Scope
 from forge.core.events import RunStarted
+from forge.core.executor import Step
 from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider
+from forge.core.registry import ToolRegistry
 from forge.permissions.gate import Approver, nobody
 from forge.pipeline.guard import MARK
 from forge.providers.names import provider_for
@@ -74,13 +77,17 @@ class Assistant:
             result = replace(result, text=MARK)
         return result
 
+    def _skills(self) -> str:
+        """Only where the model can read them."""
+        return told_of(self.made.skills) if "read_skill" in self.made.registry.names else ""
+
     def hear(self, conversation: Conversation, prompt: str) -> None:
         """Begin a conversation, or go on with one. Raises `ToolError` for what a guardrail denies."""
         rules = self.made.skills.rules(self.scope.session_id)
         if rules is not None:
             rules.check_prompt(prompt)
         if not conversation.messages:
-            told = [INSTRUCTIONS.format(workspace=self.scope.workspace), self.prompt, told_of(self.made.skills)]
+            told = [INSTRUCTIONS.format(workspace=self.scope.workspace), self.prompt, self._skills()]
             conversation.say(Message("system", "\n\n".join(filter(None, told))))
         left = unanswered_calls(conversation.messages)
         conversation.say(
@@ -106,8 +113,8 @@ def assistant(
     configuration.check_set()  # an agent has all that was configured, or is told why not
     chosen = chosen_model(configuration, model) if provider is None else model or ""
     provider = Guarded(provider if provider is not None else provider_for(chosen), _response_check(made))
-    types = {name: _agent_type(entry) for name, entry in configuration.agents.items()}
-    made.registry.add(Task(provider, made.registry, made.executor.steps, types or None))
+    task = task_of(configuration, provider, made.registry, made.executor.steps)
+    made.registry.add(configured(task, configuration))
     limits = _limits(configuration.agent.limits)
     return Assistant(
         model=chosen,
@@ -117,6 +124,14 @@ def assistant(
         limits=replace(limits, turns=turns) if turns is not None else limits,
         prompt=configuration.agent.prompt,
     )
+
+
+def task_of(
+    configuration: Configuration, provider: Provider | None, registry: ToolRegistry, steps: tuple[Step, ...]
+) -> Task:
+    """The tool that starts sub-agents, with the types that the project configures. Raises `ToolError`."""
+    types = {name: _agent_type(entry) for name, entry in configuration.agents.items()}
+    return Task(provider, registry, steps, types or None)
 
 
 def _response_check(made: Assembly) -> Callable[[], Check | None]:

@@ -16,6 +16,9 @@ from forge.core.spec import Category, Permission, Rate, ToolSpec
 from forge.core.tool import Tool
 from forge.tools import GROUPS, built_ins
 
+MEMORY = ("memory_get", "memory_search", "memory_write")
+SKILLS = ("read_skill",)
+TASK = "task"  # every agent has it, whatever is listed
 FAMILIES = frozenset({"bash"})  # useless without the tools that look after its jobs: bash_output and the like
 TRAITS = ("timeout", "rate", "confirm", "permissions")  # what can be set for any tool, wherever it comes from
 
@@ -33,13 +36,13 @@ def choose_tools(
 
     `own` are built-in tools that were made for this project, such as its memory's; `always` those that it has whatever
     is configured, such as its webhooks; `groups` those whose tools it has, too. `later`: a name that nothing has yet
-    may come with a source.
+    may come with a source. A section that turns something on brings the tools that it is used with.
     """
     registry = ToolRegistry()
     made = {tool.spec.name: tool for tool in own}
     plain = [tool for tool in built_ins(registry) if tool.spec.name not in made]
     known = [tool for tool in (*plain, *made.values()) if dev or tool.spec.category is not Category.DEV]
-    always, asked = list(always), frozenset(groups)
+    always, asked, brought = list(always), frozenset(groups), brought_tools(configuration)
     registry.add(*(configured(tool, configuration) for tool in always))
     if configuration.tools is None:
         registry.add(*(_configured(tool, [], registry, configuration) for tool in known))
@@ -49,10 +52,18 @@ def choose_tools(
             _check(entry, [*known, *always], configuration)
     for tool in known:
         entries = _entries(tool.spec, configuration)
-        if entries or tool.spec.name in CONVERSATION or tool.spec.groups & asked:
+        wanted = tool.spec.name in CONVERSATION or tool.spec.name in brought or tool.spec.groups & asked
+        if entries or wanted:
             concerning = [entry for entry in entries if _concerns(entry, tool.spec)]
             registry.add(_configured(tool, concerning, registry, configuration))
     return registry
+
+
+def brought_tools(configuration: Configuration) -> frozenset[str]:
+    """Names of tools that a project has because it turned on what they are for."""
+    memory = configuration.memory is not None and configuration.memory.enabled
+    skills = configuration.skills is not None and bool(configuration.skills.paths or configuration.skills.active)
+    return frozenset((*(MEMORY if memory else ()), *(SKILLS if skills else ())))
 
 
 def configured(tool: Tool, configuration: Configuration) -> Tool:
@@ -107,7 +118,9 @@ def _check(entry: ToolEntry, known: list[Tool], configuration: Configuration) ->
     if entry.group:
         if entry.group not in GROUPS:
             raise configuration.error(f"{entry.place}.group", f"there is no group {entry.group!r}", entry.group, GROUPS)
-    elif not set(entry.name) & set("*?[") and not any(_names(entry, tool.spec) for tool in known):
+    elif entry.name == TASK or set(entry.name) & set("*?["):
+        return
+    elif not any(_names(entry, tool.spec) for tool in known):
         names = [name for tool in known for name in (tool.spec.name, *tool.spec.aliases)]
         raise configuration.error(f"{entry.place}.name", f"there is no tool {entry.name!r}", entry.name, names)
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from pydantic_core import from_json
 
+from forge.cli.long_lines import TooLong
 from forge.cli.show import as_line
 from forge.core.arguments import article, json_type, near
 from forge.core.context import Scope
@@ -48,7 +49,7 @@ class Answers:
         self._running: set[asyncio.Task[bytes]] = set()
         self._alone: asyncio.Task[bytes] | None = None
 
-    def start(self, number: int, content: bytes | None) -> asyncio.Task[bytes]:
+    def start(self, number: int, content: bytes | TooLong) -> asyncio.Task[bytes]:
         line = understood(number, content)
         reads = line.call is None or _only_reads(self.executor, line.call.name)
         before = tuple(self._running) if not reads else (self._alone,) if self._alone is not None else ()
@@ -89,9 +90,9 @@ async def answer_lines(executor: ToolExecutor, scope: Scope, read: Read, write: 
         number = 0
         async for content in lines(read):
             number += 1
-            if content is not None and not content.strip():
+            if isinstance(content, bytes) and not content.strip():
                 continue
-            weight = 1 + len(content or b"") // (1024 * 1024)
+            weight = 1 + (len(content) // (1024 * 1024) if isinstance(content, bytes) else 0)
             for _ in range(weight):
                 await room.acquire()
             started.put_nowait((answers.start(number, content), weight))
@@ -105,28 +106,35 @@ async def answer_lines(executor: ToolExecutor, scope: Scope, read: Read, write: 
         raise group_error.exceptions[0] from None
 
 
-async def lines(read: Read) -> AsyncIterator[bytes | None]:
-    """The lines of the input, without their ends; None for one that is too long to be kept."""
+async def lines(read: Read) -> AsyncIterator[bytes | TooLong]:
+    """The lines of the input, without their ends; only the edges of one that is too long to be kept."""
     parts: list[bytes] = []
     size = 0
+    long: TooLong | None = None
     while piece := await read():
         for index, part in enumerate(piece.split(b"\n")):
             if index:
-                yield b"".join(parts) if size <= MAX_LINE else None
-                parts, size = [], 0
+                yield b"".join(parts) if long is None else long
+                parts, size, long = [], 0, None
             size += len(part)
-            if size <= MAX_LINE:
-                parts.append(part)
-            else:
+            if long is not None:
+                long.add(part)
+                continue
+            parts.append(part)
+            if size > MAX_LINE:
+                long = TooLong(b"".join(parts))
                 parts.clear()
     if size:
-        yield b"".join(parts) if size <= MAX_LINE else None
+        yield b"".join(parts) if long is None else long
 
 
-def understood(number: int, content: bytes | None) -> Line:
+def understood(number: int, content: bytes | TooLong) -> Line:
     """The call of a line, or an error result in its place."""
-    if content is None:
-        return _refused(number, f"the line is longer than {MAX_LINE // (1024 * 1024)} MiB", "Send less at once.")
+    if isinstance(content, TooLong):
+        problem, said = f"the line is longer than {MAX_LINE // (1024 * 1024)} MiB", content.named()
+        id_, name = said.get("id", ""), said.get("name", "")
+        shown = name if isinstance(name, str) else ""
+        return _refused(number, problem, "Send less at once.", id_ if _is_id(id_) else "", shown)
     try:
         entry = _entry(content.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ import click
 
 from forge.app.assemble import Assembly, Wishes, assemble
 from forge.app.sources import Sources
+from forge.app.task_tool import add_task
 from forge.cli.answer_lines import MAX_LINE, answer_lines
 from forge.cli.approve import ask_on_terminal
 from forge.cli.audited import audited
@@ -85,7 +86,7 @@ async def _to_the_end(made: Assembly, work: Coroutine[Any, Any, int], sources: S
 
 def _assembled(options: Options, wishes: dict[str, Any], approve: Approver) -> Assembly:
     with refusals():
-        return assemble(
+        made = assemble(
             Wishes(
                 workspace=options.workspace,
                 config=options.config,
@@ -98,6 +99,8 @@ def _assembled(options: Options, wishes: dict[str, Any], approve: Approver) -> A
             ),
             approve_all if options.yes else approve,
         )
+        add_task(made.registry, made.configuration, made.executor.steps)
+        return made
 
 
 def _audited(made: Assembly, wishes: dict[str, Any]) -> AbstractContextManager[None]:

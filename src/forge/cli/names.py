@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from forge.app.choose import choose_tools
+from forge.app.choose import MEMORY, choose_tools
 from forge.app.config import load_configuration
 from forge.app.own_tools import project_tools as tools_of
 from forge.app.skills import active_skills
-from forge.app.sources import Sources, mounted_tools
+from forge.app.sources import MADE_FOR_PROJECTS, Sources, mounted_tools
+from forge.app.task_tool import add_task
 from forge.app.workspace import project_scope, workspace_root
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.core.arguments import near
 from forge.core.errors import ToolError
 from forge.core.registry import ToolRegistry
+from forge.core.spec import Category
 from forge.core.tool import Tool
+from forge.tools import built_ins
 
 if TYPE_CHECKING:  # read where some are active
     from forge.skills.active import ActiveSkills
@@ -34,6 +37,7 @@ def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
             return active_skills(configuration, project_scope(options.workspace, configuration))
 
         registry = tools_of(configuration, workspace, sources, skills, dev=options.dev)
+        add_task(registry, configuration)
         if name is not None and name in registry.names:
             return registry
         return mounted_tools(registry, sources if name is None else sources.of(name), note)
@@ -49,10 +53,26 @@ def tool_named(name: str, registry: ToolRegistry) -> Tool:
     found = registry.find(name)
     if found.spec.name in registry:
         return found
+    if (why := why_left_out(name)) is not None:
+        raise Refusal(f"the tool {name!r} exists, but this project does not {why}")
     known = [known for tool in registry.values() for known in (tool.spec.name, *tool.spec.aliases)]
     hints = " or ".join(repr(hint) for hint in near(name, known))
     advice = f"Did you mean {hints}?" if hints else "`forge tool list` shows all of them."
     raise Refusal(f"there is no tool {name!r}\n{advice}")
+
+
+def why_left_out(name: str) -> str | None:
+    """The end of a sentence on a built-in tool that this project has not, and how it gets it; None for other names."""
+    for tool in built_ins(ToolRegistry()):
+        if name in (tool.spec.name, *tool.spec.aliases):
+            if tool.spec.category is Category.DEV:
+                return "offer it: it is for development\nUse --dev."
+            return f"list it\nAdd `- name: {tool.spec.name}` under tools: in forge.yaml, then run `forge trust`."
+    if name in MEMORY:
+        return "turn on memory\nWrite memory: {enabled: true} in forge.yaml, then run `forge trust`."
+    if name in MADE_FOR_PROJECTS:
+        return f"list it\nAdd `- name: {name}` under tools: in forge.yaml, then run `forge trust`."
+    return None
 
 
 def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

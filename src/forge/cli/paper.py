@@ -21,6 +21,7 @@ class Paper:
     def __init__(self, *, plain: bool = False) -> None:
         capable = not plain and os.environ.get("TERM") != "dumb"
         self.out_is_terminal = os.isatty(1)
+        self.together = _is_same(1, 2)  # both go to one pipe or file, as with 2>&1: lines must not run into another
         self.live = capable and os.isatty(2)
         self.colour = self.live and not os.environ.get("NO_COLOR")
         self._drawn = 0  # lines below, that the next writing takes away
@@ -49,7 +50,7 @@ class Paper:
     def note(self, *lines: str) -> None:
         """Lines about what happens; nobody has to read them."""
         self.erase()
-        if self._open and self.live and self.out_is_terminal:
+        if self._open and (self.together or (self.live and self.out_is_terminal)):
             self.end_line()
         self._tell("".join(f"{line}\n" for line in lines))
 
@@ -96,6 +97,13 @@ def clip(text: str, columns: int) -> str:
         if taken < columns:
             cut = index + 1
     return text
+
+
+def _is_same(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:  # one is closed
+        return False
 
 
 def _width(character: str) -> int:

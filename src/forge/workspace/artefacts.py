@@ -56,7 +56,7 @@ def _folder(workspace: Path) -> Iterator[tuple[Path, int]]:
         raise _linked(workspace / NAME / FOLDER)
     path = state_directory(workspace, FOLDER)
     if path.parent != workspace / NAME:
-        path = _private(Path(tempfile.gettempdir()) / TEMPORARY)
+        path = _of_project(_private(Path(tempfile.gettempdir()) / TEMPORARY), workspace)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     above = os.open(path.parent, flags if path.parent.name == NAME else flags & ~os.O_NOFOLLOW)
     try:
@@ -88,6 +88,16 @@ def _private(path: Path) -> Path:
         path.chmod(0o700)
         return path
     return Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}-"))
+
+
+def _of_project(folder: Path, workspace: Path) -> Path:
+    """A directory in it of this workspace alone: files of the same name of two projects must not meet."""
+    from hashlib import sha256  # only for a workspace that cannot be written
+
+    path = folder / sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:16]
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    return path
 
 
 def _exists(name: str, folder: int) -> bool:

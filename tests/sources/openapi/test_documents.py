@@ -180,3 +180,22 @@ async def test_a_large_yaml_document_is_read(tmp_path):
 
 async def test_the_petstore_is_a_file_like_any_other():
     assert len(await open_tools(str(PETSTORE))) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a: |\n  first\n\t\n  last\nb: 1\n", {"a": "first\n\nlast\n", "b": 1}),
+        ("a: |\n  first\n  \tlater\n \t \nb: 1\n", {"a": "first\n\tlater\n", "b": 1}),
+        ("a: |\n  \tfirst\n  last\nb: |\n   \tone\n   two\n", {"a": "\tfirst\nlast\n", "b": "\tone\ntwo\n"}),
+        ("a: >-\n\n  \tfirst\nb: 'x\n\ty'\n", {"a": "\n\tfirst", "b": "x y"}),
+    ],
+)
+def test_tabs_in_block_scalars_are_text(text, found):
+    assert parse(text.encode(), "x") == found
+
+
+@pytest.mark.parametrize("text", ["a: |\n    first\n\tlast\n", "a: |\n    first\n  \tb: c\n", "a:\n\tb: 1\n"])
+def test_a_tab_that_is_no_text_is_refused(text):
+    with pytest.raises(ToolError, match="not valid YAML"):
+        parse(text.encode(), "x")

@@ -72,7 +72,6 @@ def test_other_files_are_none_and_nothing_is_said_of_them(tmp_path):
     put(tmp_path, "tools/types.d.ts", script("types"))
     put(tmp_path, "tools/plain", "#!/bin/sh\necho", 0o755)
     put(tmp_path, "tools/compiled", b"\x7fELF\xff\xfe\0", 0o755)
-    put(tmp_path, "tools/asleep", "#!/bin/sh\n# Tool: asleep\n# Description: x.\n")
     put(tmp_path, "tools/node_modules/tool.js", script("module"))
     put(tmp_path, "tools/deep/er/tool.py", python("deep"))
     put(tmp_path, "setup.py", "import setuptools")
@@ -271,3 +270,29 @@ def test_line_ends_that_hide_the_interpreter_are_told(tmp_path):
     assert "carriage return" in why(folder)["tools/it"]
     file.write_text(content)
     assert names(folder) == ["it"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "mode", "why"),
+    [
+        ("asleep", "#!/bin/sh\n# Tool: asleep\n# Description: x.\n", 0o644, "not executable"),
+        ("asleep.sh", "#!/bin/sh\n# Tool: asleep\n# Description: x.\n", 0o644, "not executable"),
+        ("late.py", 'import sys\n\n"""\nTool: late\nDescription: x.\n"""\n', 0o644, "Tool:"),
+        ("below.js", "const a = 1;\n// Tool: below\n// Description: x.\n", 0o644, "Tool:"),
+    ],
+)
+def test_a_script_that_looks_like_a_tool_and_is_none_is_told(tmp_path, name, text, mode, why):
+    put(tmp_path, f"tools/{name}", text, mode)
+    folder = scripts(root=tmp_path)
+    assert names(folder) == []
+    (problem,) = folder.problems
+    assert problem.path == f"tools/{name}"
+    assert why in problem.why
+
+
+@pytest.mark.parametrize("text", ["# Tools: a list\nX = 1\n", "tool = 3\n", "# the tool: it is sharp\n"])
+def test_a_file_that_only_speaks_of_tools_is_not_told(tmp_path, text):
+    put(tmp_path, "tools/shared.py", text)
+    folder = scripts(root=tmp_path)
+    assert names(folder) == []
+    assert folder.problems == []

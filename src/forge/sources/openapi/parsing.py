@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.sources.openapi import tabs
 
 LARGEST = 64 * 1024 * 1024  # bytes of JSON
 LARGEST_YAML = 16 * 1024 * 1024  # bytes: it takes a hundred times as long to read
@@ -55,11 +56,7 @@ def _yaml(text: str, name: str) -> Any:
     import yaml  # heavy
 
     try:
-        loader = _loader()(text)
-        try:
-            node = loader.get_single_node()
-        finally:
-            loader.dispose()
+        node = _node(text, yaml)
         return _Builder(yaml).build(node, 0) if node is not None else None
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
@@ -68,6 +65,27 @@ def _yaml(text: str, name: str) -> Any:
         raise unreadable(name, f"not valid YAML: {str(error)[:200]}") from None
     except RecursionError:
         raise unreadable(name, "it is nested too deeply") from None
+
+
+def _node(text: str, yaml: Any) -> Any:
+    """The nodes of a document. Where a tab stops the parser that it need not stop at, once more without it."""
+    again, first, mends = 0, True, tabs.STAND_IN not in text
+    while True:
+        loader = _loader()(text)
+        try:
+            return loader.get_single_node()
+        except yaml.scanner.ScannerError as error:
+            again += len(text)
+            if error.problem != tabs.PROBLEM or again > tabs.MOST or not mends:
+                raise
+            changed = tabs.without_blanks(text) if first else text
+            if changed == text:
+                changed = tabs.with_stand_in(text, error.problem_mark.line) or text
+            if changed == text:
+                raise
+            text, first = changed, False
+        finally:
+            loader.dispose()
 
 
 @cache
@@ -117,7 +135,7 @@ class _Builder:
         if kind not in _KEPT:
             raise self._problem(node, f"the tag {node.tag[:60]!r} has no meaning in JSON")
         if isinstance(node, self.yaml.ScalarNode):
-            return _scalar(kind, node.value)
+            return tabs.restored(node.value) if kind == "str" else _scalar(kind, node.value)
         key = id(node)
         if key in self.built:
             return self.built[key]
@@ -141,6 +159,8 @@ class _Builder:
         for key, item in node.value:
             if not isinstance(key, self.yaml.ScalarNode):
                 raise self._problem(key, "a key that is no text")
+            if tabs.STAND_IN in key.value:
+                raise self._problem(key, tabs.PROBLEM)
             if key.tag == f"{_TAG}merge":
                 self._merge(merged, item, depth)
             else:

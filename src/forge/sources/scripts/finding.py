@@ -14,6 +14,7 @@ from forge.workspace.paths import PathValidator
 LANGUAGES = (".py", ".ts", ".js")
 MOST = 1_000  # files of a directory that are looked at, the first by name
 
+_SHELLS = (".sh", ".bash", ".zsh", ".rb", ".pl", ".php", ".lua", ".mjs", ".cjs", ".tsx")  # told if it lacks something
 _NO_TOOLS = frozenset({"__pycache__", "node_modules"})
 
 
@@ -67,7 +68,7 @@ def _of_folder(within: int, prefix: str, name: str) -> Iterator[Candidate]:
     elif suffix in LANGUAGES:
         if not name.endswith(".d.ts"):
             yield Candidate(prefix + name, stem.removeprefix("tool_"), _mark(status), stem.startswith("tool_"), False)
-    elif stat.S_ISREG(status.st_mode) and status.st_mode & 0o111:
+    elif stat.S_ISREG(status.st_mode) and (status.st_mode & 0o111 or suffix in _SHELLS or not suffix):
         yield Candidate(prefix + name, stem.removeprefix("tool_"), _mark(status), stem.startswith("tool_"), False)
 
 

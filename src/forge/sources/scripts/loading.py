@@ -92,6 +92,8 @@ def _read(candidate: Candidate, place: Place, content: bytes) -> Script | Proble
         if looks_like_header(text):
             return Problem(candidate.path, _NOT_FIRST)
         return Problem(candidate.path, _NO_HEADER) if candidate.is_meant else None
+    if runs_by_itself and not candidate.mark[-1] & 0o111:
+        return Problem(candidate.path, "it has a header, but is not executable: chmod +x makes it a tool")
     if runs_by_itself and not text.startswith("#!"):
         return Problem(candidate.path, "it has a header, but no first line such as #!/bin/sh that says what runs it")
     if runs_by_itself and text.partition("\n")[0].endswith("\r"):  # the system would look for a program of that name
