@@ -14,6 +14,14 @@ echo 'rm x' | . /dev/stdin
 . /dev/stdin <<< 'rm x'
 source /dev/stdin <<< 'rm x'
 jobs -x rm x
+printf '\x72m x' | sh
+printf '%s x' rm | sh
+LD_PRELOAD=./x.so ls
+env LD_PRELOAD=./x.so ls
+export PERL5OPT='-Mx;system(1)'; perl a.pl
+git --exec-path=. status
+python3 -Bm timeit x
+dc <<< '!rm x'
 compgen -C 'rm x' a
 compgen -W '$(rm x)'
 complete -C 'rm x' a
@@ -391,6 +399,10 @@ python3 -m pytest -q -k rm
 python3 -m pip install x
 python3 -W ignore -X dev script.py
 python3 --version
+python3 -Bm pytest
+printf 'ls x\n' | sh
+printf '%s\n' rm
+git --exec-path
 perl script.pl -e rm
 perl -Ilib script.pl
 ruby script.rb

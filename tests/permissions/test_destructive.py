@@ -49,6 +49,7 @@ DESTRUCTIVE = [
     "rm -rf /proc/1/root/",
     "rm -rf /proc/1/root/home/x",
     "rm -rf /proc/1/cwd/x",
+    "rm -rf /proc/1/root/../x",
     "rm -rf /proc/self/task/1/root/x",
     "rm -rf /*",
     "rm -rf /.*",

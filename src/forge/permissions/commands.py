@@ -45,6 +45,7 @@ _CACHED = 2_000  # characters of a line whose commands are remembered
 
 _KEYWORDS = frozenset({"if", "then", "elif", "else", "do", "while", "until", "!"})
 _SAYS = frozenset({"echo", "printf"})
+_FORMATTED = re.compile(r"\\(?:x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)|%[^a-zA-Z%]*.")  # what printf makes of it
 _INPUT = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 _SPACE_OUTSIDE_QUOTES = re.compile(r"(\"[^\"]*\"|'[^']*')|[ \t]+")
 _MISLEADING = re.compile(r"[$`\\#{}\n\r]")  # here shells, and the grammar, differ about what quotes mean
@@ -206,7 +207,8 @@ def said(words: Sequence[str]) -> str | None:
     """What `echo` and `printf` print; None for all other commands."""
     if not words or words[0] not in _SAYS:
         return None
-    return " ".join(words[1:]).replace("\\n", "\n")
+    text = " ".join(words[1:]).replace("\\n", "\n")
+    return _FORMATTED.sub(ANY, text) if words[0] == "printf" or words[1:2] == ("-e",) else text
 
 
 def runs_input(words: Sequence[str]) -> bool:

@@ -72,6 +72,10 @@ class Places:
         """A link that is named itself is only a link; behind a slash it is what it leads to."""
         lexical = paths.normal(path)
         yield lexical
+        if ".." in path and GLOB not in path:  # behind a link it leads elsewhere than the text says
+            folder, name = os.path.split(path.rstrip("/"))
+            yield path
+            yield paths.normal(os.path.join(paths.real(folder), name))
         if GLOB not in path:
             parent = os.path.dirname(lexical)
             through = path.endswith(("/", "/.", "/.."))

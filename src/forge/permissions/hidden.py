@@ -17,6 +17,11 @@ from forge.permissions.programs import (
     base_name,
 )
 
+_LOADS = re.compile(  # variables that make programs load code
+    r"(?:LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|GCONV_PATH|BASH_ENV|ENV|PERL5OPT|PERL5DB|RUBYOPT|NODE_OPTIONS|PYTHONSTARTUP"
+    r"|PYTHONPATH|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|GIT_EXEC_PATH|GIT_CONFIG_\w+)="
+)
+_HANDS_ON = frozenset({"env", "export", "declare", "typeset", "sudo", "doas"})
 _ONLY_ASKS = frozenset({"--version", "--help", "-V", "-h", "-v", "version", "-l", "--list"})
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk"})
 _AWK_PIECE = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?P<slash>/)|(?P<space>\s+)|\w+|\|\||.', re.DOTALL)
@@ -30,6 +35,7 @@ _SED_ADDRESS = re.compile(
 _SED_PLAIN = re.compile(
     r"[=dDgGhHnNpPxzF}{]|[qQlL][ \t]*\d*|[btT:][^;\n}]*|#[^\n]*|[rRwW][^\n]*|[aic](?:[^\\\n]|\\.)*", re.DOTALL
 )
+_MODULE = re.compile(r"-[A-Zbdisuvqx]*m(.*)", re.DOTALL)
 _MODULES = frozenset({"timeit", "pdb", "trace", "cProfile", "profile", "code"})  # python -m timeit CODE
 _GIT_TAKES_PROGRAMS = frozenset(
     "archive bisect clone config daemon difftool fetch fetch-pack filter-branch grep instaweb ls-remote mergetool pull"
@@ -41,6 +47,8 @@ def hides(words: Sequence[str]) -> bool:
     """Tell whether a command may start a program that its words do not show."""
     name = base_name(os.path.basename(words[0])) if words else ""
     more = words[1:]
+    if any(map(_LOADS.match, more if name in _HANDS_ON else words[:1])):
+        return True
     if len(more) == 1 and more[0] in _ONLY_ASKS:
         return False
     if name in SHELLS or name in (".", "source"):
@@ -85,8 +93,8 @@ def _interpreter_hides(name: str, words: Sequence[str]) -> bool:
             return True
         if not word.startswith("-"):
             return word in code
-        if name in ("python", "pypy") and word.startswith("-m"):
-            return (word[2:] or next(rest, "")) in _MODULES
+        if name in ("python", "pypy") and (module := _MODULE.fullmatch(word)):
+            return (module[1] or next(rest, "")) in _MODULES
         if _is_code(word, code):
             return True
         if word in valued:
@@ -106,7 +114,7 @@ def _runs_unknown_file(words: Sequence[str]) -> bool:
 
 def _git_hides(words: Sequence[str]) -> bool:
     for number, word in enumerate(words):
-        if word.startswith((ANY, SOME)):
+        if word.startswith((ANY, SOME, "--exec-path=")):
             return True
         if not word.startswith("-") and words[number - 1 : number] not in (["-C"], ["-c"], ("-C",), ("-c",)):
             return word in _GIT_TAKES_PROGRAMS and _may_be_option(words[number + 1 :])

@@ -213,7 +213,6 @@ CODE_OPTIONS: Mapping[str, frozenset[str]] = {
         "ftp lftp ncftp smbclient tnftp": "-c -e -f !",
         "mail mailx s-nail mutt neomutt": "-E -e -S -s !",
         "sendmail exim exim4": "-be -bt -D -C -oM",
-        "dc": "-e --expression -f",
         "nmap": "--script --interactive --script-args --datadir",
         "tshark wireshark": "-X",
         "nroff groff troff pic": "-U",
@@ -245,8 +244,8 @@ CODE_OPTIONS: Mapping[str, frozenset[str]] = {
 }
 # What they run is in files or in their input, and cannot be read in the line at all.
 UNSEEN = frozenset(
-    "ansible-test asterisk byebug cdist crontab ed facter fail2ban-client ginsh irb jshell jtag procmail pry red"
-    " run-parts service tasksh tdbtool wg-quick".split()
+    "ansible-test asterisk byebug cdist crontab dc ed facter fail2ban-client ginsh irb jshell jtag procmail pry"
+    " red run-parts service tasksh tdbtool wg-quick".split()
 )
 EVALUATING = frozenset(
     "let declare typeset local export readonly test [ [[ printf read unset wait getopts (( make gmake".split()
