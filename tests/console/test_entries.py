@@ -10,7 +10,7 @@ import pytest
 from forge.console.entries import LONGEST, attachment, of_runs, one_entry, shown, tail_of_runs
 from forge.console.exporting import LEFT_OUT, as_markdown, as_ndjson
 from forge.core.errors import ToolError, Waiting
-from forge.core.result import ToolResult
+from forge.core.result import Attachment, ToolResult
 from forge.durable.rows import NewRun
 from forge.durable.store import RunStore
 
@@ -48,6 +48,18 @@ def test_long_lists_are_cut_too():
 def test_a_short_event_is_as_it_was():
     event = {"event": "text_delta", "ts": 1.5, "text": "a\u202eb\x1b[31m\x00</script>"}
     assert shown(1, "r", event).event == event
+
+
+def test_an_attachment_that_is_not_in_the_event_says_where_it_is(store):
+    large = Attachment("image/png", b"x" * 9_000_000, "a.png", "/files/a.png")
+    wire = ToolResult(for_llm="", attachments=(large,)).to_dict()
+    store.add_events("run-1", [(None, result_event(attachments=wire["attachments"]))])
+    (entry,), _ = of_runs(store, ["run-1"], 0, 10)
+    (named,) = entry.event["result"]["attachments"]
+    assert named["size"] == 9_000_000
+    assert "/files/a.png" in named["left_out"]
+    with pytest.raises(ToolError, match="it is in /files/a.png"):
+        attachment(store, ["run-1"], entry.number, 0)
 
 
 def test_attachments_are_named_and_their_bytes_are_apart(store):

@@ -35,7 +35,7 @@ class Attachment:
         name, kind = (short_name(sendable(one)) for one in (self.name, self.media_type))
         wire: dict[str, Any] = {"name": name, "media_type": kind, "data": b64encode(self.data).decode()}
         if self.left_out:
-            where = f"it is in {self.path}" if self.path else "it was not kept in a file"
+            where = f"it is in {self.path}" if self.path else "the result itself has it, and no file"
             wire |= {"bytes": self.left_out, "path": sendable(self.path)}
             wire["left_out"] = f"{self.left_out:,} bytes are too much to be sent here; {sendable(where)}"
         return wire
