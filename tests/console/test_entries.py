@@ -58,7 +58,7 @@ def test_an_attachment_that_is_not_in_the_event_says_where_it_is(store):
     (named,) = entry.event["result"]["attachments"]
     assert named["size"] == 9_000_000
     assert "/files/a.png" in named["left_out"]
-    with pytest.raises(ToolError, match="it is in /files/a.png"):
+    with pytest.raises(ToolError, match=r"it is in /files/a\.png"):
         attachment(store, ["run-1"], entry.number, 0)
 
 

@@ -234,7 +234,7 @@ function resultView(item, source) {
     ];
 }
 
-function attachment({ name, media_type: type, size, index }, item, source) {
+function attachment({ name, media_type: type, size, index, left_out: leftOut }, item, source) {
     const href = linked(`${source.base}/events/${item.resultAt}/attachments/${index}`);
     const place = h("div", { class: "attachment" });
     const show = async () => {
@@ -248,7 +248,8 @@ function attachment({ name, media_type: type, size, index }, item, source) {
             report(error);
         }
     };
-    const canShow = source.hasFiles && PICTURES.has(type) && size <= LARGEST_PICTURE;
+    const isThere = source.hasFiles && !leftOut;
+    const canShow = isThere && PICTURES.has(type) && size <= LARGEST_PICTURE;
     return h(
         "div",
         {},
@@ -256,8 +257,9 @@ function attachment({ name, media_type: type, size, index }, item, source) {
             "p",
             { class: "quiet" },
             "Attachment ",
-            source.hasFiles ? h("a", { href, download: "" }, name || "file") : name,
+            isThere ? h("a", { href, download: "" }, name || "file") : name,
             ` · ${type} · ${bytes(size)} `,
+            leftOut ? `· ${leftOut} ` : null,
             canShow ? button("Show", show, { kind: "small" }) : null,
         ),
         place,
