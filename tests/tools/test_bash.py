@@ -202,7 +202,8 @@ def test_long_output_keeps_both_ends_and_says_what_is_missing(work):
     result = work.bash("seq 1000000")
     assert result.for_llm.startswith("1\n2\n3\n")
     assert "\n999999\n1000000\n" in result.for_llm
-    assert "bytes were left out" in result.for_llm
+    assert "lines left out …]" in result.for_llm
+    assert " of 1000000 lines shown, 6888896 bytes in all; the whole text is in " in result.for_llm
     assert result.data["truncated"] is True
     assert len(result.for_llm) < 60_000
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import brief, number, plain, sendable, short_name, text_of, unreadable, visible
@@ -55,6 +55,18 @@ class Failure:
         return f"{self.message}\n{self.suggestion}" if self.suggestion else self.message
 
 
+class Whole(Protocol):
+    """All of a long text, kept outside of memory."""
+
+    total_bytes: int
+    problem: str  # why not all of it is kept
+
+    @property
+    def total_lines(self) -> int: ...
+    def masked(self, mask: Callable[[str], str]) -> Whole: ...
+    def pieces(self) -> Iterator[str]: ...
+
+
 @dataclass(slots=True, init=False, repr=False)
 class ToolResult:
     """The only thing an execution returns. Treat it as frozen: the methods here return changed copies.
@@ -70,6 +82,9 @@ class ToolResult:
     attachments: tuple[Attachment, ...] = ()
     failure: Failure | None = None
     pending: bool = False  # work goes on in the background; a `ToolCompleted` event follows
+    whole: Whole | None = field(
+        default=None, compare=False
+    )  # all of a text of which `for_llm` holds only a part; the output limit takes it away
 
     def __init__(
         self,
@@ -82,6 +97,7 @@ class ToolResult:
         attachments: tuple[Attachment, ...] = (),
         failure: Failure | None = None,
         pending: bool = False,
+        whole: Whole | None = None,
     ) -> None:
         self.for_llm = for_llm if for_llm or failure is None else failure.text()
         self.for_user = for_user
@@ -91,6 +107,7 @@ class ToolResult:
         self.attachments = attachments
         self.failure = failure
         self.pending = pending
+        self.whole = whole
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in ("for_llm", "for_user", "title", "data")}
@@ -194,6 +211,7 @@ class ToolResult:
             data=mask(self.data),
             attachments=tuple(_masked_attachment(one, mask) for one in self.attachments),
             failure=failure,
+            whole=None if self.whole is None else self.whole.masked(mask),
         )
 
     def with_attachments_within(self, most: int) -> ToolResult:

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from base64 import b64decode
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -15,7 +16,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.executor import Next, Step
 from forge.core.plain import sendable
-from forge.core.result import LARGEST_ON_WIRE, Attachment, Failure, ToolResult
+from forge.core.result import LARGEST_ON_WIRE, Attachment, Failure, ToolResult, Whole
 from forge.pipeline._bounds import bounded, size_of
 from forge.pipeline._step import having
 from forge.workspace.state import keep_newest, state_directory, write_private
@@ -112,18 +113,23 @@ def _limited(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes: in
     text = sendable(result.for_llm)
     if len(text) > max_line and "\n" not in text:
         text = _spread(text)
-    size = len(text.encode())
-    shown = fitted(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end)
+    whole = result.whole
+    size, of = (len(text.encode()), 0) if whole is None else (whole.total_bytes, whole.total_lines)
+    shown = fitted(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end, of=of)
+    if shown is None and whole is not None:
+        shown = Cut(text, of, min(text.count("\n") + 1, of))
     if shown is None:
         return result if text is result.for_llm else replace(result, for_llm=text)
-    kept, path = _keep_whole(ctx, text)
+    kept, path = _keep_whole(ctx, text if whole is None else whole)
     note = f"[cut: {shown.shown_lines} of {shown.lines} lines shown, {size} bytes in all; {kept}]"
     facts = {"truncated": True, "total_lines": shown.lines, "total_bytes": size, **({"spilled": path} if path else {})}
-    return replace(result, for_llm=f"{shown.text}\n{note}").with_data(**facts)
+    return replace(result, for_llm=f"{shown.text}\n{note}", whole=None).with_data(**facts)
 
 
-def fitted(text: str, max_lines: int, max_bytes: int, max_line: int, *, keep_end: bool = False) -> Cut | None:
-    """The text within all three limits, or None where it is already."""
+def fitted(
+    text: str, max_lines: int, max_bytes: int, max_line: int, *, keep_end: bool = False, of: int = 0
+) -> Cut | None:
+    """The text within all three limits, or None where it is already. `of`: lines of the text that it is a part of."""
     lines = text.split("\n")
     total = len(lines) - (lines[-1] == "")
     clipped = [_clipped_line(line, max_line) for line in lines[:total]]
@@ -132,13 +138,13 @@ def fitted(text: str, max_lines: int, max_bytes: int, max_line: int, *, keep_end
         return None
     if not keep_end:
         head = _within(clipped[:max_lines], max_bytes)
-        return Cut("\n".join(head), total, len(head))
+        return Cut("\n".join(head), of or total, len(head))
     head = _within(clipped[: max_lines // 5], max_bytes // 5)
     rest = clipped[len(head) :][-(max_lines - max_lines // 5) :]
     tail = _within(rest[::-1], max_bytes - max_bytes // 5)[::-1]
-    left_out = total - len(head) - len(tail)
+    left_out = max(of, total) - len(head) - len(tail)
     middle = [f"[… {left_out} lines left out …]"] if left_out else []
-    return Cut("\n".join([*head, *middle, *tail]), total, len(head) + len(tail))
+    return Cut("\n".join([*head, *middle, *tail]), of or total, len(head) + len(tail))
 
 
 def _within(lines: list[str], max_bytes: int) -> list[str]:
@@ -195,17 +201,21 @@ def _on_lines(value: Any, indent: str) -> str:
     return f"{opened}\n{inside}\n{indent}{closed}"
 
 
-def _keep_whole(ctx: ToolContext, text: str) -> tuple[str, str]:
+def _keep_whole(ctx: ToolContext, text: str | Whole) -> tuple[str, str]:
     """Write the whole text to a file of the session; the part of the note that says where, and the file."""
-    whole = text if len(text) <= MAX_SPILL else text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
+    what, content = "the whole text is", text if isinstance(text, str) else text.pieces()
+    if isinstance(text, str) and len(text) > MAX_SPILL:
+        what, content = "the first part of it is", text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
+    elif not isinstance(text, str) and text.problem:
+        what = f"{text.problem}: what is kept is"
     try:
-        path = _kept_in(ctx, whole, ".txt")
+        path = _kept_in(ctx, content, ".txt")
     except OSError as error:
         return f"the whole text could not be kept: {error.strerror}; ask for a smaller part", ""
-    return f'the whole text is in "{path}": read it from there, or ask for a smaller part', path
+    return f'{what} in "{path}": read it from there, or ask for a smaller part', path
 
 
-def _kept_in(ctx: ToolContext, content: str | bytes, ending: str) -> str:
+def _kept_in(ctx: ToolContext, content: str | bytes | Iterable[str], ending: str) -> str:
     """The file of the session that holds the content from now on. Raises `OSError`."""
     # the last part tells runs apart whose models number their calls alike, also on other machines
     mark = crc32(ctx.key.encode("utf-8", "replace"))

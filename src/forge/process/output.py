@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from forge.process.whole import Whole
+
 PIECE = 1024 * 1024  # bytes read at once, at most
 OFTEN = 0.05  # seconds between two pieces that are shown
 MOST_SHOWN = 16 * 1024  # bytes of one such piece
@@ -29,13 +31,17 @@ class Capture(NamedTuple):
 class Kept:
     """The beginning and the end of a stream of bytes."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Capture, *, wants_whole: bool = False) -> None:
         self.total = 0
+        self.whole: Whole | None = None  # all of it, from when on the two do not hold it
+        self._wants_whole = wants_whole
         self._most = capture
         self._head = bytearray()
         self._tail = bytearray()
 
     def add(self, piece: memoryview) -> None:
+        if self._wants_whole:
+            self._keep_whole(piece)
         self.total += len(piece)
         if missing := self._most.head - len(self._head):
             self._head += piece[:missing]
@@ -46,6 +52,15 @@ class Kept:
         self._tail += piece
         if len(self._tail) > self._most.tail + PIECE:  # not at every piece: it moves all that is kept
             del self._tail[: -self._most.tail]
+
+    def _keep_whole(self, piece: memoryview) -> None:
+        if self.whole is None:
+            if self.total + len(piece) <= sum(self._most):
+                return
+            self.whole = Whole()
+            self.whole.add(self._head)
+            self.whole.add(self._tail)
+        self.whole.add(piece)
 
     @property
     def cut(self) -> int:
@@ -67,7 +82,8 @@ class Kept:
         """All that is kept from a position on, and how many bytes before it are gone. For a stream without a head."""
         first = self.total - min(len(self._tail), self._most.tail)
         start = max(position, first)
-        return bytes(self._tail[len(self._tail) - (self.total - start) :]), start - position
+        with memoryview(self._tail) as tail:  # copied once: it may be large
+            return bytes(tail[len(tail) - (self.total - start) :]), start - position
 
 
 class Shown:

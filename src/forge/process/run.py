@@ -20,6 +20,7 @@ from forge.process.limits import Resources
 from forge.process.output import OFTEN, Capture, Kept, Shown, read_piece, waiting_bytes
 from forge.process.put_back import watched
 from forge.process.supervisor import GRACE, Program, start
+from forge.process.whole import Whole
 
 if TYPE_CHECKING:  # only where programs are confined
     from forge.process.sandbox import Boxed, Tier
@@ -44,6 +45,7 @@ class Finished:
     timed_out: bool = False
     cut: int = 0  # bytes left out of `output`
     errors_cut: int = 0
+    whole: Whole | None = None  # all of `output`, where something was left out and all of it was wanted
     left: tuple[str, ...] = ()  # what it had started and still runs, each with its process number
     killed: tuple[str, ...] = ()  # what it had started and was killed after it ended
     put_back: tuple[str, ...] = ()  # what it changed although it may not, in words
@@ -59,6 +61,7 @@ async def run(
     timeout: float | None = None,
     merge: bool = False,
     capture: Capture = DEFAULT,
+    wants_whole: bool = False,
     on_output: Callable[[str], None] | None = None,
     on_errors: Callable[[str], None] | None = None,
     limits: Resources | None = None,
@@ -68,6 +71,7 @@ async def run(
 ) -> Finished:
     """Returns when the program exits, whoever still holds its pipes. Cancelled, it kills the whole tree first.
 
+    With `wants_whole`, all that it writes to its output is kept in a file, too, where `capture` does not hold it.
     `on_output` is told what it writes while it runs, `on_errors` only what it writes to its standard error.
     `leave` names an owner: what the program leaves running goes on until `end_left(owner)` or the end of this process;
     without one it is killed when the program has ended. With a `confinement` it runs inside the `sandbox` that is
@@ -80,7 +84,7 @@ async def run(
             began = asyncio.get_running_loop().time()
             program = await _started(confined.argv, cwd, env, bool(stdin), merge, limits, leave is not None)
             shown = {"output": on_output, "errors": on_errors or on_output}
-            watch = _Watch(program, began, stdin, capture, shown)
+            watch = _Watch(program, began, stdin, capture, shown, wants_whole)
             said: list[str] = []
             try:
                 try:
@@ -189,10 +193,11 @@ class _Watch:
         stdin: bytes,
         capture: Capture,
         shown: Mapping[str, Callable[[str], None] | None],
+        wants_whole: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.program = program
-        self.kept = {"output": Kept(capture), "errors": Kept(capture)}
+        self.kept = {"output": Kept(capture, wants_whole=wants_whole), "errors": Kept(capture)}
         self.shown = {name: Shown(show) for name, show in shown.items() if show is not None}
         self.message: tuple[Any, ...] = ()
         self.done: asyncio.Future[None] = self.loop.create_future()
@@ -248,6 +253,7 @@ class _Watch:
             timed_out=self.timed_out,
             cut=output.cut,
             errors_cut=errors.cut,
+            whole=output.whole,
             left=tuple(left) if nanny else (),
             killed=() if nanny else tuple(left),
             sandbox=sandbox,

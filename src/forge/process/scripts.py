@@ -51,6 +51,7 @@ async def run_script(
             stdin=json.dumps(dict(arguments)).encode(),
             timeout=None if timeout is None else timeout - min(SPARE, timeout / 10),
             capture=Capture(settings.max_output_bytes * 4 // 5, settings.max_output_bytes // 5),
+            wants_whole=True,
             on_errors=ctx.output if ctx.activity.listening else None,
             confinement=confinement,
             sandbox=settings.sandbox,
@@ -78,15 +79,15 @@ def _told(script: Runnable, ctx: ToolContext, finished: Finished, problem: ToolE
     value = _structure(finished) if finished.exit_code == 0 else None
     data = {**({"result": value} if value is not None else {}), **_data(finished)}
     notes = [f"[{said}]" for said in finished.put_back]
-    if finished.cut:
+    if finished.cut and finished.whole is None:
         notes.append(f"[{finished.cut} bytes were left out: it wrote too much]")
     if problem is None:
         shown = _spread(text, value) or "(no output)"
-        return ToolResult(for_llm="\n".join([shown, *notes]), title=script.path, data=data)
+        return ToolResult(for_llm="\n".join([shown, *notes]), title=script.path, data=data, whole=finished.whole)
     failed = ToolResult.failed(problem, during=readable(ctx.call))
     until_then = [f"Its output until then:\n{text}"] if text else []
     said = "\n".join([failed.for_llm, *until_then, *notes])
-    return ToolResult(for_llm=said, title=script.path, data=data, failure=failed.failure)
+    return ToolResult(for_llm=said, title=script.path, data=data, failure=failed.failure, whole=finished.whole)
 
 
 def _problem(

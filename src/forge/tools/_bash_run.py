@@ -101,6 +101,7 @@ async def to_the_end(settings: Settings, ctx: ToolContext, work: Work, timeout: 
             timeout=timeout,
             merge=True,
             capture=Capture(head, settings.max_output_bytes - head),
+            wants_whole=True,
             on_output=ctx.output if ctx.activity.listening else None,
             limits=work.limits,
             leave=ctx.scope.session_id,
@@ -160,7 +161,7 @@ def _told(ctx: ToolContext, work: Work, finished: Finished, timeout: float) -> T
     title = _first_line(work.line)
     if not finished.timed_out:
         said = "\n".join([text, *_ending(finished), *notes])
-        return ToolResult(for_llm=said, title=title, data=data)
+        return ToolResult(for_llm=said, title=title, data=data, whole=finished.whole)
     late = ToolError(
         f"timed out after {timeout:g} s and was killed, with all that it had started",
         ErrorKind.TIMEOUT,
@@ -168,7 +169,7 @@ def _told(ctx: ToolContext, work: Work, finished: Finished, timeout: float) -> T
     )
     failed = ToolResult.failed(late, during=readable(ctx.call))
     said = "\n".join([failed.for_llm, "Its output until then:", text, *notes])
-    return ToolResult(for_llm=said, title=title, data=data, failure=failed.failure)
+    return ToolResult(for_llm=said, title=title, data=data, failure=failed.failure, whole=finished.whole)
 
 
 def _data(finished: Finished) -> dict[str, Any]:
@@ -201,7 +202,7 @@ def _ending(finished: Finished) -> list[str]:
 def _remarks(finished: Finished) -> list[str]:
     """What was put back, and what of the output is not there."""
     notes = [f"[{said}]" for said in finished.put_back]
-    if finished.cut:
+    if finished.cut and finished.whole is None:
         notes.append(f"[{finished.cut} bytes were left out; write the output to a file, or filter it, to see them]")
     return notes
 

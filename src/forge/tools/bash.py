@@ -200,16 +200,24 @@ class BashJobs(Tool, category=Category.BUILTIN, permissions={"execute"}, timeout
 
 
 def _look(job: Job, since: int | None) -> ToolResult:
-    from forge.process.output import without_half_a_beginning
+    from forge.process.output import Capture, Kept, without_half_a_beginning
+    from forge.process.whole import Whole
 
     content, gone = job.new_output(since)
     if gone:
         content = without_half_a_beginning(content)
-    text = content.decode(errors="replace")
+    kept = Kept(Capture(MAX_OUTPUT // 5, MAX_OUTPUT - MAX_OUTPUT // 5))
+    kept.add(memoryview(content))
+    text, whole = kept.text(), Whole.of(content) if kept.cut else None
+    if whole is not None and gone:
+        whole.problem = f"only the newest {len(content)} bytes of the log are there"
+    size = {"truncated": True, "cut_bytes": kept.cut} if kept.cut else {}
+    del content, kept  # they may be large
     dropped = f"[{gone} bytes before this are gone: only the newest are kept]\n" if gone else ""
     shown = f"{dropped}{text}".replace("\0", "␀").rstrip("\n") or "(no new output)"
-    facts = {**_facts(job), "output": text, "dropped": gone, "next": job.log.total}
-    return ToolResult(for_llm=f"{shown}\n[{job.id}: {_state(job)}]", title=f"{job.id}: {_state(job)}", data=facts)
+    facts = {**_facts(job), "output": text, "dropped": gone, "next": job.log.total, **size}
+    said = f"{shown}\n[{job.id}: {_state(job)}]"
+    return ToolResult(for_llm=said, title=f"{job.id}: {_state(job)}", data=facts, whole=whole)
 
 
 def _facts(job: Job) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from forge.core.errors import ToolError
@@ -43,7 +44,7 @@ def why_not(workspace: Path) -> tuple[str, str]:
     return f"{workspace / NAME} cannot be written", "Make it writable, or choose another workspace."
 
 
-def write_private(path: Path, content: str | bytes) -> None:
+def write_private(path: Path, content: str | bytes | Iterable[str]) -> None:
     """Write a new file that only its owner can read; an existing one, or a link planted in its place, is refused.
 
     All of it, or no file at all.
@@ -51,7 +52,8 @@ def write_private(path: Path, content: str | bytes) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(file, "wb") as stream:
-            stream.write(sendable(content).encode() if isinstance(content, str) else content)
+            for piece in [content] if isinstance(content, str | bytes) else content:
+                stream.write(sendable(piece).encode() if isinstance(piece, str) else piece)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

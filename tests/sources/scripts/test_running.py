@@ -111,7 +111,8 @@ def test_much_output_is_cut_and_says_so(project):
     project.write("print('x' * 5_000_000)")
     result = project.call(settings={"sandbox": "off", "max_output_bytes": 10_000})
     assert result.data["truncated"] is True
-    assert "bytes were left out" in result.for_llm
+    assert "of 1 lines shown, 5000001 bytes in all; the whole text is in" in result.for_llm
+    assert Path(result.data["spilled"]).read_text() == "x" * 5_000_000 + "\n"
 
 
 def test_a_failure_says_the_end_of_stderr(project):

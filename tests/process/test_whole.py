@@ -1,0 +1,148 @@
+"""Long output is kept whole: in the file that the note names, with the totals that the note gives."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import re
+import shlex
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from forge import Scope, ToolCall, rules
+from forge.core.result import ToolResult
+from forge.pipeline import standard_executor
+from forge.process import whole
+from forge.process.output import Capture, Kept
+from forge.process.whole import Whole
+from forge.tools.bash import Bash, BashOutput
+
+PYTHON = shlex.quote(sys.executable)
+LINES = 200_000
+WRITE = f"{PYTHON} -c 'for number in range({LINES}): print(f\"{{number:09}}\")'"
+TEXT = "".join(f"{number:09}\n" for number in range(LINES))  # 2,000,000 bytes
+SECRET = "hunter2-hunter2-hunter2"
+
+
+def call(tmp_path: Path, *calls: ToolCall, secrets: tuple[str, ...] = ()) -> list[ToolResult]:
+    async def all_of_them() -> list[ToolResult]:
+        executor = standard_executor([Bash(sandbox="off"), BashOutput()], policy=rules("allow *"), secrets=secrets)
+        scope = Scope(session_id="whole", workspace=tmp_path)
+        return [await executor.execute(one, scope) for one in calls]
+
+    return asyncio.run(all_of_them())
+
+
+def spilled(result: ToolResult) -> str:
+    note = result.for_llm.splitlines()[-1]
+    found = re.search(r' in "([^"]+)": read it', note)
+    assert found is not None, note
+    assert found[1] == result.data["spilled"]
+    return Path(found[1]).read_text()
+
+
+@pytest.mark.parametrize("ending", ["", "; exit 3", "; sleep 60"])
+def test_the_file_holds_all_that_bash_wrote(tmp_path, ending):
+    timeout = 15 if "sleep" in ending else 60
+    (result,) = call(tmp_path, ToolCall("bash", {"command": WRITE + ending, "timeout": timeout}))
+    assert result.success is ("sleep" not in ending)
+    assert spilled(result) == TEXT
+    assert f" of {LINES} lines shown, {len(TEXT)} bytes in all; the whole text is in" in result.for_llm
+    assert (result.data["total_lines"], result.data["total_bytes"]) == (LINES, len(TEXT))
+    assert len(result.for_llm) < 60_000
+    assert result.whole is None
+
+
+def test_short_output_is_no_file(tmp_path):
+    (result,) = call(tmp_path, ToolCall("bash", {"command": "echo hi"}))
+    assert result.for_llm == "hi"
+    assert "spilled" not in result.data
+
+
+def test_secrets_are_masked_in_the_file_wherever_they_stand(tmp_path):
+    write = f'{PYTHON} -c \'print(("x" * 9_973 + "{SECRET[:8]}" + "{SECRET[8:]}\\n") * 300)\''
+    (result,) = call(tmp_path, ToolCall("bash", {"command": write, "timeout": 60}), secrets=(SECRET,))
+    text = spilled(result)
+    assert SECRET not in text
+    assert "hunter2" not in text
+    assert text.count("x") == 300 * 9_973
+    (plain,) = call(tmp_path, ToolCall("bash", {"command": write, "timeout": 60}))
+    assert spilled(plain).count(SECRET) == 300
+
+
+def test_a_job_of_bash_is_kept_whole_as_well(tmp_path):
+    async def look() -> ToolResult:
+        executor = standard_executor([Bash(sandbox="off"), BashOutput()], policy=rules("allow *"))
+        scope = Scope(session_id="whole job", workspace=tmp_path)
+        started = await executor.execute(ToolCall("bash", {"command": WRITE, "background": True}), scope)
+        name = started.data["job_id"]
+        while (await executor.execute(ToolCall("bash_output", {"id": name, "wait": 60}), scope)).data["running"]:
+            pass
+        return await executor.execute(ToolCall("bash_output", {"id": name, "since": 0}), scope)
+
+    result = asyncio.run(look())
+    assert spilled(result) == TEXT
+    assert (result.data["total_lines"], result.data["total_bytes"]) == (LINES, len(TEXT))
+    assert len(result.data["output"]) < 1_100_000
+
+
+def test_a_text_beyond_the_limit_says_so_in_the_file_and_outside(monkeypatch):
+    monkeypatch.setattr(whole, "MOST", 1_000)
+    kept = Kept(Capture(10, 10), wants_whole=True)
+    for _ in range(20):
+        kept.add(memoryview(b"x" * 99 + b"\n"))
+    assert kept.whole is not None
+    assert (kept.whole.total_bytes, kept.whole.total_lines) == (2_000, 20)
+    text = "".join(kept.whole.pieces())
+    assert text.startswith(("x" * 99 + "\n") * 10)
+    assert text.endswith(f"\n[the text ends here: {kept.whole.problem}]\n")
+    assert text.count("x" * 99) == 10
+
+
+def test_what_fits_is_not_kept_twice_and_no_byte_is_lost_where_it_no_longer_does():
+    for sizes in ([20], [19, 1], [1] * 20):
+        kept = Kept(Capture(10, 10), wants_whole=True)
+        for size in sizes:
+            kept.add(memoryview(b"a" * size))
+        assert kept.whole is None
+        kept.add(memoryview(b"b"))
+        assert kept.whole is not None
+        assert "".join(kept.whole.pieces()) == "a" * 20 + "b"
+
+
+def test_characters_and_secrets_are_not_cut_between_pieces(monkeypatch):
+    monkeypatch.setattr(whole, "PIECE", 7)
+    monkeypatch.setattr(whole, "LONGEST_SECRET", 10)
+    text = "äöü secret€ßecret secretsecret" * 20
+    masked = Whole.of(text.encode()).masked(lambda piece: piece.replace("secret", "***"))
+    assert "".join(masked.pieces()) == text.replace("secret", "***")
+    assert "".join(Whole.of(text.encode()).pieces()) == text
+
+
+def test_a_result_that_goes_to_another_process_leaves_the_file_behind():
+    result = ToolResult(for_llm="a part", whole=Whole.of(b"all"))
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_a_large_log_costs_little_memory(tmp_path):
+    """Ten megabytes: one copy of them, and not a dozen."""
+
+    async def look() -> int:
+        executor = standard_executor([Bash(sandbox="off"), BashOutput()], policy=rules("allow *"))
+        scope = Scope(session_id="large log", workspace=tmp_path)
+        line = f"{PYTHON} -c 'for number in range(1_000_000): print(f\"{{number:09}}\")'"
+        started = await executor.execute(ToolCall("bash", {"command": line, "background": True}), scope)
+        name = started.data["job_id"]
+        while (await executor.execute(ToolCall("bash_output", {"id": name, "wait": 60}), scope)).data["running"]:
+            pass
+        tracemalloc.start()
+        try:
+            await executor.execute(ToolCall("bash_output", {"id": name, "since": 0}), scope)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert asyncio.run(look()) < 45_000_000
