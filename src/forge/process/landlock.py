@@ -35,6 +35,7 @@ _KERNEL = (
     *(f"/proc/{name}" for name in ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "sys")),
     PROCESSORS,
 )
+_EXPECTED = ("/etc/magic",)  # programs take it for an error when they see such a file and cannot read it
 _PROBE_SECONDS = 20.0
 
 
@@ -59,7 +60,7 @@ def command(
     if settings:
         Path(folder, "gitconfig").write_bytes(settings)
     programs = program_folders(env, roots)
-    readable = [*SYSTEM, *SETTINGS, *_KERNEL, *programs, folder]
+    readable = [*SYSTEM, *SETTINGS, *_EXPECTED, *_KERNEL, *programs, folder]
     readable += [path for path, writable in roots.folders if not writable]
     writable = [] if confinement.read_only else [*roots.writable, home]
     words = ["network"] if confinement.network and not confinement.read_only else []
