@@ -118,6 +118,7 @@ def test_what_has_no_value_is_refused_with_its_position(refusal, expression, wor
     failure = refusal("math_calculate", expression=expression)
     assert words in failure.message
     assert f"position {position} " in failure.message
+    assert failure.suggestion
 
 
 def test_a_misspelt_function_is_answered_with_the_near_one(refusal):

@@ -194,9 +194,10 @@ class _Reading:
         rest = self.expression[token.position : token.position + 20]
         more = "…" if token.position + 20 < len(self.expression) else ""
         where = f"near {rest + more!r}" if rest else "at the end"
-        return ToolError(f"{problem}, at position {token.position + 1} ({where})", kind, suggestion)
+        return ToolError(f"{problem}, at position {token.position + 1} ({where})", kind, suggestion or _CORRECT)
 
 
+_CORRECT = "Correct the expression at that position."
 _GRAMMAR = (
     "Numbers, + - * / // % ** ^, parentheses, functions such as sqrt(2) and the constants pi, e, tau can be used."
 )
