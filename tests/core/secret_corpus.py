@@ -179,6 +179,7 @@ FALSE = _without_breaks(
     "token => token.value",
     "import secrets; secrets.token_hex(16)",
     "CACHE_KEY=user-profile-2024",
+    "docker run x/y --password --mode production",
     "SORT_KEY=created_at_and_id_2",
     "token = config.v2.token1",
     "password: !vault |",

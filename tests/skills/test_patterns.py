@@ -73,7 +73,9 @@ def test_it_says_where(source, text, parts):
     assert found(source, text) == parts
 
 
-@pytest.mark.parametrize("source", [r"(?x) a b  # together", r"caf\u00e9", "[a-z--b]+", "[a[bc]]", "[a-z&&[^b]]"])
+@pytest.mark.parametrize(
+    "source", [r"(?x) a b  # together", r"caf\u00e9", "[a-z--b]+", "[a[bc]]", "[a-z&&[^b]]", r"[^\W\d]+"]
+)
 def test_what_only_one_engine_can_read_is_found_without_its_place(source):
     assert not Pattern(source).tells_where
     assert Pattern(source).is_in("ab café", Clock())

@@ -604,6 +604,11 @@ def test_a_guardrail_refuses_what_it_matches_and_nothing_else():
     apply_guardrails("git", ["push", "origin"], rails)
 
 
+def test_a_guardrail_without_a_message_does_not_tell_its_pattern():
+    error = refusal(apply_guardrails, "git", ["push"], guardrails_of([{"pattern": "pu[s]h"}]))
+    assert error.message == "skill guardrail: rule deny_commands[0] forbids it"
+
+
 def test_quotes_do_not_hide_a_command_from_a_guardrail():
     rails = guardrails_of([{"pattern": "delete everything"}])
     refusal(apply_guardrails, "mytool", ["delete everything"], rails)

@@ -175,7 +175,7 @@ def _value_behind(text: str, name: re.Match[str]) -> Span | None:
         return None
     start = sign.end() if sign is not None else name.end()
     if is_flag:
-        if text[start : start + 1] != " ":
+        if text[start : start + 1] != " " or text[start + 1 : start + 2] == "-":  # the next flag
             return None
         start += 1
     return _value_at(text, start, kind, assigned=sign is not None and sign[0] == "=" and name[0].isupper())

@@ -178,9 +178,11 @@ def _finder(source: str) -> Any | None:
 
 def _for_re2(source: str) -> str | None:
     r"""With `\d`, `\w`, `\s` and their opposites as in Rust: those of Unicode. None where Rust has signs of its own."""
-    parts, inside = [], False
+    parts, inside, negated = [], False, False
     for piece in _PIECES.findall(source):
         letter = piece[1:]
+        if inside and negated and piece in (r"\D", r"\W", r"\S"):
+            return None  # RE2 would take letters beyond ASCII out
         if inside and (piece == "[" or piece in _SET_SIGNS):
             return None  # a class within a class, or the difference of two
         if piece[0] == "\\" and letter in _UNICODE:
@@ -189,6 +191,7 @@ def _for_re2(source: str) -> str | None:
             parts.append(f"[^{_UNICODE[letter.lower()]}]")
         else:
             parts.append(piece)
+            negated = piece.startswith("[^") if piece[0] == "[" and not inside else negated
             inside = piece[0] == "[" or (inside and piece != "]") if not piece.startswith("[:") else inside
     return "".join(parts)
 

@@ -119,7 +119,7 @@ def guardrails_of(entries: Iterable[Mapping[str, str]]) -> tuple[Guardrail, ...]
                 ErrorKind.CONFIG,
                 'Write {pattern: "regular expression", message: "why"}.',
             ) from None
-        found.append(Guardrail(pattern, str(entry.get("message") or f"it matches {entry['pattern']}")))
+        found.append(Guardrail(pattern, str(entry.get("message") or f"rule deny_commands[{number}] forbids it")))
     return tuple(found)
 
 

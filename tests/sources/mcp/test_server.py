@@ -287,7 +287,7 @@ def test_what_is_secret_is_known_and_not_shown():
     assert program.secrets == ("0123456789",)
     assert program.target == "uvx mcp-server-x --key [secret]"
     several = mcp("docker run -e API_TOKEN=0123456789 --rm x/y --api-key=abcdefghij --password --mode production")
-    assert several.target == "docker run -e API_TOKEN=[secret] --rm x/y --[secret] --password --mode production"
+    assert several.target == "docker run -e API_TOKEN=[secret] --rm x/y --api-key=[secret] --password --mode production"
     assert not several.secrets, "a word of an option may be any word: it is not masked everywhere"
     assert "hunter2" not in repr(server)
 
