@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -234,6 +235,28 @@ def test_a_default_that_would_break_another_rule_is_left_out():
     assert call(made, {}).success
     assert call(made, {"c": 3}).success
     assert got == [{"b": 2}, {"c": 3, "a": 1, "b": 2}]
+
+
+def take(order_status_of_x: str = "") -> str:
+    """Take."""
+    return "taken"
+
+
+def test_very_many_spellings_of_one_name_are_refused_quickly():
+    spelt = {"".join(pair) for pair in itertools.product(*[(letter, f"{letter}_") for letter in "order_status_of_x"])}
+    arguments = dict.fromkeys(sorted(spelt - {"order_status_of_x"})[:20_000], 1)
+    raw, _ = taking({**OBJECT, "properties": {"order_status_of_x": {}}})
+    for made in (tool(take), raw):
+        with at_most(8):
+            refusal(call(made, arguments))
+        assert call(made, {"orderStatusOfX": "a"}).success
+
+
+def test_a_large_schema_and_many_unknown_keys_are_judged_quickly():
+    made, got = taking({**OBJECT, "properties": {f"parameter_number_{n}": {} for n in range(3_000)}})
+    with at_most(12):
+        assert call(made, {f"something_else_{n}": n for n in range(1_000)}).success
+    assert len(got[0]) == 1_000
 
 
 def test_very_many_unknown_keys_are_judged_quickly():

@@ -13,6 +13,7 @@ from forge.core.spec import JsonSchema
 from forge.core.spelling import meant_by
 
 MOST_MENDED = 50_000  # places in one call
+MOST_UNKNOWN = 100  # keys; with more of them nobody can say what was meant
 MOST_NOTES = 20  # about what was mended
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
@@ -36,11 +37,13 @@ def hopeless(problems: list[Problem]) -> bool:
     """Whether some problem is beyond repair: then nothing will be run, and nothing need be mended."""
     if len(problems) > MOST_MENDED:
         return True
-    unknown = missing = False
+    unknown, missing = 0, False
     contested: set[Path] | None = None
     for problem in problems:
         if problem.kind == "unknown":
-            unknown = True
+            unknown += 1
+            if unknown > MOST_UNKNOWN:
+                return True
         elif problem.kind == "missing":
             missing = True
         elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
@@ -16,11 +16,12 @@ from forge.core.mend import MOST_MENDED, hopeless, repair, unaliased
 from forge.core.outline import flattened, is_flat, outline
 from forge.core.references import REFERENCES, References
 from forge.core.spec import JsonSchema, ToolSpec
-from forge.core.spelling import LONGEST, close_names
+from forge.core.spelling import LONGEST, close_names, folded
 
 DEEPEST = 100
 MOST_NODES = 10_000
 MOST_CHECKS = 100_000  # of one value: some milliseconds, in which nothing else runs
+MOST_COMPARED = 50_000  # pairs of a key and a name: beyond that, only other spellings are looked for
 MOST_UNKNOWN = 50  # keys that are looked at once one was refused
 
 Parse = Callable[[Mapping[str, Any] | str], dict[str, Any]]
@@ -95,21 +96,28 @@ class _Keys:
         patterns = {"patternProperties": dict.fromkeys(found.patterns, False)}
         self._patterns = _validator(patterns) if found.patterns else None
 
+    @cached_property
+    def _spellings(self) -> frozenset[str]:
+        return frozenset(map(folded, self._names))
+
     def refused(self, data: dict[str, Any]) -> list[Problem]:
         """The keys that are not passed on: the tool cannot receive them, or another name was probably meant."""
         found: list[Problem] = []
+        is_large = len(data) * len(self._names) > MOST_COMPARED
         for key in data:
-            if key not in self.known and self._is_refused(key, data):
+            if key not in self.known and self._is_refused(key, data, is_large):
                 found.append(Problem((key,), "unknown"))
                 if len(found) >= MOST_UNKNOWN:
                     break
         return found
 
-    def _is_refused(self, key: str, data: dict[str, Any]) -> bool:
+    def _is_refused(self, key: str, data: dict[str, Any], is_large: bool) -> bool:
         if key in self._aliases or (self._takes is not None and key not in self._takes):
             return True  # an alias is still here because its parameter was sent, too
         if self._patterns is not None and not self._patterns.is_valid({key: None}):
             return False
+        if is_large:
+            return folded(key) in self._spellings
         close = close_names(key, self._names, self._widely) if len(key) <= LONGEST else ()
         return any(self._aliases.get(name, name) not in data for name in close)  # one that was sent is not meant
 

@@ -31,8 +31,10 @@ def meant_by(
             return ""
         for right in found:
             spelt = [name for name, one in known.items() if one == right]
-            rivals = [one for one in others if one not in known and any(fits(one, name) for name in spelt)]
-            return right if rivals == [key] else ""
+            rivals = (
+                one for one in others if one != key and one not in known and any(fits(one, name) for name in spelt)
+            )
+            return "" if any(True for _ in rivals) else right
     return ""
 
 
@@ -56,7 +58,7 @@ def _is_close(key: str, name: str, widely: bool) -> bool:
         return True
     if not widely:
         return False
-    return _shares_words(key, name) or _ratio_is_high(_folded(key), _folded(name))
+    return _shares_words(key, name) or _ratio_is_high(folded(key), folded(name))
 
 
 def _shares_words(key: str, name: str) -> bool:
@@ -84,17 +86,17 @@ def _ratio_is_high(first: str, second: str) -> bool:
 
 
 def _same_spelling(first: str, second: str) -> bool:
-    return _folded(first) == _folded(second)
+    return folded(first) == folded(second)
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
     """Without what spellings differ in: `orderStatus`, `order-status` and `Order_Status` are one name."""
     return name[: LONGEST + 1].replace("_", "").replace("-", "").casefold() or name[: LONGEST + 1]
 
 
 def _one_edit_away(first: str, second: str) -> bool:
     """One letter more, less, other, or two neighbours swapped. A digit counts things, so it is never a slip."""
-    short, long = sorted((_folded(first), _folded(second)), key=len)
+    short, long = sorted((folded(first), folded(second)), key=len)
     if len(long) - len(short) > 1 or len(long) > LONGEST:
         return False
     same = 0

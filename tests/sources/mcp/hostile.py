@@ -85,6 +85,16 @@ class Server:
                     self.hear(method, params, message)
 
 
+class Mirrors(Server):
+    """Says which arguments it got; the schema of its tool is the command line's."""
+
+    def list(self, request: dict[str, Any], cursor: str | None) -> None:
+        answer(request, {"tools": [{"name": "mirror", "inputSchema": json.loads(self.arguments[0])}]})
+
+    def call(self, request: dict[str, Any], name: str, arguments: dict[str, Any]) -> None:
+        answer(request, text(json.dumps(arguments)))
+
+
 class Modern(Server):
     """Knows no handshake, and asks in the middle of a call by answering it with a question."""
 
