@@ -8,10 +8,13 @@ from collections.abc import Callable
 
 from dbos import DBOSClient
 
+from forge.durable.older_sqlite import adapt_to
 from forge.durable.queues import NOBODY, place
 from forge.durable.rows import RunInfo
 from forge.durable.serializer import JsonSerializer
 from forge.durable.store import RunStore
+
+adapt_to()
 
 NAME = "forge"  # DBOS's name of the application: other applications may share the database
 SEGMENT = "forge_segment"

@@ -1,0 +1,27 @@
+"""Lets the engine run on an SQLite before 3.42: it takes every Python from 3.12 on to come with a newer one."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import sqlalchemy as sa
+from dbos import _migration, _sys_db  # private: the engine's version is pinned to one whose inside we know
+
+_NEWER = "(unixepoch('subsec') * 1000)"  # NULL before 3.42
+_OLDER = "(strftime('%s','now') * 1000)"
+
+
+def adapt_to(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
+    """Write times in whole seconds where this SQLite knows no finer ones, as the engine does on Python 3.11."""
+    if version >= (3, 42):
+        return
+    _migration.sqlite_migrations[:] = [text.replace(_NEWER, _OLDER) for text in _migration.sqlite_migrations]
+    newer = _sys_db.SystemDatabase._now_ms_sql
+
+    def now(system: Any) -> Any:
+        if system.engine.dialect.name != "sqlite":
+            return newer(system)
+        return sa.cast(sa.func.strftime("%s", "now") * 1000, sa.BigInteger)
+
+    setattr(_sys_db.SystemDatabase, "_now_ms_sql", now)  # noqa: B010
