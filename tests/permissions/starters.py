@@ -1,4 +1,8 @@
-"""Ways in which programs of a Debian system start another program that their arguments name, and uses that do not."""
+"""Ways in which programs of a Debian system start another program that their arguments name, and uses that do not.
+
+Compared with the list of GTFOBins. Left out on purpose: programs that only start another one when a person types at a
+terminal (`top`, `ncdu`, `telnet`, `journalctl`), and those that run what a file says (`ansible-playbook`).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,17 @@ echo 'rm x' | . /dev/stdin
 . /dev/stdin <<< 'rm x'
 source /dev/stdin <<< 'rm x'
 jobs -x rm x
+aoss rm x
+gtester ./rm
+codex sandbox linux rm x
+pidstat -e rm x
+enscript -I 'rm x' f
+perlbug -e 'rm x'
+plymouth ask-for-password --command='rm x'
+xdg-user-dir '}; rm x #'
+dotnet fsi
+curl --engine ./evil.so x
+tar $options
 printf '\x72m x' | sh
 printf '%s x' rm | sh
 LD_PRELOAD=./x.so ls
@@ -433,6 +448,10 @@ split -l 5 rm
 rg -n rm
 wget https://example.com/rm
 curl -o rm https://example.com
+curl -fsS "$url"
+make "$target"
+tar czf a.tgz -- $files
+dotnet build
 apt-get install -y rm-tools
 docker ps
 docker rm x

@@ -13,6 +13,7 @@ from forge.permissions.programs import (
     INTERPRETERS,
     LINE_OPTIONS,
     SHELLS,
+    TAKES_DATA,
     UNSEEN,
     base_name,
 )
@@ -65,7 +66,8 @@ def hides(words: Sequence[str]) -> bool:
         return True
     if name == "git":
         return _git_hides(more)
-    return (name in LINE_OPTIONS or name in CODE_OPTIONS or name in ANYWHERE) and _may_be_option(more)
+    takes_programs = name in LINE_OPTIONS or name in CODE_OPTIONS or name in ANYWHERE
+    return takes_programs and name not in TAKES_DATA and _may_be_option(more)
 
 
 def _may_be_option(words: Sequence[str]) -> bool:

@@ -25,14 +25,14 @@ POSITIONALS: Mapping[str, int] = {
     **dict.fromkeys("sshpass lxc-attach lxc-execute lxc-start machinectl systemd-nspawn csvtool socket".split(), 1),
 }
 WRAPPERS = frozenset(POSITIONALS) | frozenset(
-    "aa-exec agetty arch-chroot builtin bunx busybox bwrap capsh catatonit catchsegv ccache cgexec choom chpst"
-    " chronic command coproc cpulimit daemonize dbus-launch dbus-run-session distcc doas dtach dumb-init eatmydata"
-    " entr env eval exec fakechroot fakeroot firejail gdb genie getty gnome-terminal grc hyperfine ionice konsole"
-    " ksu linux32 linux64 ltrace msgfilter multitime newgrp nice nohup npx nsenter numactl openvt parallel pexec"
-    " pkexec prlimit proot proxychains proxychains4 rlwrap rr run0 runscript rxvt schroot sem setpriv setsid"
-    " softlimit ssh-agent start-stop-daemon stdbuf strace sudo sudoedit systemd-inhibit systemd-run time tini"
-    " toolbox torify torsocks toybox trap tsocks unbuffer unshare urxvt uvx valgrind watch watchexec x-terminal-"
-    " emulator xargs xfce4-terminal xterm xvfb-run".split()
+    "aa-exec agetty aoss arch-chroot arch-nspawn builtin bunx busybox bwrap capsh catatonit catchsegv ccache"
+    " cgexec choom chpst chronic command coproc cpulimit daemonize dbus-launch dbus-run-session distcc doas dtach"
+    " dumb-init eatmydata entr env eval exec fakechroot fakeroot firejail gdb genie getty gnome-terminal"
+    " grc gtester hyperfine ionice konsole ksu linux32 linux64 ltrace msgfilter multitime newgrp nice nohup npx"
+    " nsenter numactl openvt parallel pexec pkexec prlimit proot proxychains proxychains4 rlwrap rr run0 runscript"
+    " rxvt schroot sem setpriv setsid softlimit ssh-agent start-stop-daemon stdbuf strace sudo sudoedit"
+    " systemd-inhibit systemd-run time tini toolbox torify torsocks toybox trap tsocks unbuffer unshare urxvt uvx"
+    " valgrind watch watchexec x-terminal-emulator xargs xfce4-terminal xterm xvfb-run".split()
 )
 LOADER = re.compile(r"ld(?:-linux[^/]*|-musl[^/]*|64|-[\d.]+)?\.so[^/]*")  # it runs the program that is its argument
 TAKES_LINES = SHELLS | frozenset(
@@ -79,6 +79,8 @@ ANYWHERE: Mapping[str, frozenset[str]] = {
         "fdfind": "-x -X --exec --exec-batch",
         "watchman-make": "--run",
         "go": "tool",
+        "codex": "sandbox",
+        "pidstat": "-e",
     }.items()
 }
 
@@ -163,6 +165,10 @@ LINE_OPTIONS: Mapping[str, frozenset[str]] = {
         "sysctl": "-w --write",
         "ssh-keygen ssh-add": "-D -s",
         "perf": "-c --cmd",
+        "enscript": "-I --filter",
+        "perlbug bashbug": "-e",
+        "plymouth": "--command",
+        "check_ssl_cert": "--curl-bin --openssl --grep-bin --nmap-bin",
     }.items()
     for name in names.split()
 }
@@ -239,13 +245,17 @@ CODE_OPTIONS: Mapping[str, frozenset[str]] = {
         "bconsole virsh": "-c",
         "bundle": "console open",
         "gem": "open",
+        "dotnet": "fsi",
+        "curl": "--engine",
     }.items()
     for name in names.split()
 }
+# Their words are mostly data: one that is known only later does not count as an option of theirs.
+TAKES_DATA = frozenset({"curl", "make", "gmake", "less", "more"})
 # What they run is in files or in their input, and cannot be read in the line at all.
 UNSEEN = frozenset(
     "ansible-test asterisk byebug cdist crontab dc ed facter fail2ban-client ginsh irb jshell jtag procmail pry"
-    " red run-parts service tasksh tdbtool wg-quick".split()
+    " red run-parts service tasksh tdbtool wg-quick xdg-user-dir".split()
 )
 EVALUATING = frozenset(
     "let declare typeset local export readonly test [ [[ printf read unset wait getopts (( make gmake".split()
