@@ -48,7 +48,7 @@ _lock = threading.RLock()  # a collection may close a directory in the middle of
 
 def hold(path: Path | str) -> Held | None:
     """The directory under this name: one that is held already, else as it is now; None where there is none."""
-    spelled = os.path.abspath(path)
+    spelled = _spelled(path)
     held = _all.get(spelled)
     if held is not None:
         return held
@@ -66,13 +66,13 @@ def hold(path: Path | str) -> Held | None:
 
 def find_held(path: Path | str) -> Held | None:
     """The held directory of this name, if somebody holds one."""
-    return _all.get(os.path.abspath(path))
+    return _all.get(_spelled(path))
 
 
 def check_held(paths: Iterable[Path | str]) -> None:
     """Raises `ToolError` where one of these paths, or a directory above it, is held and was replaced."""
     for path in paths:
-        name = os.path.abspath(path)
+        name = _spelled(path)
         while True:
             if (held := _all.get(name)) is not None:
                 held.check()
@@ -80,6 +80,13 @@ def check_held(paths: Iterable[Path | str]) -> None:
             if above == name:
                 break
             name = above
+
+
+def _spelled(path: Path | str) -> str:
+    """Absolute, and in one spelling. This is on the way of every call: most paths are so already."""
+    name = str(path)
+    plain = isinstance(path, Path) and name.startswith("/") and "/.." not in name and not name.startswith("//")
+    return name if plain else os.path.abspath(name)
 
 
 def _replaced(name: str, words: str) -> ToolError:

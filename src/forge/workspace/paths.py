@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.held import find_held
+from forge.core.held import Held, find_held
 
 CAP = "AGENT_WORKSPACE_ROOT"
 WRITES = "AGENT_FILESYSTEM_WRITES_ENABLED"
@@ -61,9 +61,11 @@ class PathValidator:
         writes: bool = True,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self._held = tuple(filter(None, map(find_held, (workspace, *(one.path for one in roots)))))
-        self.workspace = _real(workspace)
-        found = [Root(self.workspace, True), *(Root(_real(one.path), one.writable) for one in roots)]
+        held = [find_held(place) for place in (workspace, *(one.path for one in roots))]
+        self._held = [one for one in held if one is not None]
+        self.workspace = _real(workspace, held[0])
+        found = [Root(self.workspace, True)]
+        found += [Root(_real(one.path, place), one.writable) for one, place in zip(roots, held[1:], strict=True)]
         self.roots = tuple(sorted(found, key=lambda one: len(one.path.parts), reverse=True))  # the narrowest first
         self.writes = writes and environment.get(WRITES, "").strip().lower() not in _OFF
         self._cap = Path(os.path.realpath(environment[CAP])) if environment.get(CAP) else None
@@ -137,9 +139,8 @@ class PathValidator:
         return ("/".join(parts[len(above) :]) or ".") if parts[: len(above)] == above else real
 
 
-def _real(directory: Path) -> Path:
+def _real(directory: Path, held: Held | None) -> Path:
     """Where it leads: for one that is held, where it led when that began."""
-    held = find_held(directory)
     return Path(os.path.realpath(directory)) if held is None else held.path
 
 
