@@ -89,6 +89,37 @@ def test_a_job_of_bash_is_kept_whole_as_well(tmp_path):
     assert len(result.data["output"]) < 1_100_000
 
 
+@pytest.mark.parametrize("most", [whole.MOST, 1_500_000, 1_000])
+def test_what_the_log_of_a_job_no_longer_holds_is_in_the_file(tmp_path, monkeypatch, most):
+    monkeypatch.setattr(whole, "MOST", most)
+
+    async def look() -> list[ToolResult]:
+        executor = standard_executor(
+            [Bash(sandbox="off", max_log_bytes=100_000), BashOutput()], policy=rules("allow *")
+        )
+        scope = Scope(session_id=f"short log {most}", workspace=tmp_path)
+        started = await executor.execute(ToolCall("bash", {"command": WRITE, "background": True}), scope)
+        name = started.data["job_id"]
+        while (await executor.execute(ToolCall("bash_output", {"id": name, "wait": 60}), scope)).data["running"]:
+            pass
+        asked = [ToolCall("bash_output", {"id": name, "since": since}) for since in (0, 1_000_000, 1_950_000)]
+        return [await executor.execute(one, scope) for one in asked]
+
+    everything, half, last = asyncio.run(look())
+    assert "spilled" in last.data or last.data["dropped"] == 0
+    if most > len(TEXT):
+        assert spilled(everything) == TEXT
+        assert spilled(half) == TEXT[1_000_000:]
+        assert (half.data["total_lines"], half.data["total_bytes"]) == (LINES // 2, 1_000_000)
+        assert "bytes before this are not shown" in half.for_llm
+    elif most > 1_000_000:
+        assert spilled(half).startswith(TEXT[1_000_000:most] + "\n[the text ends here: only the first")
+        assert "the whole text" not in half.for_llm
+    else:
+        assert "bytes before this are gone: only the newest are kept" in half.for_llm
+        assert "199999\n" in spilled(half)
+
+
 def test_a_text_beyond_the_limit_says_so_in_the_file_and_outside(monkeypatch):
     monkeypatch.setattr(whole, "MOST", 1_000)
     kept = Kept(Capture(10, 10), wants_whole=True)

@@ -359,14 +359,15 @@ def test_only_so_many_jobs_run_at_once(work):
     assert "1 jobs run already" in refused.for_llm
 
 
-def test_the_oldest_output_of_a_job_goes_first(work):
+def test_the_oldest_output_of_a_job_goes_to_a_file_first(work):
     executor = work.executor(max_log_bytes=1_000)
     name = work.bash("seq 100000; echo done; exec sleep 60", background=True, executor=executor).data["job_id"]
     shown = ""
     while "done" not in shown:
         shown = work.call("bash_output", id=name, since=0).for_llm
-    assert "bytes before this are gone" in shown
-    assert len(shown) < 1_300
+    assert "bytes before this are not shown" in shown
+    assert " of 100001 lines shown, " in shown
+    assert len(shown) < 1_500
 
 
 def test_it_is_never_a_reader_of_the_home_directory(work):

@@ -18,6 +18,7 @@ from forge.process.limits import Resources
 from forge.process.output import Capture, Kept, read_piece, waiting_bytes
 from forge.process.run import Confined, signal_name
 from forge.process.supervisor import GRACE, Program, start
+from forge.process.whole import Whole
 
 MOST_JOBS = 50  # of one session
 MOST_LOGGED = 10 * 1024 * 1024  # bytes of each, the newest
@@ -45,7 +46,7 @@ class Job:
         self.id = name
         self.owner = owner
         self.command = command
-        self.log = Kept(Capture(0, log))
+        self.log = Kept(Capture(0, log), wants_whole=True)
         self.looked = 0  # up to where the log was shown
         self.status = "running"  # or "ended", "killed"
         self.exit_code: int | None = None
@@ -73,6 +74,11 @@ class Job:
             found = self.log.since(self.looked if since is None else min(since, self.log.total))
             self.looked = self.log.total
         return found
+
+    def rest_in_file(self, position: int) -> Whole | None:
+        """All that it wrote from a position on, where the log in memory is too short for it and the file is not."""
+        with _lock:
+            return None if self.log.whole is None else self.log.whole.since(position)
 
     async def wait(self, seconds: float, *, for_end: bool = False) -> None:
         """Until it wrote something that was not shown yet, or ended; or so long."""

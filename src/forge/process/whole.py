@@ -19,6 +19,7 @@ class Whole:
         self.total_bytes = 0
         self.problem = ""  # why not all of it is kept
         self._kept = 0
+        self._start = 0  # the byte from which on it is wanted
         self._newlines = 0
         self._is_ended = True  # with a newline
         self._masks: tuple[Callable[[str], str], ...] = ()
@@ -33,6 +34,15 @@ class Whole:
         whole.total_bytes = whole._kept = len(content)
         whole._newlines, whole._is_ended = content.count(b"\n"), content.endswith(b"\n")
         return whole
+
+    def since(self, start: int) -> Whole | None:
+        """What there is of it now, from a byte on; None if nothing after it is kept."""
+        if start >= self._kept:
+            return None
+        rest = Whole(self._file)
+        vars(rest).update(vars(self), _start=start, total_bytes=self.total_bytes - start)
+        rest._newlines -= sum(piece.count(b"\n") for piece in self._read(0, start))
+        return rest
 
     @property
     def total_lines(self) -> int:
@@ -73,15 +83,19 @@ class Whole:
             yield held[:-LONGEST_SECRET]
             held = held[-LONGEST_SECRET:]
         yield held
-        if self._kept < self.total_bytes:
+        if self._kept < self._start + self.total_bytes:
             yield f"\n[the text ends here: {self.problem}]\n"
 
     def _decoded(self) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for start in range(0, self._kept, PIECE):
-            piece = self._content[start : start + PIECE] if self._file is None else self._file.read(start, PIECE)
+        for piece in self._read(self._start, self._kept):
             yield decoder.decode(piece).replace("\0", "␀")
         yield decoder.decode(b"", final=True)
+
+    def _read(self, start: int, end: int) -> Iterator[bytes]:
+        for place in range(start, end, PIECE):
+            stop = min(place + PIECE, end)
+            yield self._content[place:stop] if self._file is None else self._file.read(place, stop - place)
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return _left_behind, ()

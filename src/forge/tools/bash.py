@@ -204,16 +204,20 @@ def _look(job: Job, since: int | None) -> ToolResult:
     from forge.process.whole import Whole
 
     content, gone = job.new_output(since)
+    rest = job.rest_in_file(job.looked - len(content) - gone) if gone else None
     if gone:
         content = without_half_a_beginning(content)
     kept = Kept(Capture(MAX_OUTPUT // 5, MAX_OUTPUT - MAX_OUTPUT // 5))
     kept.add(memoryview(content))
     text, whole = kept.text(), Whole.of(content) if kept.cut else None
-    if whole is not None and gone:
+    if rest is not None:
+        whole = rest
+    elif whole is not None and gone:
         whole.problem = f"only the newest {len(content)} bytes of the log are there"
     size = {"truncated": True, "cut_bytes": kept.cut} if kept.cut else {}
     del content, kept  # they may be large
-    dropped = f"[{gone} bytes before this are gone: only the newest are kept]\n" if gone else ""
+    where = "are gone: only the newest are kept" if rest is None or rest.problem else "are not shown"
+    dropped = f"[{gone} bytes before this {where}]\n" if gone else ""
     shown = f"{dropped}{text}".replace("\0", "␀").rstrip("\n") or "(no new output)"
     facts = {**_facts(job), "output": text, "dropped": gone, "next": job.log.total, **size}
     said = f"{shown}\n[{job.id}: {_state(job)}]"
