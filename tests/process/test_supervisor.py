@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,3 +142,17 @@ def test_settings_that_a_project_passes_through_are_used():
     theirs = {"GIT_CONFIG_GLOBAL": "/home/a/settings", "KUBECONFIG": "/home/a/kube"}
     env = command_environment(Path("/ws"), ["KUBECONFIG"], theirs)
     assert (env["KUBECONFIG"], env["GIT_CONFIG_GLOBAL"]) == ("/home/a/kube", os.devnull)
+
+
+def test_settings_in_a_home_that_is_the_workspace_start_no_program(tmp_path: Path):
+    (tmp_path / ".gitconfig").write_text('[core]\n\tfsmonitor = "touch PWNED; false"\n')
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("NOT TESTED: there is no git here")
+    env = command_environment(tmp_path)
+    subprocess.run([git, "init", "-q", "."], cwd=tmp_path, env=env, check=True)
+    subprocess.run([git, "status"], cwd=tmp_path, env=env, check=True, capture_output=True)
+    assert not (tmp_path / "PWNED").exists()
+    obeying = {name: value for name, value in env.items() if name != "GIT_CONFIG_GLOBAL"}
+    subprocess.run([git, "status"], cwd=tmp_path, env=obeying, check=True, capture_output=True)
+    assert (tmp_path / "PWNED").exists()
