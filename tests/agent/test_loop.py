@@ -17,8 +17,11 @@ from forge import (
     ToolCall,
     ToolContext,
     ToolError,
+    ToolFailed,
+    ToolFinished,
     ToolRegistry,
     ToolResult,
+    ToolStarted,
     TurnFinished,
     Usage,
     register_all,
@@ -164,10 +167,46 @@ async def test_turns_calls_tokens_cost_and_time_are_limited_with_a_reason_and_wo
 
 async def test_calls_beyond_the_limit_are_answered_but_not_run():
     calls = [call("add", {"a": n, "b": 0}) for n in range(5)]
-    result = await run(calls, limits=Limits(calls=2))
+    result = await run(calls, "what I have", limits=Limits(calls=2))
     assert tool_texts(result)[:2] == ["0", "1"]
     assert all("may make 2 calls" in text for text in tool_texts(result)[2:])
-    assert result.reason == "max_calls"
+    assert (result.reason, result.text, result.calls) == ("max_calls", "what I have", 2)
+
+
+async def test_after_the_last_call_the_model_may_answer_and_no_more():
+    one = call("add", {"a": 1, "b": 1})
+    answered = await run(one, call("add", {"a": 2, "b": 2}), "four", limits=Limits(calls=2))
+    assert (answered.reason, answered.text, answered.calls) == ("answer", "four", 2)
+    completion = call("task_completion", {"result": "done"})
+    completed = await run(one, completion, limits=Limits(calls=1))
+    assert completed.reason == "task_completion"
+    insists = await run(one, one, "never asked for", limits=Limits(calls=1))
+    assert (insists.reason, insists.turns, insists.calls) == ("max_calls", 2, 1)
+    short = await run([one, call("add", {"a": 2, "b": 2}), completion], limits=Limits(calls=1))
+    assert short.reason == "max_calls", "an answer that did without is not an ordinary one"
+
+
+async def test_calls_that_the_loop_refuses_are_told_like_any_other():
+    cut = Message("assistant", "", (call("add", '{"a": 1', "cut"),), finish="length")
+    elsewhere = Message("assistant", "", (ToolCall("add", {"a": 1, "b": 2}, "elsewhere", "moon"),))
+    unreadable = Message("assistant", "", (call("add", "{", "unreadable"),), extra={"refused": {"unreadable": "no"}})
+    several = Message("assistant", "", tuple(call("add", {"a": n, "b": 0}, f"c{n}") for n in range(2)))
+    heard: list = []
+    executor = executor_of(add)
+    executor.activity.subscribe(heard.append, ToolStarted, ToolFailed, ToolFinished)
+    script = Scripted(cut, elsewhere, unreadable, several, "done")
+    await run_loop(script, executor, [Message("user", "x")], Scope(), Limits(calls=1))
+    told: dict = {}
+    for event in heard:
+        told.setdefault(event.call.id, []).append(event.type)
+    refused = ["tool_call_start", "error", "tool_call_end"]
+    assert told == {
+        "cut": refused,
+        "elsewhere": refused,
+        "unreadable": refused,
+        "c0": ["tool_call_start", "tool_call_end"],
+        "c1": refused,
+    }
 
 
 async def test_time_is_limited_while_the_model_speaks():
@@ -200,7 +239,9 @@ async def test_a_call_cut_by_length_is_not_run_and_the_second_time_is_the_end():
 async def test_a_provider_that_fails_ends_the_run_with_its_words():
     result = await run(call("add", {"a": 1, "b": 1}), ProviderError("the model is on fire", suggestion="Wait."))
     assert result.reason == "error"
-    assert "on fire" in result.text
+    assert result.error is not None
+    assert result.error.text() == "the model is on fire\nWait."
+    assert result.text == "", "an error is never the answer"
     assert result.turns == 2
 
 
@@ -328,8 +369,9 @@ async def test_a_failed_run_never_returns_an_earlier_answer():
     history = [Message("user", "a"), Message("assistant", "OLD ANSWER"), Message("user", "b")]
     result = await run(ProviderError("boom"), history=history)
     assert result.reason == "error"
-    assert "boom" in result.text
-    assert "OLD" not in result.text
+    assert result.error is not None
+    assert result.error.message == "boom"
+    assert result.text == ""
 
 
 async def test_the_limit_of_time_holds_for_tools_and_background_work():

@@ -98,7 +98,8 @@ def test_every_end_has_its_exit_code(workspace, here, turns, flags, code, reason
     assert words in ended.err
     ended = here("run", "go", "--json", "--model", script(workspace, *turns), *flags)
     assert (ended.code, ended.lines[-1]["event"], ended.lines[-1]["reason"]) == (code, "run_finished", reason)
-    assert ended.lines[-1]["text"]
+    last = ended.lines[-1]
+    assert last["error"] not in last["text"] if last.get("error") else last["text"], "an error is never the answer"
 
 
 def test_a_sub_agent_speaks_to_its_agent_only(workspace, here):

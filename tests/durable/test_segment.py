@@ -171,12 +171,14 @@ async def test_a_run_asks_the_model_that_it_was_begun_with_and_so_do_those_it_st
         worker.subjects["main"] = replace(worker.subjects["main"], models=named)
         for name in ("", "other", "unknown"):
             await begun(worker, run_id=f"r-{name}", scope={"model": name} if name else {})
-        texts = {name: ((await ended(worker, f"r-{name}")).result or {})["text"] for name in ("", "other", "unknown")}
+        results = {name: (await ended(worker, f"r-{name}")).result or {} for name in ("", "other", "unknown")}
+        texts = {name: result["text"] for name, result in results.items()}
         assert texts[""] == "the agent's"
         assert texts["other"] == "other has it done"
         assert "other" in told(worker, "r-other")[0]
-        assert "there is no such model here" in texts["unknown"]
-        assert "Give this worker its key" in texts["unknown"]
+        assert "there is no such model here" in results["unknown"]["error"]["message"]
+        assert texts["unknown"] == "", "an error is never the answer"
+        assert "Give this worker its key" in results["unknown"]["error"]["suggestion"]
         assert found(worker.subjects, "main/own", "other").provider is own.provider
 
 

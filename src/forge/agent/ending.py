@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from forge.agent.loop import Run
 
 
-def ended_by(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> RunResult | None:
-    """Whether these results end the run: handed over to the person, going in circles, cut twice, or too many."""
+def ended_by(
+    run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult], *, was_at_limit: bool
+) -> RunResult | None:
+    """Whether these results end the run: handed over to the person, going in circles, cut twice, or too many.
+
+    `was_at_limit`: no call was left for this turn, so it was the one in which the model could only answer.
+    """
     for call in calls:
         result = results[call.id]
         spec = run.executor.registry.find(call.name).spec
         if spec.ends_turn and result.success:
             shown = "" if result.silent else result.for_user or result.for_llm
-            return ended(run, ENDINGS.get(spec.name, "answer"), shown, output=result.data.get("output"))
+            return ended(run, honest(run, ENDINGS.get(spec.name, "answer")), shown, output=result.data.get("output"))
     for call in calls:
         data = results[call.id].data
         if data.get("stop") == "loop":
@@ -33,9 +38,12 @@ def ended_by(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResu
             return ended(run, "error", error=Failure("the model's answer was cut inside a call twice in a row"))
     else:
         run.cuts = 0
-    if run.limits.calls and run.spent.calls >= run.limits.calls:
-        return ended(run, "max_calls")
-    return None
+    return ended(run, "max_calls") if was_at_limit else None
+
+
+def honest(run: Run, reason: Reason) -> Reason:
+    """An answer of a model that wanted more calls than it was allowed is no ordinary one."""
+    return "max_calls" if run.is_short_of_calls and reason in ("answer", "task_completion") else reason
 
 
 def failed(run: Run, error: ProviderError) -> RunResult:
@@ -43,13 +51,12 @@ def failed(run: Run, error: ProviderError) -> RunResult:
 
 
 def ended(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
-    """Never without words: the last thing the model said, or why there is nothing."""
+    """With the last thing the model said, or why there is nothing. An error is in `error` and never in the text."""
     if not text:
         said = run.conversation.messages[run.first :]
         text = next((message.text for message in reversed(said) if message.role == "assistant" and message.text), "")
-    if not text:
-        nothing = "The model gave no answer." if reason == "answer" else f"The run ended without an answer: {reason}."
-        text = error.text() if error is not None else nothing
+    if not text and error is None:
+        text = "The model gave no answer." if reason == "answer" else f"The run ended without an answer: {reason}."
     price, usage = run.limits.price, run.spent.usage.plus(run.conversation.paid)
     return RunResult(
         text=text,

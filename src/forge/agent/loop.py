@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from forge.agent.conversation import Conversation, Prepare
-from forge.agent.ending import ended, ended_by, failed
+from forge.agent.ending import ended, ended_by, failed, honest
 from forge.agent.limits import Limits, Spent
 from forge.agent.result import Reason, RunResult
 from forge.agent.tokens import estimate_messages
@@ -52,6 +52,7 @@ class Run:
     spent: Spent = field(default_factory=Spent)
     first: int = 0  # where this run begins in the history
     partial: list[str] = field(default_factory=list)  # what the model has said of an answer that is not over
+    is_short_of_calls: bool = False  # it wanted more than `limits.calls`
     recoveries: int = 0
     cuts: int = 0
     id: str = field(default_factory=lambda: uuid4().hex[:8])
@@ -187,17 +188,16 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
 
     A call that waits for something stays open: run again, the history gets its result then.
     """
+    was_at_limit = bool(run.limits.calls) and run.spent.calls >= run.limits.calls
     results = _refusals(run, calls, resumed=resumed)
-    runnable = [call for call in calls if call.id not in results]
-    if run.limits.calls:
-        allowed = max(0, run.limits.calls - run.spent.calls)
-        for call in runnable[allowed:]:
-            results[call.id] = _refusal(call, f"the run may make {run.limits.calls} calls, and has made them")
-        runnable = runnable[:allowed]
+    runnable = _within_limit(run, [call for call in calls if call.id not in results], results)
     run.spent.calls += len(runnable)
     if runnable:
         run.recoveries = 0
     scope = run.scope.in_turn(f"{run.id}.{run.spent.turns}")
+    for call in calls:
+        if call.id in results:
+            run.executor.refuse(call, scope, results[call.id])
 
     def done(call: ToolCall, result: ToolResult) -> None:
         results[call.id] = result
@@ -210,7 +210,24 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
         waits = {call.id for call in calls if call.id in results and waiting(results[call.id]) is not None}
         run.spent.calls -= len(waits)  # they are made when they can be
         _say_results(run, [call for call in calls if call.id not in waits], results)
-    return ended(run, "waiting") if waits else ended_by(run, calls, results)
+    return ended(run, "waiting") if waits else ended_by(run, calls, results, was_at_limit=was_at_limit)
+
+
+def _within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> list[ToolCall]:
+    """The calls that may still be made, and those that hand over to the person; the others are refused."""
+    left = run.limits.calls - run.spent.calls
+    if not run.limits.calls or len(calls) <= left:
+        return list(calls)
+    allowed = []
+    for call in calls:
+        if left > 0 or run.executor.registry.find(call.name).spec.ends_turn:
+            allowed.append(call)
+            left -= 1
+        else:
+            words = f"the run may make {run.limits.calls} calls, and has made them"
+            results[call.id] = _refusal(call, words, "Give your final answer now, with what you have.")
+            run.is_short_of_calls = True
+    return allowed
 
 
 def waiting(result: ToolResult) -> Waiting | None:
@@ -288,7 +305,7 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
         return ended(run, "waiting", reply.text)  # it is heard when the run goes on
     if run.wait_for_background and await run.executor.background.next_completed(run.scope.session_id):
         return None  # what arrived is heard before the next turn
-    reason: Reason = "max_tokens" if reply.finish == "length" else "answer"
+    reason: Reason = "max_tokens" if reply.finish == "length" else honest(run, "answer")
     return ended(run, reason, reply.text)
 
 

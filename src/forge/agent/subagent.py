@@ -158,7 +158,8 @@ def reported(result: RunResult, task_id: str, description: str) -> ToolResult:
         "turns": result.turns,
         "usage": result.usage._asdict(),
     }
-    text = f"{result.text}\n\n[task_id: {task_id}]"
+    error = result.error.text() if result.error is not None else ""
+    text = "\n".join(filter(None, (result.text, error, f"\n[task_id: {task_id}]")))
     if result.reason not in ("answer", "task_completion", "converse"):
         text = f"The sub-agent ended early ({result.reason}). What there is:\n{text}"
     return ToolResult(for_llm=text, title=description, data=data, failure=result.error)

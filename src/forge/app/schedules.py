@@ -134,7 +134,7 @@ async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: P
     text = result.text
     error = "" if success else (result.error.text() if result.error is not None else f"it ended with: {result.reason}")
     if schedule.channel:
-        said = text if success else f"{schedule.id} failed ({result.reason}): {text}"
+        said = text if success else f"{schedule.id} failed ({result.reason}): {text or error}"
         try:
             await channels.deliver(said, schedule.channel, schedule.channel_target, files)
         except ToolError as undelivered:  # the work is done: what came of it is kept

@@ -138,7 +138,8 @@ def project_chores(agent: Assistant) -> Sequence[Chore]:
 
     async def deliver(run: RunInfo, channel: str, target: str) -> None:
         result = run_result(run)
-        said = result.text if run.status == "finished" else f"{run.id} {run.status} ({result.reason}): {result.text}"
+        why = result.text or (result.error.text() if result.error is not None else "")
+        said = result.text if run.status == "finished" else f"{run.id} {run.status} ({result.reason}): {why}"
         await channels.deliver(said, channel, target)
 
     return (fire,)

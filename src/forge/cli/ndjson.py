@@ -37,7 +37,9 @@ class Ndjson:
 
     def _made_up(self, ending: Ending) -> Event:
         """For a run that could not say so itself any more."""
-        finished = RunFinished(ending.text or ending.words, ending.reason, ending.turns)
+        error = ending.error.text() if ending.error is not None else ""
+        text = ending.text if error else ending.text or ending.words
+        finished = RunFinished(text, ending.reason, ending.turns, error=error)
         finished.seq, finished.session, finished.agent = self._last.seq + 1, self._last.session, self._last.agent
         return finished
 
@@ -63,7 +65,7 @@ class OnlyTheAnswer:
     def note(self, *lines: str) -> None: ...
 
     def finish(self, ending: Ending) -> None:
-        if ending.error is None or ending.text != ending.error.text():
+        if ending.error is None or ending.text:
             self.paper.say(ending.text)
             self.paper.end_line()
         if ending.words:

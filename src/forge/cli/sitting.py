@@ -108,7 +108,7 @@ class Sitting:
             ending = Ending(reason="cancelled", seconds=time.monotonic() - started)
         except ToolError as error:  # what was said cannot be kept
             failure = Failure(error.message, error.kind, error.suggestion)
-            ending = Ending(reason="error", text=failure.text(), error=failure)
+            ending = Ending(reason="error", error=failure)
         except BaseException as error:
             reason = "cancelled" if isinstance(error, KeyboardInterrupt) else "error"
             self.screen.finish(Ending(reason=reason, text="" if reason == "cancelled" else text_of(error)))

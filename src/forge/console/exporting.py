@@ -68,7 +68,7 @@ def _written(entry: Entry, main: str) -> list[str]:
             return [*_fenced(str(result.get("for_user") or result.get("for_llm") or "")), ""]
         case "run_finished":
             ended = f"## Ended{who}: {_line(str(event.get('reason', '')))}"
-            return [ended, "", *_quoted(str(event.get("text", ""))), ""]
+            return [ended, "", *_quoted(str(event.get("text") or event.get("error") or "")), ""]
         case "export_ends":
             return [f"The rest is left out: what comes after event {entry.number} is too much for one file.", ""]
     return []

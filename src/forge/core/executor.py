@@ -137,6 +137,12 @@ class ToolExecutor:
                 await asyncio.gather(*map(run, batch))
         return [results[index] for index in range(len(calls))]
 
+    def refuse(self, call: ToolCall, scope: Scope, result: ToolResult) -> None:
+        """A call that is not run, and why: it is told like any other, with a start, an error and an end."""
+        if self.activity.listening or log.isEnabledFor(logging.INFO):
+            ctx = ToolContext(call, self.registry.find(call.name), _NOT_YET, scope, self.activity, self.background)
+            self._ended(ctx, result, self._started(ctx))
+
     def end_work(self, session_id: str) -> None:
         """End what calls of a session left going: background work, jobs, programs. What steps remember stays."""
         self.background.cancel(session_id)

@@ -139,8 +139,7 @@ class RecordedExecutor(ToolExecutor):
     def _unknown(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Another try was about to run it, and nobody knows more: the model and the person are told so."""
         result = unknown(call, "ran")
-        ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
-        self._ended(ctx, result, self._started(ctx))
+        self.refuse(call, scope, result)
         return result
 
     async def _lost(self, call: ToolCall, scope: Scope) -> None:

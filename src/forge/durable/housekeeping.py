@@ -136,7 +136,7 @@ class Housekeeping:
             words += f", the last one was {run.worker}" if run.worker else ""
         advice = "That worker's log says more. What was said until then is kept: `forge runs resume` goes on from it."
         failure = Failure(words, ErrorKind.SYSTEM, advice)
-        result = result_of(RunResult(text=words, reason="error", turns=0, messages=[], error=failure))
+        result = result_of(RunResult(text="", reason="error", turns=0, messages=[], error=failure))
         history = await in_thread(lambda: self._store.messages(run.id, run.segment))
         said = tuple(lost(history)) if run.status == "running" else ()
         outcome = Outcome(status="failed", messages=said, spent=run.spent, result={**result, **_counted(run)})

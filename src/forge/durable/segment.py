@@ -91,7 +91,7 @@ async def _worked(attempt: Attempt) -> Outcome:
         if is_away(error):
             raise
         failure = _failure(attempt.run, error)
-        result = RunResult(text=failure.text(), reason="error", turns=0, messages=[], error=failure)
+        result = RunResult(text="", reason="error", turns=0, messages=[], error=failure)
         if driven is not None:
             return driven.ended("failed", result=result_of(result))
         return Outcome(status="failed", messages=(), spent=attempt.run.spent, result=result_of(result))
