@@ -380,6 +380,7 @@ def test_nothing_to_run_is_told_before_anybody_is_asked(project):
 def test_a_project_can_set_the_time(project):
     runner = TestRunner()
     assert runner.parse({})["timeout"] == 300
+    runner = TestRunner()
     runner.spec = runner.spec.changed(timeout=20.0)
     assert runner.parse({})["timeout"] == 20
     assert runner.parse({"timeout": 50})["timeout"] == 50

@@ -111,6 +111,7 @@ class Tool:
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """Check what the model sent. Raises `ToolError` in words the model can act on."""
+        self.show_settings()  # the spec may be another than at the beginning
         parser = self._signature.parser(self.spec) if hasattr(self, "_signature") else compiled(self.spec)
         self.__dict__["parse"] = parser  # from now on without this detour
         return parser(arguments)

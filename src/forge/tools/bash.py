@@ -97,6 +97,7 @@ class Bash(
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """With a time-out that is never above the limit."""
+        self.show_settings()  # the spec may be another than at the beginning
         parser = self._signature.parser(self.spec)
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
