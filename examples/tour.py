@@ -55,8 +55,8 @@ async def show(executor: ToolExecutor, name: str, arguments: dict[str, Any] | st
     text = result.for_llm if len(result.for_llm) < 400 else f"{result.for_llm[:400]}…"
     for line in text.splitlines():
         print(paint(f"    {line}", "32" if result.success else "31"))
-    if result.data.get("mended"):
-        print(paint(f"    mended: {', '.join(result.data['mended'])}", "2"))
+    if result.data.get("repaired"):
+        print(paint(f"    repaired: {', '.join(result.data['repaired'])}", "2"))
 
 
 async def main() -> None:
@@ -84,7 +84,7 @@ TOUR: list[tuple[str, list[tuple[str, dict[str, Any] | str]]]] = [
         ],
     ),
     (
-        "What a model sends is mended where nothing is lost, explained where it is wrong",
+        "What a model sends is repaired where nothing is lost, explained where it is wrong",
         [
             ("uuid_generate", '{"Count": "2"}'),
             ("uuid_generate", '{"cuont": 500}'),

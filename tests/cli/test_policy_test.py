@@ -49,6 +49,11 @@ def test_what_differs_is_told_with_the_rule_that_decided(tried, rules):
     assert ended.err == "10 examples, 1 differs.\n"
 
 
+def test_a_misspelt_argument_is_judged_as_the_call_would_run(tried, rules):
+    ended = tried("- {tool: bash, arguments: {comand: rm x}, expect: deny}", *rules)
+    assert (ended.code, ended.out) == (0, "1 example, all as expected.\n")
+
+
 def test_a_program_gets_all_of_them(tried, rules):
     ended = tried("examples:\n- {tool: bash, arguments: {command: rm x}, expect: allow, agent: a}\n", "--json", *rules)
     assert ended.code == 1
@@ -113,7 +118,7 @@ def test_documents_and_scripts_that_are_here_are_known(here, tried, workspace):
         ("- {tool: bash, expect: alow}", "Did you mean 'allow'?"),
         ("- {tool: bash, expect: deny, argument: {}}", "Did you mean 'arguments'?"),
         ("- {tool: bahs, expect: deny}", "Did you mean 'bash'?"),
-        ("- {tool: bash, arguments: {comand: x}, expect: deny}", "[0]: "),
+        ("- {tool: bash, arguments: {script: x}, expect: deny}", "[0]: "),
         ("- {tool: bash, arguments: [x], expect: deny}", "[0].arguments: expected a mapping"),
         ("- {tool: bash, expect: deny", "line"),
     ],

@@ -204,7 +204,7 @@ def test_whatever_a_tool_returns_is_its_result(kind, value, text):
 def test_hostile_values_are_results_too():
     cycle: list[Any] = []
     cycle.append(cycle)
-    for value in (cycle, float("nan"), object(), "\ud800", 10**10_000):
+    for value in (cycle, float("nan"), "\ud800", 10**10_000):
         heard = Heard()
         result = call(kinds_of_tools(lambda value=value: value)["asynchronous"], heard=heard)
         assert result.success

@@ -120,6 +120,7 @@ TYPES = [
             "description": "Where someone lives.",
             "properties": {"street": {"type": "string"}, "number": {"type": "integer", "default": 1}},
             "required": ["street"],
+            "additionalProperties": False,
         },
         {"street": "Main", "number": 2},
         Address(street="Main", number=2),

@@ -35,7 +35,7 @@ def as_text(result: ToolResult) -> str:
         f"[attachment {harmless(one.name) or 'without name'}: {harmless(one.media_type)}, {len(one.data):,} bytes]"
         for one in result.attachments
     ]
-    parts += [click.style(f"mended: {harmless(note)}", dim=True) for note in result.data.get("mended", ())]
+    parts += [click.style(f"repaired: {harmless(note)}", dim=True) for note in result.data.get("repaired", ())]
     return "\n".join(parts)
 
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.places import Places
 from forge.core.plain import brief, clipped
 from forge.core.spec import JsonSchema
 from forge.core.spelling import close_names
@@ -120,11 +121,12 @@ class Help(NamedTuple):
     listed: str
     aliases: Mapping[str, str]
     suggestion: str  # a call that is right
+    places: Places
 
 
 def help_for(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> Help:
     names = tuple(schema.get("properties") or ())
-    return Help(names, ", ".join(names) or "none", aliases, f"Example: {shown_example}")
+    return Help(names, ", ".join(names) or "none", aliases, f"Example: {shown_example}", Places(schema))
 
 
 def explain(problems: list[Problem], known: Help) -> ToolError:
@@ -226,11 +228,18 @@ def _line(problem: Problem, known: Help) -> str:
 
 
 def _meant(path: Path, known: Help) -> str:
-    if len(path) != 1:
+    if not path:
         return ""
-    key, names = str(path[0]), (*known.names, *known.aliases) if known.aliases else known.names
+    key = str(path[-1])
+    if len(path) > 1:
+        names = tuple(name for name in known.places.names(path[:-1]).known if name != key)  # of another branch
+        listed = ", ".join(names) or "none"
+    else:
+        names = (*known.names, *known.aliases) if known.aliases else known.names
+        listed = known.listed
     hints = close_names(key[:LONGEST_KEY], names, True)[:3] or _near(key[:LONGEST_KEY], names, 1)
     if not hints:
-        return f"; known are {known.listed}"
-    meant = " or ".join(dict.fromkeys([f'"{known.aliases.get(hint, hint)}"' for hint in hints]))
+        return f"; known are {listed}"
+    aliases = known.aliases if len(path) == 1 else {}
+    meant = " or ".join(dict.fromkeys([f'"{aliases.get(hint, hint)}"' for hint in hints]))
     return f"; did you mean {meant}?"

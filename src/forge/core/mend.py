@@ -8,6 +8,7 @@ from typing import Any
 
 from forge.core.arguments import Flat, Mended, Path, Problem, check_amount, shown_path
 from forge.core.literals import is_written, read_written
+from forge.core.places import Names, Places
 from forge.core.plain import brief
 from forge.core.spec import JsonSchema
 from forge.core.spelling import meant_by
@@ -80,12 +81,13 @@ def repair(
     """
     mended: list[str] = []
     left = problems
+    places = Places(schema)
     for _ in range(3):  # a mended value may show what is wrong inside it
         if hopeless(left):
             return left
         notes: dict[Path, str] = {}
         for problem in left:
-            if problem.path not in notes and (note := _mend(data, problem, schema, aliases)):
+            if problem.path not in notes and (note := _mend(data, problem, schema, aliases, places)):
                 notes[problem.path] = note  # once a place: of two branches that would fit, the first counts
         if not notes:
             return left
@@ -101,10 +103,10 @@ def _shortened(notes: list[str]) -> list[str]:
     return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
 
 
-def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
+def _mend(
+    data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str], places: Places
+) -> str:
     """Repair one problem in place; what was done, or nothing."""
-    if problem.kind == "unknown":
-        return _rename(data, problem, schema, aliases)
     if problem.kind == "missing" or not problem.path:
         return ""
     holder: Any = data
@@ -116,6 +118,11 @@ def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: M
     except (KeyError, IndexError, TypeError):  # moved by an earlier repair
         return ""
     where = shown_path(problem.path)
+    if problem.kind == "unknown":
+        if len(problem.path) > 1:
+            return _rename(holder, key, where, places.names(problem.path[:-1]), {})
+        names = Names(tuple(schema.get("properties") or ()), tuple(schema.get("required") or ()))
+        return _rename(holder, key, where, names, aliases)
     if value is None and len(problem.path) == 1 and key not in (schema.get("required") or ()):
         del holder[key]
         return f"{where}: null → the default"
@@ -126,16 +133,15 @@ def _mend(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: M
     return f"{where}: {brief(value)} → {brief(new)}"
 
 
-def _rename(data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str]) -> str:
+def _rename(holder: Any, key: str | int, where: str, names: Names, aliases: Mapping[str, str]) -> str:
     """A key that can only be another spelling of one name."""
-    key = problem.path[0]
-    if len(problem.path) != 1 or not isinstance(key, str) or key not in data:
+    if not isinstance(key, str) or not isinstance(holder, dict):
         return ""
-    right = meant_by(key, schema.get("properties") or (), aliases, schema.get("required") or (), data)
+    right = meant_by(key, names.known, aliases, names.required, holder)
     if not right:
         return ""
-    data[right] = data.pop(key)
-    return f"{key} → {right}"
+    holder[right] = holder.pop(key)
+    return f"{where} → {right}"
 
 
 def _repaired(problem: Problem) -> Any:

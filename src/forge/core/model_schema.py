@@ -7,6 +7,7 @@ from typing import Any
 
 from forge.core.arguments import Mended, as_text
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.extra_keys import closed_json_schema, closed_validator
 from forge.core.signature import without_titles
 
 MOST_PROBLEMS = 10  # that are told at once
@@ -20,7 +21,7 @@ def is_model(schema: object) -> bool:
 def schema_of(name: str, model: Any) -> dict[str, Any]:
     """Raises `DefinitionError` for a model with fields that JSON cannot hold."""
     try:
-        schema = without_titles(model.model_json_schema())
+        schema = without_titles(model.model_json_schema(schema_generator=closed_json_schema()))
     except Exception as error:  # pydantic has no common class for "this type has no JSON form"
         raise DefinitionError(f"tool {name!r}: {model.__name__}: {str(error).splitlines()[0]}") from error
     return {"properties": {}, **{key: value for key, value in schema.items() if key != "description"}}
@@ -32,10 +33,12 @@ def parser_of(
     """`parse` checks what was sent against the schema; then the model's own validators have their say."""
     from pydantic import ValidationError
 
+    validate = closed_validator(model).validate_json
+
     def checked(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         data = parse(arguments)
         try:
-            made = model.model_validate_json(as_text(data))
+            made = validate(as_text(data))
         except ValidationError as error:
             raise _explained(error) from None
         values = {key: getattr(made, key) for key in type(made).model_fields} | dict(made.model_extra or {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -27,6 +27,17 @@ class References:
         """The schemas that this one refers to."""
         found = [self._at(node, node[key]) for key in REFERENCES if key in node]
         return [one for one in found if isinstance(one, Mapping)]
+
+    def same_place(self, nodes: Iterable[Any], most: int) -> list[Mapping[str, Any]]:
+        """These and all that check the same value: behind references, in branches. At most `most` of them."""
+        found: dict[int, Mapping[str, Any]] = {}
+        waiting = [node for node in nodes if isinstance(node, Mapping)]
+        while waiting and len(found) < most:
+            node = waiting.pop()
+            if id(node) not in found:
+                found[id(node)] = node
+                waiting.extend(self._beside(node))
+        return list(found.values())
 
     def exceeds(self, most: int) -> bool:
         """Whether some value would be checked more than `most` times. What contains itself counts once.

@@ -24,6 +24,7 @@ from forge.core.arguments import (
 from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
 from forge.core.example import example
+from forge.core.extra_keys import closed_json_schema, closed_validator
 from forge.core.mend import MOST_MENDED, hopeless, repair, unaliased
 from forge.core.parameters import Setting
 from forge.core.plain import plain
@@ -155,7 +156,7 @@ class Signature:
     @cached_property
     def schema(self) -> JsonSchema:
         try:
-            schema: dict[str, Any] = self._adapter.json_schema()
+            schema: dict[str, Any] = self._adapter.json_schema(schema_generator=closed_json_schema())
         except DefinitionError:
             raise
         except Exception as error:  # pydantic has no common class for "this type has no JSON form"
@@ -178,7 +179,7 @@ class Signature:
         """The `parse` of a typed tool: one pass when the arguments are right, words when they are not."""
         from pydantic_core import ValidationError, to_json
 
-        validate = self._adapter.validator.validate_json
+        validate = closed_validator(self._adapter).validate_json
         defaults = self.defaults
         help_text = cache(lambda: help_for(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters)))
 

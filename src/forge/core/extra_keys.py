@@ -1,0 +1,88 @@
+"""Keys that a class inside the arguments does not know: refused, unless the class says what becomes of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+_CLASSES = ("model", "dataclass", "typed-dict")
+_EXTRA = "extra_fields_behavior"  # pydantic's name for it in a core schema
+_VALUES = frozenset({"metadata", "default", "expected", "cls", "serialization"})  # hold no schemas that check something
+
+
+def closed_validator(adapter: Any) -> Any:
+    """The validator of a type adapter or a model. Pydantic drops unknown keys in silence; this one refuses them.
+
+    A class that sets `extra` itself, to "allow" or "ignore", keeps its own rule.
+    """
+    schema = _core_schema(adapter)
+    if not _is_open(schema):
+        return adapter.validator if hasattr(adapter, "validator") else adapter.__pydantic_validator__
+    from pydantic_core import SchemaValidator
+
+    return SchemaValidator(_closed(schema), None, _use_prebuilt=False)  # the classes' own ones would drop them again
+
+
+@cache
+def closed_json_schema() -> Any:
+    """Pydantic's generator of JSON Schemas, which says of closed models that they are closed."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Closed(GenerateJsonSchema):
+        def model_schema(self, schema: Any) -> Any:
+            return _shown_closed(schema, super().model_schema(schema))
+
+        def dataclass_schema(self, schema: Any) -> Any:
+            return _shown_closed(schema, super().dataclass_schema(schema))
+
+        def typed_dict_schema(self, schema: Any) -> Any:
+            return _shown_closed(schema, super().typed_dict_schema(schema))
+
+    return Closed
+
+
+def _core_schema(adapter: Any) -> Any:
+    return adapter.core_schema if hasattr(adapter, "core_schema") else adapter.__pydantic_core_schema__
+
+
+def _is_silent(schema: Any) -> bool:
+    """Whether it is a class that does not say what becomes of other keys. One without settings takes its holder's."""
+    if schema.get("type") not in _CLASSES or _EXTRA in schema.get("config", {_EXTRA: ""}):
+        return False
+    return bool(schema.get("extra_behavior", "ignore") == "ignore")  # of a TypedDict, whose `extra_items` allow them
+
+
+def _shown_closed(schema: Any, shown: Any) -> Any:
+    if shown.get("type") == "object" and _is_silent(schema) and _shows_every_name(schema):
+        shown.setdefault("additionalProperties", False)
+    return shown
+
+
+def _is_open(schema: Any) -> bool:
+    if isinstance(schema, dict):
+        return _is_silent(schema) or any(_is_open(one) for key, one in schema.items() if key not in _VALUES)
+    return isinstance(schema, list | tuple) and any(map(_is_open, schema))
+
+
+def _closed(schema: Any) -> Any:
+    """A copy, since classes share their core schemas."""
+    if isinstance(schema, dict):
+        made = {key: one if key in _VALUES else _closed(one) for key, one in schema.items()}
+        if _is_silent(schema):
+            made["config"] = {**schema["config"], _EXTRA: "forbid"}
+            if made["type"] == "typed-dict":
+                made["extra_behavior"] = "forbid"
+        return made
+    return type(schema)(map(_closed, schema)) if type(schema) in (list, tuple) else schema
+
+
+def _shows_every_name(schema: Any) -> bool:
+    """Whether the JSON Schema has every name that the class takes: not where a field has several."""
+    if schema["config"].get("validate_by_name") or schema["config"].get("populate_by_name"):
+        return False
+    inner = schema
+    while isinstance(inner.get("schema"), dict):  # behind the class's own validators
+        inner = inner["schema"]
+    fields = inner.get("fields", ())
+    each = fields.values() if isinstance(fields, dict) else fields
+    return all(isinstance(field.get("validation_alias", ""), str) for field in each)
