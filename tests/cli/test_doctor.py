@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import subprocess
 import sys
 
@@ -24,6 +26,18 @@ def test_it_says_what_is_here(here, workspace):
     assert found["configuration"]["status"] == "note"
     assert {"forge", "python", "tools", "sandbox", "rg", "git", "node", "deno", "extra otel"} <= set(found)
     assert not (workspace / ".forge").exists()
+
+
+@pytest.mark.parametrize(("there", "status"), [(True, "ok"), (False, "note")])
+def test_it_says_whether_guardrails_can_redact_exactly(here, monkeypatch, there, status):
+    find = importlib.util.find_spec
+    found = {"re2": importlib.machinery.ModuleSpec("re2", None) if there else None}
+    monkeypatch.setattr(
+        "forge.app.examine.machine.find_spec", lambda name: found[name] if name in found else find(name)
+    )
+    (check,) = [one for one in here("doctor", "--json").json["checks"] if one["check"] == "RE2"]
+    assert check["status"] == status
+    assert bool(check["fix"]) is not there
 
 
 def test_people_get_a_line_a_check(here):

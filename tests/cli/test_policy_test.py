@@ -118,7 +118,7 @@ def test_documents_and_scripts_that_are_here_are_known(here, tried, workspace):
         ("- {tool: bash, expect: alow}", "Did you mean 'allow'?"),
         ("- {tool: bash, expect: deny, argument: {}}", "Did you mean 'arguments'?"),
         ("- {tool: bahs, expect: deny}", "Did you mean 'bash'?"),
-        ("- {tool: bash, arguments: {script: x}, expect: deny}", "[0]: "),
+        ("- {tool: bash, arguments: {xyz: x}, expect: deny}", "[0]: "),
         ("- {tool: bash, arguments: [x], expect: deny}", "[0].arguments: expected a mapping"),
         ("- {tool: bash, expect: deny", "line"),
     ],

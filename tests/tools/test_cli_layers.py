@@ -24,6 +24,7 @@ from forge.tools._cli_layers import (
 )
 from forge.tools._cli_paths import confine_paths
 from forge.workspace.paths import PathValidator
+from tests.core.calling import at_most
 
 
 class Ground:
@@ -615,8 +616,21 @@ def test_quotes_do_not_hide_a_command_from_a_guardrail():
     refusal(apply_guardrails, "mytool", ["delete", "everything"], rails)
 
 
+def test_no_pattern_of_a_guardrail_takes_exponential_time():
+    rails = guardrails_of([{"pattern": "(a+)+$", "message": "no"}])
+    with at_most(1.0):
+        apply_guardrails("mytool", ["a" * 50_000 + "!"], rails)
+        refusal(apply_guardrails, "mytool", ["a" * 50_000], rails)
+
+
+def test_bytes_that_are_no_text_hide_nothing_from_a_guardrail():
+    rails = guardrails_of([{"pattern": "secret"}])
+    refusal(apply_guardrails, "mytool", ["\udcff secret"], rails)
+    apply_guardrails("mytool", ["\udcff"], rails)
+
+
 def test_an_invalid_guardrail_is_said_when_it_is_read():
-    for entry in ({"pattern": "("}, {"message": "x"}, {"pattern": 5}):
+    for entry in ({"pattern": "("}, {"message": "x"}, {"pattern": 5}, {"pattern": "a(?=b)"}, {"pattern": ""}):
         assert refusal(guardrails_of, [entry]).kind == "config_error"
     assert guardrails_of([{"pattern": "x"}])[0].message
 

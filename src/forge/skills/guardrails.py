@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from forge.core.arguments import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission, ToolSpec
+from forge.permissions.patterns import Clock, Pattern, PatternError, TooLong
 from forge.skills.disguises import spellings
-from forge.skills.patterns import Clock, Pattern, PatternError, TooLong
 
 MARK = "[BLOCKED BY POLICY]"
 MOST_RULES = 200  # of one list

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.permissions.patterns import Clock, Pattern, PatternError, TooLong
 from forge.tools._cli_binaries import Allowed, Binary, refuse_shells, require_allowed, resolve
 from forge.tools._cli_flags import refuse_exec_flags
 from forge.tools._cli_paths import confine_paths
@@ -28,7 +29,7 @@ _LONGEST_SCHEME = 64
 class Guardrail(NamedTuple):
     """Commands that a skill or a project forbids: a pattern found in the command line, and why."""
 
-    pattern: re.Pattern[str]
+    pattern: Pattern
     message: str
 
 
@@ -101,10 +102,23 @@ def refuse_file_protocol(args: Sequence[str]) -> None:
 
 def apply_guardrails(name: str, args: Sequence[str], guardrails: Iterable[Guardrail]) -> None:
     """Layer 12: what skills and the project deny, by the command line as it is written with and without quotes."""
-    lines = (shlex.join([name, *args]), " ".join([name, *args]))
+    lines = [_searchable(line) for line in (shlex.join([name, *args]), " ".join([name, *args]))]
+    clock = Clock()
     for guardrail in guardrails:
-        if any(guardrail.pattern.search(line) for line in lines):
+        if _is_found(guardrail.pattern, lines, clock):
             raise ToolError(f"skill guardrail: {guardrail.message}", ErrorKind.SECURITY, "Do it in another way.")
+
+
+def _is_found(pattern: Pattern, lines: Iterable[str], clock: Clock) -> bool:
+    try:
+        return any(pattern.is_in(line, clock) for line in lines)
+    except TooLong:
+        return True
+
+
+def _searchable(line: str) -> str:
+    """Without lone surrogates, which stand for bytes that are no text."""
+    return line.encode("utf-8", "replace").decode()
 
 
 def guardrails_of(entries: Iterable[Mapping[str, str]]) -> tuple[Guardrail, ...]:
@@ -112,12 +126,12 @@ def guardrails_of(entries: Iterable[Mapping[str, str]]) -> tuple[Guardrail, ...]
     found = []
     for number, entry in enumerate(entries):
         try:
-            pattern = re.compile(entry["pattern"])
-        except (KeyError, TypeError, re.error) as error:
+            pattern = Pattern(entry["pattern"])
+        except (KeyError, TypeError, PatternError) as error:
             raise ToolError(
                 f"deny_commands[{number}]: not a pattern: {error}",
                 ErrorKind.CONFIG,
-                'Write {pattern: "regular expression", message: "why"}.',
+                'Write {pattern: "regular expression", message: "why"}, without look-around and back-references.',
             ) from None
         found.append(Guardrail(pattern, str(entry.get("message") or f"rule deny_commands[{number}] forbids it")))
     return tuple(found)

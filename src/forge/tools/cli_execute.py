@@ -16,6 +16,7 @@ from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # it loads what only a configured tool needs
     from forge.tools._cli_binaries import Allowed, Availability
+    from forge.tools._cli_layers import Guardrail
 
 TIMEOUT = 120.0  # seconds
 MAX_OUTPUT = 1024.0 * 1024  # bytes of each stream
@@ -133,9 +134,13 @@ class CliExecute(
         return [*asked, *((Permission.WRITE, path) for path in guarded)]
 
     def _rules(self) -> dict[str, Any]:
+        return {"allow_exec_flags": self.allow_exec_flags, "guardrails": self._guardrails}
+
+    @cached_property
+    def _guardrails(self) -> tuple[Guardrail, ...]:
         from forge.tools._cli_layers import guardrails_of
 
-        return {"allow_exec_flags": self.allow_exec_flags, "guardrails": guardrails_of(self.deny_commands)}
+        return guardrails_of(self.deny_commands)
 
     def _check(self) -> None:
         """What is configured wrongly is said now, not at the first call."""
@@ -157,7 +162,7 @@ def _schema(schema: Mapping[str, Any], binaries: list[str]) -> dict[str, Any]:
 
 
 def _check_one_text(parsed: dict[str, Any]) -> None:
-    """`"log -1"` for a list was mended to one argument, which no program understands."""
+    """`"log -1"` for a list was repaired to one argument, which no program understands."""
     notes = getattr(parsed, "mended", ())
     args = parsed["args"]
     if len(args) == 1 and " " in args[0].strip() and any(str(note).startswith("args: ") for note in notes):

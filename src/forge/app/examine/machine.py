@@ -44,6 +44,7 @@ def examine_machine(configuration: Configuration) -> Iterator[Finding]:
     yield _python()
     yield from _sandbox(configuration)
     yield _search()
+    yield _redaction()
     for name, why in PROGRAMS.items():
         path = shutil.which(name)
         yield Finding(name, "ok", path) if path else Finding(name, "note", "not found", why)
@@ -96,6 +97,17 @@ def _search() -> Finding:
         return Finding("rg", "ok", f"{found}: grep_search uses it")
     return Finding(
         "rg", "note", "not found: grep_search does without it, more slowly", f"pip install '{DISTRIBUTION}[rg]'"
+    )
+
+
+def _redaction() -> Finding:
+    if find_spec("re2") is not None:
+        return Finding("RE2", "ok", "guardrails replace exactly what they find")
+    return Finding(
+        "RE2",
+        "note",
+        "not installed: guardrails that redact take whole lines for what they find",
+        "pip install google-re2, where it can be had for this machine",
     )
 
 
