@@ -12,7 +12,10 @@ from forge.app.task_tool import DESCRIPTION
 from tests.cli.conftest import environment
 from tests.cli.scripts import script
 
-HEAVY = ("asyncio", "pydantic", "pydantic_core", "jsonschema_rs", "rich", "yaml", "docstring_parser")
+HEAVY = (
+    *("asyncio", "pydantic", "pydantic_core", "jsonschema_rs", "rich", "yaml", "docstring_parser", "shutil", "heapq"),
+    *("forge.core.events", "forge.core.messages", "forge.core.schema", "forge.core.mend", "forge.workspace.paths"),
+)
 
 
 def test_programs_get_every_tool_sorted_by_name(here):

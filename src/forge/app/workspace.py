@@ -9,7 +9,7 @@ from pathlib import Path
 from forge.app.config import Configuration
 from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.paths import CAP
+from forge.workspace import CAP
 
 
 def project_scope(asked: str | None, configuration: Configuration, session: str = "local") -> Scope:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from typing import Any
 
@@ -80,6 +79,8 @@ def _table(specs: list[ToolSpec]) -> list[str]:
     lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3])) for row in rows]
     if not sys.stdout.isatty():
         return lines
+    import shutil  # slow to load: only on a terminal
+
     width = shutil.get_terminal_size().columns
     cut = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
     return [click.style(cut[0], bold=True), *cut[1:]]

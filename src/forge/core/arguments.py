@@ -15,6 +15,7 @@ from forge.core.spec import JsonSchema
 from forge.core.spelling import close_names
 
 MOST_PROBLEMS = 10  # listed in an error
+MOST_MENDED = 50_000  # places that are repaired in one call
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
 _STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
 LONGEST_PROBLEM = 160

@@ -6,17 +6,19 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.events import Event, ToolOutput, ToolProgress
 from forge.core.held import Held, hold
-from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName, ToolSpec
+
+if TYPE_CHECKING:  # every tool imports this module, and listing tools needs neither calls nor events
+    from forge.core.activity import ActivityStream
+    from forge.core.events import Event
+    from forge.core.messages import ToolCall
 
 LOCAL = "local"
 """The session of a scope that names none: one for the whole executor. A run of an agent never shares it."""
@@ -24,6 +26,8 @@ LOCAL = "local"
 
 def new_session() -> str:
     """A name that no other session has."""
+    from uuid import uuid4
+
     return f"session-{uuid4().hex[:16]}"
 
 
@@ -123,7 +127,14 @@ class Background(Protocol):
     def completion(self, ctx: ToolContext) -> Callable[[object], None]: ...
 
 
-_NOBODY = ActivityStream()  # nobody listens here
+@cache
+def _unheard() -> ActivityStream:
+    """The stream of a context that is given none: no one listens."""
+    from forge.core.activity import ActivityStream
+
+    return ActivityStream()
+
+
 _NO_ARGUMENTS: Mapping[str, Any] = {}
 _CLOSED = ClosedGate()
 _NOWHERE = Scope(workspace=Path())
@@ -156,7 +167,7 @@ class ToolContext:
         tool: Runnable,
         arguments: Mapping[str, Any] = _NO_ARGUMENTS,
         scope: Scope = _NOWHERE,
-        activity: ActivityStream = _NOBODY,
+        activity: ActivityStream | None = None,
         background: Background | None = None,
     ) -> None:
         self.call = call
@@ -164,7 +175,7 @@ class ToolContext:
         self.spec = tool.spec
         self.arguments = arguments
         self.scope = scope
-        self.activity = activity
+        self.activity = activity if activity is not None else _unheard()
         self.gate: Gate = _CLOSED
         self.cancelled = False
         self.outcome = None
@@ -191,11 +202,15 @@ class ToolContext:
     def output(self, text: str) -> None:
         """Show a piece of output while the tool still runs."""
         if self.activity.listening:
+            from forge.core.events import ToolOutput
+
             self.emit(ToolOutput(self.call, text))
 
     def progress(self, title: str, **data: Any) -> None:
         """Say what the tool is doing now."""
         if self.activity.listening:
+            from forge.core.events import ToolProgress
+
             self.emit(ToolProgress(self.call, title, data))
 
     async def require(self, permission: Permission | PermissionName, target: str = "") -> None:

@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forge.core.arguments import Flat, Mended, Path, Problem, check_amount, shown_path
+from forge.core.arguments import MOST_MENDED, Flat, Mended, Path, Problem, check_amount, shown_path
 from forge.core.literals import is_written, read_written
 from forge.core.places import Names, Places
 from forge.core.plain import brief
 from forge.core.spec import JsonSchema
 from forge.core.spelling import meant_by
 
-MOST_MENDED = 50_000  # places in one call
 MOST_UNKNOWN = 100  # keys; with more of them nobody can say what was meant
 MOST_NOTES = 20  # about what was mended
 

@@ -16,7 +16,7 @@ DEEPEST = 100  # levels of data that are written out
 MOST_VALUES = 100_000  # containers and objects of one value that are written out
 MOST_OBJECTS = 1_000  # of one value, whose attributes are written out
 
-_STEERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_STEERS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # compiled at its first use
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,16}>")
 
 
@@ -47,7 +47,7 @@ def visible(text: str) -> str:
     """The text with what would steer a screen or turn its direction written out, as in ⟨U+001B⟩. Lines stay lines."""
     if text.isprintable():
         return text
-    return _STEERS.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+    return re.sub(_STEERS, lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
 def short_name(name: str, most: int = LONGEST_NAME) -> str:

@@ -8,9 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from forge.core.class_options import with_attributes
-from forge.core.dialects import DIALECTS
 from forge.core.errors import DefinitionError, DuplicateToolError
-from forge.core.schema import check_schema
 from forge.core.spec import Permission, PermissionName, ToolSpec
 from forge.core.tool import FunctionTool, Tool, are_alike, unknown
 
@@ -128,6 +126,8 @@ class ToolRegistry(Mapping[str, Tool]):
         cache = self._definitions  # a change puts another in its place: what is built now must not end up there
         built = cache.get(key)
         if built is None:
+            from forge.core.dialects import DIALECTS  # listing tools spells none
+
             try:
                 spell = DIALECTS[dialect]
             except KeyError:
@@ -204,6 +204,8 @@ def _check(one: Tool) -> None:
             f"{one!r} has no spec: a Tool subclass defines `run`, or sets `self.spec` and defines `invoke`{_hint(one)}"
         )
     if one.spec.has_own_schema and not getattr(one, "checked", False):
+        from forge.core.schema import check_schema  # most tools have typed parameters
+
         check_schema(one.spec.name, one.spec.parameters)
     if type(one).invoke is Tool.invoke and not hasattr(one, "run"):
         raise DefinitionError(

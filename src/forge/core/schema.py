@@ -8,11 +8,11 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
-from forge.core.arguments import Problem, as_text, explain, help_for, read
+from forge.core.arguments import MOST_MENDED, Problem, as_text, explain, help_for, read
 from forge.core.drafts import modernised
 from forge.core.errors import DefinitionError
 from forge.core.example import example
-from forge.core.mend import MOST_MENDED, hopeless, repair, unaliased
+from forge.core.mend import hopeless, repair, unaliased
 from forge.core.outline import flattened, is_flat, outline
 from forge.core.references import REFERENCES, References
 from forge.core.spec import JsonSchema, ToolSpec

@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from forge.core.arguments import (
+    MOST_MENDED,
     MOST_PARTS,
     Flat,
     Mended,
@@ -23,9 +24,7 @@ from forge.core.arguments import (
 )
 from forge.core.description import documented_parameters
 from forge.core.errors import DefinitionError
-from forge.core.example import example
 from forge.core.extra_keys import closed_json_schema, closed_validator
-from forge.core.mend import MOST_MENDED, hopeless, repair, unaliased
 from forge.core.parameters import Setting
 from forge.core.plain import plain
 from forge.core.spec import JsonSchema, ToolSpec
@@ -178,6 +177,9 @@ class Signature:
     def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
         """The `parse` of a typed tool: one pass when the arguments are right, words when they are not."""
         from pydantic_core import ValidationError, to_json
+
+        from forge.core.example import example  # listing tools reads no arguments
+        from forge.core.mend import hopeless, repair, unaliased
 
         validate = closed_validator(self._adapter).validate_json
         defaults = self.defaults

@@ -22,10 +22,8 @@ from forge.core.defining import (
 from forge.core.description import description_from, description_of
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.model_schema import is_model, parser_of, schema_of
-from forge.core.outline import flattened
 from forge.core.parameters import Setting
 from forge.core.result import ToolResult
-from forge.core.schema import check_schema, compiled
 from forge.core.signature import Signature, names_taken
 from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTraits, is_name
 
@@ -112,7 +110,12 @@ class Tool:
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """Check what the model sent. Raises `ToolError` in words the model can act on."""
         self.show_settings()  # the spec may be another than at the beginning
-        parser = self._signature.parser(self.spec) if hasattr(self, "_signature") else compiled(self.spec)
+        if hasattr(self, "_signature"):
+            parser = self._signature.parser(self.spec)
+        else:
+            from forge.core.schema import compiled  # raw schemas: listing tools checks no arguments
+
+            parser = compiled(self.spec)
         self.__dict__["parse"] = parser  # from now on without this detour
         return parser(arguments)
 
@@ -206,6 +209,8 @@ class SchemaTool(Tool):
 
     def __init__(self, spec: ToolSpec, function: Callable[..., Any], model: Any = None) -> None:
         """`model`: the pydantic model that the schema was made of."""
+        from forge.core.schema import check_schema
+
         check_schema(spec.name, spec.parameters)
         _check_target(spec)
         self.spec = spec
@@ -216,6 +221,8 @@ class SchemaTool(Tool):
             self._style()  # refuses what could not be called
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        from forge.core.schema import compiled
+
         fills = type(self).invoke is Tool.invoke and self.model is None  # servers and models fill in their own
         parse = compiled(self.spec, takes=self._takes(), fills_defaults=fills)
         parser = self.__dict__["parse"] = parse if self.model is None else parser_of(self.model, parse)
@@ -442,6 +449,8 @@ def _defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> To
 
 
 def _check_target(spec: ToolSpec) -> None:
+    from forge.core.outline import flattened
+
     for target in spec.targets:
         if target not in (flattened(spec.parameters).get("properties") or {}):
             raise DefinitionError(f"tool {spec.name!r} has no parameter {target!r} to use as its target")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.messages import ToolCall
 from forge.core.tool import Tool
 
 
@@ -16,7 +15,8 @@ async def authorized(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, holde
 
     So every rule about the inner tool holds, whichever way it is reached.
     """
-    from forge.permissions.gate import Grant  # listing tools does without
+    from forge.core.messages import ToolCall  # listing tools does without these
+    from forge.permissions.gate import Grant
 
     outer = ctx.gate
     if not isinstance(outer, Grant):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.secrets import MASK, Secrets
 from forge.core.spec import Permission
 
 if TYPE_CHECKING:  # it loads what only a change needs
+    from forge.core.secrets import Secrets
     from forge.workspace.draft import Draft
 
 T = TypeVar("T")
@@ -67,6 +67,7 @@ def _keep_secrets(draft: Draft, secrets: Secrets) -> None:
     """Refuse to write the mask of a secret over the secret: the model was shown nothing else of it."""
     if secrets.pattern is None:
         return
+    from forge.core.secrets import MASK
     from forge.workspace.paths import quoted  # loads what only a change needs
 
     for place, before, after in draft.replaced():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,6 +112,8 @@ class CliExecute(
         return parse(arguments)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        import shlex  # listing tools does without
+
         return [shlex.join([arguments["binary"], *arguments.get("args", ())])]
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
@@ -175,6 +176,7 @@ def _check_one_text(parsed: dict[str, Any]) -> None:
 
 def _listed(text: str) -> str:
     import json
+    import shlex
 
     try:
         return json.dumps(shlex.split(text)[:20], ensure_ascii=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from heapq import nsmallest
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,6 +128,8 @@ class Search:
         self.total = 0
         self._plain = plain  # the glob is the pattern with its brackets as parts of names
         self._prefix = "" if place.shown == "." else f"{place.shown.rstrip('/')}/"
+        from heapq import nsmallest
+
         self._found = nsmallest(most, self._files(self._prefix))
 
     def __contains__(self, name: object) -> bool:

@@ -19,8 +19,8 @@ MAX_DEPTH = 200
 MAX_TEXT = 64 * 1024 * 1024  # characters of indented JSON; longer documents are written without indentation
 
 _NAMED = 5  # repeated keys named in a warning
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_NOT_A_NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?Infinity|NaN)', re.DOTALL)
+_SURROGATE = "[\ud800-\udfff]"  # patterns are compiled at their first use: listing tools needs none
+_NOT_A_NUMBER = r'(?s)"[^"\\]*(?:\\.[^"\\]*)*"|(-?Infinity|NaN)'
 
 
 class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
@@ -84,7 +84,7 @@ def pretty(value: Any, max_depth: int = MAX_DEPTH) -> str:
         text = _Writer(max_depth, indent="  ").text(value)
     except _TooLong:
         text = _Writer(max_depth, indent="").text(value)
-    return _SURROGATE.sub(lambda lone: f"\\u{ord(lone[0]):04x}", text)
+    return re.sub(_SURROGATE, lambda lone: f"\\u{ord(lone[0]):04x}", text)
 
 
 class _TooLong(Exception):
@@ -171,7 +171,7 @@ def _fraction(digits: str) -> float | Verbatim:
 
 def _refuse_constant(text: str) -> Any:
     """Raises with the position of the first NaN or Infinity outside a string."""
-    found = next(match for match in _NOT_A_NUMBER.finditer(text) if match[1])
+    found = next(match for match in re.finditer(_NOT_A_NUMBER, text) if match[1])
     raise json.JSONDecodeError(f"{found[1]} is not JSON", text, found.start())
 
 

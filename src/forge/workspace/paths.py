@@ -10,8 +10,8 @@ from pathlib import Path
 from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.held import Held, find_held
+from forge.workspace import CAP
 
-CAP = "AGENT_WORKSPACE_ROOT"
 WRITES = "AGENT_FILESYSTEM_WRITES_ENABLED"
 MAX_NAME = 255  # bytes of one name
 MAX_PATH = 4_095  # bytes of a path

@@ -15,7 +15,7 @@ from forge.app.examine.state import examine_state
 from forge.app.examine.work import examine_work
 from forge.app.workspace import project_scope, workspace_root
 from forge.core.errors import ToolError
-from forge.workspace.paths import CAP
+from forge.workspace import CAP
 
 __all__ = ["Finding", "examine"]
 
