@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -272,6 +273,29 @@ def test_a_users_file_that_others_can_change_decides_nothing(places):
     assert places.load().sandbox == "off"
 
 
+def test_a_users_file_that_cannot_be_looked_at_is_not_taken_for_absent(places):
+    path = places.user("sandbox: required")
+    path.unlink()
+    assert places.load().sandbox == "auto", "one that is not there says nothing"
+    path.symlink_to(path.name)  # a circle, which not even root can follow
+    with pytest.raises(ToolError, match="cannot read the configuration") as caught:
+        places.load()
+    assert caught.value.kind == "config_error"
+    assert "XDG_CONFIG_HOME" in caught.value.suggestion
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_users_directory_that_may_not_be_read_stops_as_well(places):
+    folder = places.user("sandbox: required").parent
+    folder.chmod(0)
+    try:
+        with pytest.raises(ToolError, match="Permission denied"):
+            places.load()
+    finally:
+        folder.chmod(0o700)
+    assert places.load().sandbox == "required"
+
+
 def test_an_organisations_file_that_cannot_be_read_is_not_passed_over(places):
     (places.folder / "policy.yaml").mkdir()
     with pytest.raises(ToolError, match=r"policy\.yaml: cannot read"):
@@ -337,3 +361,23 @@ def test_a_project_may_declare_less_where_nobody_denied_it(places):
     places.project("tools: [{name: 'git_*', config: {permissions: [read]}}]\npermissions: {rules: [deny network]}\n")
     mounted = Tool.from_schema("git_log", "Show it.", {"type": "object"}, lambda: "x", permissions={"network"})
     assert configured(mounted, places.load()).spec.permissions == {"read"}
+
+
+def test_tabs_in_a_text_of_several_lines_are_text(places):
+    places.project("agent:\n  prompt: |\n    make:\n    \tgo\n\t\n    end\n")
+    assert places.load().agent.prompt == "make:\n\tgo\n\nend\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "permissions:\n  rules:\n  \t- deny read x\n",
+        "permissions:\n  rules:\n    - allow read a\n    \t- deny read b\n",
+        "permissions:\n  rules:\n    - allow read a\n\t- deny read b\n",
+        "agent:\n  prompt: first\n  \tmodel: 'openai:x'\n",
+    ],
+)
+def test_a_tab_that_hides_a_rule_or_a_key_is_refused(places, text):
+    places.project(text)
+    with pytest.raises(ToolError, match="not valid YAML"):
+        places.load()

@@ -200,3 +200,17 @@ def test_a_stream_takes_no_arguments(here):
 def _csv(workspace: Path) -> None:
     (workspace / "t.csv").write_text("a\n1\n")
     (workspace / "ask.rules").write_text("ask read\n")
+
+
+def test_a_stream_is_told_which_tools_exist_but_are_left_out(there, workspace):
+    (workspace / "forge.yaml").write_text("tools: [math_calculate]\n")
+    lines = [{"id": 1, "name": "bash"}, {"id": 2, "name": "bahs"}, {"id": 3, "name": "math_calculate"}]
+    lines[2]["arguments"] = {"expression": "6 * 7"}
+    given = "\n".join(json.dumps(line) for line in lines).encode()
+    ended = there("tool", "call", "--config", "forge.yaml", "-", given=given)
+    left_out, unknown, listed = map(json.loads, ended.out.splitlines())
+    assert left_out["error"] == "the tool 'bash' exists, but this project does not list it"
+    assert "- name: bash" in left_out["suggestion"]
+    assert (left_out["id"], left_out["error_type"]) == (1, "not_found")
+    assert unknown["error"] == "no such tool"
+    assert listed["for_llm"] == "42"

@@ -141,3 +141,16 @@ def test_a_tool_that_the_project_leaves_out_is_told_as_such(here, workspace, nam
         assert ended.code == 2
         assert words in ended.err
     assert here("tool", "describe", "math_calculate", "--config", "mine.yaml").code == 0
+
+
+@pytest.mark.parametrize(("pattern", "matches"), [("grpe_*", False), ("grep_*", True)])
+def test_a_pattern_that_no_tool_matches_is_told(here, workspace, pattern, matches):
+    (workspace / "forge.yaml").write_text(f"tools: [file_read, '{pattern}']\n")
+    ended = here("tool", "list", "--config", "forge.yaml")
+    assert ended.code == 0
+    told = f"forge.yaml: tools[1].name: no tool matches '{pattern}'"
+    assert (told in ended.err) is not matches
+    found = next(
+        one for one in here("doctor", "--config", "forge.yaml", "--json").json["checks"] if one["check"] == "tools"
+    )
+    assert found["status"] == ("ok" if matches else "warning")

@@ -22,6 +22,8 @@ TASK = "task"  # every agent has it, whatever is listed
 FAMILIES = frozenset({"bash"})  # useless without the tools that look after its jobs: bash_output and the like
 TRAITS = ("timeout", "rate", "confirm", "permissions")  # what can be set for any tool, wherever it comes from
 
+Report = Callable[[str], None]
+
 
 def choose_tools(
     configuration: Configuration,
@@ -59,6 +61,13 @@ def choose_tools(
     return registry
 
 
+def tell_unmatched(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
+    """Say which patterns under `tools:` no tool has. That is no error: a source may bring one later."""
+    for entry in configuration.tools or ():
+        if _is_pattern(entry) and not any(_names(entry, tool.spec) for tool in registry.values()):
+            report(f"{configuration.name}: {entry.place}.name: no tool matches {entry.name!r}; see `forge tool list`")
+
+
 def brought_tools(configuration: Configuration) -> frozenset[str]:
     """Names of tools that a project has because it turned on what they are for."""
     memory = configuration.memory is not None and configuration.memory.enabled
@@ -90,10 +99,11 @@ def _denied_above(spec: ToolSpec, configuration: Configuration) -> set[Permissio
     return {one for one in spec.permissions if any(rule.may_deny(spec, one) for rule in rules)}
 
 
-def check_names(configuration: Configuration, registry: ToolRegistry) -> None:
-    """Once every source is mounted: a name that nothing has is a mistake."""
+def check_names(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
+    """Once every source is mounted: a name that nothing has is a mistake, a pattern may be one."""
     for entry in configuration.tools or ():
         _check(entry, list(registry.values()), configuration)
+    tell_unmatched(configuration, registry, report)
 
 
 def _entries(spec: ToolSpec, configuration: Configuration) -> list[ToolEntry]:
@@ -113,12 +123,16 @@ def _concerns(entry: ToolEntry, spec: ToolSpec) -> bool:
     return bool(entry.group) or any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases))
 
 
+def _is_pattern(entry: ToolEntry) -> bool:
+    return not entry.group and bool(set(entry.name) & set("*?["))
+
+
 def _check(entry: ToolEntry, known: list[Tool], configuration: Configuration) -> None:
     """A name that nothing has is a mistake; a pattern may wait for tools that come later."""
     if entry.group:
         if entry.group not in GROUPS:
             raise configuration.error(f"{entry.place}.group", f"there is no group {entry.group!r}", entry.group, GROUPS)
-    elif entry.name == TASK or set(entry.name) & set("*?["):
+    elif entry.name == TASK or _is_pattern(entry):
         return
     elif not any(_names(entry, tool.spec) for tool in known):
         names = [name for tool in known for name in (tool.spec.name, *tool.spec.aliases)]

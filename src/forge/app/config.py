@@ -154,8 +154,9 @@ def _of_organisation(path: str) -> Layer | None:
 
 
 def _of_user(environment: Mapping[str, str]) -> Layer | None:
+    """The same holds for one's own."""
     path = user_file(environment)
-    if path is None or not is_there(path):
+    if path is None or not is_there(path, surely=True):
         return None
     check_own(path)
     return _read("user", str(path), [key for key in KEYS if key not in PROJECT_ONLY])

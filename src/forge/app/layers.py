@@ -64,16 +64,21 @@ def is_there(path: Path | str, *, surely: bool = False) -> bool:
     """Whether there is such a file. `surely`: one that cannot be looked at counts, so that it is refused."""
     try:
         os.stat(path)
-    except PermissionError:
-        return surely
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
+    except OSError:
+        return surely
     return True
 
 
 def check_own(path: Path) -> None:
     """A file that somebody else could have changed decides nothing. Raises `ToolError`."""
-    status = path.stat()
+    try:
+        status = path.stat()
+    except OSError as error:
+        words = f"{path}: cannot read the configuration: {error.strerror}"
+        advice = "Make it readable for yourself, or name another directory in XDG_CONFIG_HOME."
+        raise ToolError(words, ErrorKind.CONFIG, advice) from None
     mine = not hasattr(os, "getuid") or status.st_uid in (0, os.getuid())
     if not mine or stat.S_IMODE(status.st_mode) & 0o002:
         why = "anyone can change it" if mine else "it belongs to somebody else"

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from forge.app.choose import check_names, configured
+from forge.app.choose import check_names, configured, tell_unmatched
 from forge.app.config import NAME, Configuration, load_configuration
 from forge.app.egress import project_egress
 from forge.app.workspace import workspace_root
@@ -110,7 +110,7 @@ class Sources:
             for problem in dict.fromkeys(problems):
                 report(problem)
             if not failed and not self.is_part:
-                check_names(configuration, registry)
+                check_names(configuration, registry, report)
             yield
 
 
@@ -142,6 +142,8 @@ def mounted_tools(registry: ToolRegistry, sources: Sources, report: Callable[[st
             return registry.select(lambda spec: True)
 
     if not sources.all:
+        if not sources.is_part:
+            tell_unmatched(sources.configuration, registry, report)
         return registry
     import asyncio  # listing the built-in tools does without
 

@@ -28,6 +28,7 @@ KEYS = ("name", "arguments", "id")
 
 Read = Callable[[], Awaitable[bytes]]  # the next piece of the input, empty at its end
 Write = Callable[[bytes], Awaitable[None]]
+LeftOut = Callable[[str], str | None]  # why this project has not a tool of that name, if there is one
 
 
 class Line(NamedTuple):
@@ -42,9 +43,10 @@ class Line(NamedTuple):
 class Answers:
     """Runs the calls of one stream. A call that may change something runs alone; the others side by side."""
 
-    def __init__(self, executor: ToolExecutor, scope: Scope) -> None:
+    def __init__(self, executor: ToolExecutor, scope: Scope, left_out: LeftOut) -> None:
         self.executor = executor
         self.scope = scope
+        self.left_out = left_out
         self.stream = uuid4().hex[:12]
         self._running: set[asyncio.Task[bytes]] = set()
         self._alone: asyncio.Task[bytes] | None = None
@@ -68,14 +70,27 @@ class Answers:
             return as_line(line.problem, line.id, line.name)
         try:
             turn = replace(self.scope, message_id=f"{self.stream}-{number}")
-            return as_line(await self.executor.execute(line.call, turn), line.id, line.name)
+            result = await self.executor.execute(line.call, turn)
+            return as_line(self._told(line.call.name, result), line.id, line.name)
         except Exception as error:  # a result that cannot be written down must not end the stream
             return as_line(ToolResult.error(text_of(error), ErrorKind.SYSTEM), line.id, line.name)
 
+    def _told(self, name: str, result: ToolResult) -> ToolResult:
+        """Of a tool that exists, but not here, a program learns that, and what to do."""
+        if result.failure is None or self.executor.registry.find(name).spec.name in self.executor.registry:
+            return result
+        why = self.left_out(name)
+        if why is None:
+            return result
+        words, _, advice = f"the tool {name!r} exists, but this project does not {why}".partition("\n")
+        return ToolResult.error(words, ErrorKind.NOT_FOUND, advice)
 
-async def answer_lines(executor: ToolExecutor, scope: Scope, read: Read, write: Write) -> None:
+
+async def answer_lines(
+    executor: ToolExecutor, scope: Scope, read: Read, write: Write, left_out: LeftOut = lambda name: None
+) -> None:
     """Answer until the input ends. Reads no further ahead than it can answer; raises what `write` raises."""
-    answers = Answers(executor, scope)
+    answers = Answers(executor, scope, left_out)
     room = asyncio.Semaphore(MOST_AT_ONCE)
     started: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
 

@@ -18,7 +18,7 @@ from forge.app.task_tool import add_task
 from forge.cli.answer_lines import MAX_LINE, answer_lines
 from forge.cli.approve import ask_on_terminal
 from forge.cli.audited import audited
-from forge.cli.names import note, tool_named
+from forge.cli.names import note, tool_named, why_left_out
 from forge.cli.options import Options
 from forge.cli.pipes import read_all, read_some, write_all, write_soon
 from forge.cli.refusal import refusals
@@ -61,7 +61,7 @@ def call_lines(options: Options, wishes: dict[str, Any]) -> int:
     made = _assembled(options, wishes, nobody)
 
     async def work() -> int:
-        await answer_lines(made.executor, made.scope, read_some, write_soon)
+        await answer_lines(made.executor, made.scope, read_some, write_soon, why_left_out)
         return 0
 
     with _audited(made, wishes):

@@ -6,10 +6,13 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from forge.permissions import tabs
+
 LARGEST = 256 * 1024  # bytes
 DEEPEST = 20  # levels of YAML
 MOST_ALIASES = 20
 MOST_NODES = 20_000
+MOST_READ = 8 * 1024 * 1024  # characters that are read again because of tabs
 
 
 _PLAIN = (ValueError, RecursionError, OverflowError, UnicodeDecodeError)
@@ -51,8 +54,14 @@ def bounded_yaml(text: str, name: str, build: Any) -> Any:
     import yaml  # heavy: only where a file is YAML
 
     try:
-        _count(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name, yaml)
-        return build(yaml, text)
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+        def count(source: str) -> None:
+            _count(yaml.parse(source, Loader=loader), name, yaml)
+
+        taken, _ = tabs.read_with_tabs(text, count, yaml.scanner.ScannerError, MOST_READ)
+        built = build(yaml, taken)
+        return built if taken is text else tabs.restored_in(built)
     except yaml.MarkedYAMLError as error:
         place = f"{name}, line {error.problem_mark.line + 1}" if error.problem_mark else name
         advice = "Quote values that begin with * and the like."
@@ -69,6 +78,9 @@ def _count(events: Any, name: str, yaml: Any) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         aliases += isinstance(event, yaml.AliasEvent)
         nodes += isinstance(event, yaml.NodeEvent)
+        if isinstance(event, yaml.ScalarEvent) and tabs.STAND_IN in event.value and event.style not in ("|", ">"):
+            place = f"{name}, line {event.start_mark.line + 1}"
+            raise Unreadable(place, f"not valid YAML: {tabs.PROBLEM}", "Indent with spaces.")
         for count, most, what in (
             (depth, DEEPEST, "levels deep"),
             (aliases, MOST_ALIASES, "aliases"),

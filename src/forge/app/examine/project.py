@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from forge.app.choose import choose_tools
+from forge.app.choose import choose_tools, tell_unmatched
 from forge.app.config import Configuration
 from forge.app.egress import project_egress
 from forge.app.examine.finding import Finding, broken
@@ -73,6 +73,11 @@ def _tools(configuration: Configuration, root: Path | None, *, dev: bool) -> Fin
             tool.spec.parameters  # noqa: B018 - built on first use; a broken one raises
     except (ToolError, DefinitionError) as error:
         return broken("tools", error)
+    unmatched: list[str] = []
+    if not later:
+        tell_unmatched(configuration, registry, unmatched.append)
+    if unmatched:
+        return Finding("tools", "warning", "; ".join(unmatched), "Correct the pattern, or remove it.")
     return Finding("tools", "ok", f"{len(registry) + len(named) - len(plain)}")
 
 

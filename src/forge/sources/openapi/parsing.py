@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.sources.openapi import tabs
+from forge.permissions import tabs
 
 LARGEST = 64 * 1024 * 1024  # bytes of JSON
 LARGEST_YAML = 16 * 1024 * 1024  # bytes: it takes a hundred times as long to read
@@ -68,24 +68,16 @@ def _yaml(text: str, name: str) -> Any:
 
 
 def _node(text: str, yaml: Any) -> Any:
-    """The nodes of a document. Where a tab stops the parser that it need not stop at, once more without it."""
-    again, first, mends = 0, True, tabs.STAND_IN not in text
-    while True:
-        loader = _loader()(text)
+    """The nodes of a document."""
+
+    def read(source: str) -> Any:
+        loader = _loader()(source)
         try:
             return loader.get_single_node()
-        except yaml.scanner.ScannerError as error:
-            again += len(text)
-            if error.problem != tabs.PROBLEM or again > tabs.MOST or not mends:
-                raise
-            changed = tabs.without_blanks(text) if first else text
-            if changed == text:
-                changed = tabs.with_stand_in(text, error.problem_mark.line) or text
-            if changed == text:
-                raise
-            text, first = changed, False
         finally:
             loader.dispose()
+
+    return tabs.read_with_tabs(text, read, yaml.scanner.ScannerError)[1]
 
 
 @cache
