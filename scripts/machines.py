@@ -1,0 +1,174 @@
+"""Runs the quick tests on machines that differ from this one, and prints a table: `python -m scripts.machines`.
+
+A machine is this one with another interpreter, user, umask, locale, home directory, PATH or Git configuration. Names
+choose some (`python -m scripts.machines umask-077 no-home`), and what follows `--` goes to pytest instead of the
+choice of quick tests (`… -- tests/cli`). Machines that need root or an interpreter that is not here are reported as
+not tried.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+QUICK = ["-m", "not slow and not browser"]
+USER = "nobody"
+_COUNTS = re.compile(r"(\d+) (passed|failed|skipped|errors?|rerun)")
+_GIT_SETTINGS = """[init]
+    defaultBranch = trunk
+    templateDir = /nowhere
+[commit]
+    gpgsign = true
+[core]
+    hooksPath = /nowhere
+    autocrlf = true
+[safe]
+    bareRepository = explicit
+[credential]
+    helper = /nowhere/helper
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """How it differs from this one."""
+
+    name: str
+    python: str = ""
+    user: str = ""
+    umask: int = 0o022
+    environment: dict[str, str | None] = field(default_factory=dict)  # None: the variable is not set
+    git_settings: bool = False
+    without: tuple[str, ...] = ()  # programs that are hidden
+
+
+MACHINES = [
+    Machine("this one"),
+    *(Machine(f"python-{one}", python=one) for one in ("/usr/bin/python3", "python3.12", "python3.13", "python3.14")),
+    Machine("ordinary-user", python="/usr/bin/python3", user=USER),  # one that every user can read
+    Machine("umask-002", umask=0o002),
+    Machine("umask-077", umask=0o077),
+    Machine("locale-c", environment={"LANG": "C", "LC_ALL": "C"}),
+    Machine("no-home", environment={"HOME": None}),
+    Machine("unreadable-path", environment={"PATH": "{unreadable}:" + os.environ.get("PATH", os.defpath)}),
+    Machine("git-settings", git_settings=True),
+    Machine("no-bubblewrap", without=("bwrap",)),
+]
+
+
+def main(words: list[str]) -> int:
+    names, _, tests = _split(words)
+    unknown = set(names) - {machine.name for machine in MACHINES}
+    if unknown:
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}. There are {', '.join(one.name for one in MACHINES)}.")
+    print("| machine | Python | result |\n|---|---|---|", flush=True)
+    worst = 0
+    for machine in MACHINES:
+        if names and machine.name not in names:
+            continue
+        python, said, code = _tried(machine, tests or QUICK)
+        worst = max(worst, code)
+        print(f"| {machine.name} | {python} | {said} |", flush=True)
+    return 1 if worst else 0
+
+
+def _split(words: list[str]) -> tuple[list[str], str, list[str]]:
+    if "--" not in words:
+        return words, "", []
+    at = words.index("--")
+    return words[:at], "--", words[at + 1 :]
+
+
+def _tried(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
+    interpreter = shutil.which(machine.python) if machine.python else sys.executable
+    if interpreter is None:
+        return machine.python, "not tried: it is not here", 0
+    if (machine.user or machine.git_settings or machine.without) and os.geteuid() != 0:
+        return "", "not tried: it needs root", 0
+    with tempfile.TemporaryDirectory(prefix="forge-machine-") as folder:
+        tree = Path(folder, "forge")
+        shutil.copytree(
+            ROOT, tree, ignore=shutil.ignore_patterns(".venv*", ".cache", ".git", "__pycache__", ".*_cache")
+        )
+        Path(folder).chmod(0o755)
+        python = _environment_for(machine, interpreter, Path(folder))
+        if machine.user:
+            for path in (Path(folder), *Path(folder).rglob("*")):
+                shutil.chown(path, machine.user)
+        ended = subprocess.run(
+            [*_outside(machine, Path(folder)), str(python), "-m", "pytest", "-n", "4", "-q", *tests],
+            cwd=tree,
+            env=_variables(machine, Path(folder)),
+            umask=machine.umask,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    version = subprocess.run([interpreter, "--version"], capture_output=True, text=True, check=False).stdout.split()[-1]
+    lines = ended.stdout.strip().splitlines() or [ended.stderr.strip()[-300:]]
+    failed = [line.removeprefix("FAILED ")[:150] for line in lines if line.startswith(("FAILED", "ERROR"))]
+    counts = ", ".join(f"{number} {what}" for number, what in _COUNTS.findall(lines[-1])) or lines[-1][:200]
+    return version, "<br>".join([counts, *failed[:20]]), ended.returncode
+
+
+def _environment_for(machine: Machine, interpreter: str, folder: Path) -> Path:
+    """This environment, or one of its own where the interpreter or the user is another."""
+    if not machine.python and not machine.user:
+        return Path(sys.executable)
+    place = folder / "venv"
+    python = place / "bin" / "python"
+    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if uv:
+        subprocess.run([uv, "venv", "--quiet", "--python", interpreter, str(place)], check=True)
+        install = [uv, "pip", "install", "--quiet", "--link-mode", "copy", "--python", str(python)]
+    else:
+        subprocess.run([interpreter, "-m", "venv", str(place)], check=True, capture_output=True)
+        install = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    subprocess.run([*install, "-e", f"{folder / 'forge'}[dev]", "-c", str(ROOT / "constraints.txt")], check=True)
+    return python
+
+
+def _outside(machine: Machine, folder: Path) -> list[str]:
+    """What the tests are started by: another user, or a mount namespace with other files in /etc and /usr."""
+    words: list[str] = []
+    mounts = []
+    if machine.git_settings:
+        settings = folder / "gitconfig"
+        settings.write_text(_GIT_SETTINGS, encoding="utf-8")
+        mounts.append(f"touch /etc/gitconfig; mount --bind {settings} /etc/gitconfig")
+    for name in machine.without:
+        if found := shutil.which(name):
+            mounts.append(f"mount --bind /dev/null {found}")
+    if mounts:
+        words += ["unshare", "--mount", "sh", "-c", f'{"; ".join(mounts)}; exec "$@"', "sh"]
+    if machine.user:
+        words += ["setpriv", "--reuid", machine.user, "--regid", "nogroup", "--clear-groups"]
+    return words
+
+
+def _variables(machine: Machine, folder: Path) -> dict[str, str]:
+    home, unreadable = folder / "home", folder / "unreadable"
+    home.mkdir()
+    unreadable.mkdir(mode=0o000)
+    if machine.user:
+        shutil.chown(home, machine.user)
+    found: dict[str, str | None] = {**os.environ, "HOME": str(home), **machine.environment}
+    return dict(_set(found, str(unreadable)))
+
+
+def _set(found: dict[str, str | None], unreadable: str) -> Iterator[tuple[str, str]]:
+    for name, value in found.items():
+        if value is not None and name != "PYTHONDONTWRITEBYTECODE":
+            yield name, value.replace("{unreadable}", unreadable)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
