@@ -252,6 +252,27 @@ def test_a_name_that_would_be_ignored_is_refused():
     assert list(ToolRegistry([Elsewhere("elsewhere")])) == ["elsewhere"]
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("requires_confirmaton", "requires_confirmation"),
+        ("requiresConfirmation", "requires_confirmation"),
+        ("confrim", "confirm"),
+        ("permission", "permissions"),
+    ],
+)
+def test_a_misspelt_attribute_that_would_be_ignored_is_refused(written, meant):
+    body = {"__doc__": "Deploy it.", "run": lambda self: "", written: True}
+    with pytest.raises(DefinitionError, match=f"class Deploy: `{written}` is not read; did you mean `{meant}`?"):
+        type("Deploy", (Tool,), body)
+
+
+@pytest.mark.parametrize("written", ["_confrim", "history", "state", "permitted", "time_outs_seen", "names"])
+def test_attributes_of_ones_own_are_nobodys_business(written):
+    body = {"__doc__": "Deploy it.", "run": lambda self: "", written: True}
+    assert not type("Deploy", (Tool,), body).spec.confirm
+
+
 def test_an_option_that_only_an_object_could_tell_is_refused():
     with pytest.raises(DefinitionError, match="class Asks: `requires_confirmation` has to be known before"):
 

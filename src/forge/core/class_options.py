@@ -7,11 +7,14 @@ from typing import Any
 
 from forge.core.errors import DefinitionError
 from forge.core.spec import ToolOptions, ToolSpec, ToolTraits, collected
+from forge.core.spelling import close_names
 
 OPTIONS = frozenset({*ToolOptions.__annotations__, *ToolTraits.__annotations__})
 _OTHER_NAMES = {"requires_confirmation": "confirm", "suppress_execution_animation": "animate"}
 _OPPOSITES = frozenset({"suppress_execution_animation"})
 _DEFAULT = ToolSpec(name="default", description="", parameters={})
+_SAFETY = ("requires_confirmation", "confirm", "permissions", "isolate", "timeout", "description", "strict")
+_SHORTEST_MISSPELT = 6  # characters
 _NEVER = {
     "parameters": "they are the parameters of `run`; for a schema of your own use Tool.from_schema",
     "schema": "it is made of the parameters of `run`; for one of your own use Tool.from_schema",
@@ -38,6 +41,11 @@ def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:
         if is_tool and key in _NEVER and not is_code and "run" in vars(owner):
             raise DefinitionError(f"class {owner.__name__}: `{key}` is not read; {_NEVER[key]}")
         if option not in OPTIONS:
+            if is_tool and not is_code and (meant := _misspelt(key)):
+                raise DefinitionError(
+                    f"class {owner.__name__}: `{key}` is not read; did you mean `{meant}`? If it is for your own use, "
+                    f"call it `_{key}`"
+                )
             continue
         if is_code:
             if not is_tool:
@@ -48,6 +56,13 @@ def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:
             )
         found[option] = not value if key in _OPPOSITES else value
     return found
+
+
+def _misspelt(key: str) -> str:
+    """The option that an attribute was probably meant to be: a tool that wants confirmation must not run without."""
+    if key.startswith("_") or len(key) < _SHORTEST_MISSPELT:
+        return ""
+    return next(iter(close_names(key, _SAFETY, False)), "")
 
 
 def with_attributes(spec: ToolSpec, said: Mapping[str, Any], own: Mapping[str, Any]) -> ToolSpec:
