@@ -180,8 +180,10 @@ async def test_after_the_last_call_the_model_may_answer_and_no_more():
     completion = call("task_completion", {"result": "done"})
     completed = await run(one, completion, limits=Limits(calls=1))
     assert completed.reason == "task_completion"
-    insists = await run(one, one, "never asked for", limits=Limits(calls=1))
-    assert (insists.reason, insists.turns, insists.calls) == ("max_calls", 2, 1)
+    told = await run(one, one, "two", limits=Limits(calls=1))
+    assert (told.reason, told.text, told.turns, told.calls) == ("max_calls", "two", 3, 1), "it could not know before"
+    insists = await run(one, one, one, "never asked for", limits=Limits(calls=1))
+    assert (insists.reason, insists.turns, insists.calls) == ("max_calls", 3, 1)
     short = await run([one, call("add", {"a": 2, "b": 2}), completion], limits=Limits(calls=1))
     assert short.reason == "max_calls", "an answer that did without is not an ordinary one"
 

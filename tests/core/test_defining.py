@@ -270,7 +270,8 @@ def test_a_misspelt_attribute_that_would_be_ignored_is_refused(written, meant):
 @pytest.mark.parametrize("written", ["_confrim", "history", "state", "permitted", "time_outs_seen", "names"])
 def test_attributes_of_ones_own_are_nobodys_business(written):
     body = {"__doc__": "Deploy it.", "run": lambda self: "", written: True}
-    assert not type("Deploy", (Tool,), body).spec.confirm
+    made: Any = type("Deploy", (Tool,), body)
+    assert not made.spec.confirm
 
 
 def test_an_option_that_only_an_object_could_tell_is_refused():

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def ended_by(
-    run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult], *, was_at_limit: bool
+    run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult], *, is_over: bool
 ) -> RunResult | None:
     """Whether these results end the run: handed over to the person, going in circles, cut twice, or too many.
 
-    `was_at_limit`: no call was left for this turn, so it was the one in which the model could only answer.
+    `is_over`: no call was left for this turn and the model knew, so it was the one in which it could only answer.
     """
     for call in calls:
         result = results[call.id]
@@ -38,7 +38,7 @@ def ended_by(
             return ended(run, "error", error=Failure("the model's answer was cut inside a call twice in a row"))
     else:
         run.cuts = 0
-    return ended(run, "max_calls") if was_at_limit else None
+    return ended(run, "max_calls") if is_over else None
 
 
 def honest(run: Run, reason: Reason) -> Reason:

@@ -188,7 +188,7 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
 
     A call that waits for something stays open: run again, the history gets its result then.
     """
-    was_at_limit = bool(run.limits.calls) and run.spent.calls >= run.limits.calls
+    was_at_limit, was_told = bool(run.limits.calls) and run.spent.calls >= run.limits.calls, run.is_short_of_calls
     results = _refusals(run, calls, resumed=resumed)
     runnable = _within_limit(run, [call for call in calls if call.id not in results], results)
     run.spent.calls += len(runnable)
@@ -210,7 +210,8 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
         waits = {call.id for call in calls if call.id in results and waiting(results[call.id]) is not None}
         run.spent.calls -= len(waits)  # they are made when they can be
         _say_results(run, [call for call in calls if call.id not in waits], results)
-    return ended(run, "waiting") if waits else ended_by(run, calls, results, was_at_limit=was_at_limit)
+    is_told_now = run.is_short_of_calls and not was_told  # then it is asked for its answer once more
+    return ended(run, "waiting") if waits else ended_by(run, calls, results, is_over=was_at_limit and not is_told_now)
 
 
 def _within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> list[ToolCall]:
