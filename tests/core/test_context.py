@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
+from dataclasses import replace
 
-from forge.core.context import Scope, ToolContext
+from forge.core.context import Root, Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolOutput, ToolProgress
 from forge.core.messages import ToolCall
@@ -132,3 +134,16 @@ def test_there_are_four_permissions_and_no_others():
         return ""
 
     assert "fly" in call(asks, {"permission": "fly"}).for_llm
+
+
+def test_a_scope_of_another_turn_differs_in_its_turn_alone_and_holds_the_same_directories(tmp_path):
+    scope = Scope(session_id="s", message_id="1", workspace=tmp_path, roots=(Root(tmp_path, writable=True),), user="u")
+    later = scope.in_turn("2")
+    assert later == replace(scope, message_id="2")
+    assert (scope.message_id, later._held) == ("1", scope._held)
+
+
+def test_a_scope_that_came_from_another_process_holds_its_directories_with_its_next_turn(tmp_path):
+    sent = pickle.loads(pickle.dumps(Scope(workspace=tmp_path)))
+    later = sent.in_turn("2")
+    assert (later.workspace, later.message_id, [one.path for one in later._held]) == (tmp_path, "2", [tmp_path])

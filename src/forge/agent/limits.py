@@ -59,12 +59,11 @@ class Spent:
 
     def reached(self, limits: Limits, beside: Usage) -> str:
         """The reason to stop before another turn, or nothing. `beside`: what was paid for summaries."""
-        usage = self.usage.plus(beside)
         if self.turns >= limits.turns:
             return "max_turns"
-        if limits.tokens and usage.total >= limits.tokens:
+        if limits.tokens and self.usage.total + beside.total >= limits.tokens:
             return "max_tokens"
-        if limits.cost and limits.price is not None and limits.price.of(usage) >= limits.cost:
+        if limits.cost and limits.price is not None and limits.price.of(self.usage.plus(beside)) >= limits.cost:
             return "max_cost"
         if limits.seconds and self.seconds >= limits.seconds:
             return "max_time"

@@ -130,7 +130,8 @@ async def _until_the_end(run: Run) -> RunResult:
         run.partial.clear()
         run.spent.usage = run.spent.usage.plus(reply.usage)
         result = await (_answer(run, reply.tool_calls) if reply.tool_calls else _final(run, reply))
-        _emit(run, TurnFinished(run.spent.turns, reply.usage._asdict()))
+        if run.executor.activity.listening:
+            _emit(run, TurnFinished(run.spent.turns, reply.usage._asdict()))
         run.executor.registry.next_turn(run.scope.session_id)
         if result is not None:
             return result
@@ -281,6 +282,8 @@ def _say_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, Tool
 
 def with_unique_ids(reply: Message) -> Message:
     """Providers see to it; one of somebody's own making may not."""
+    if len(reply.tool_calls) == 1 and reply.tool_calls[0].id:
+        return reply
     seen: set[str] = set()
     if all(call.id and not (call.id in seen or seen.add(call.id)) for call in reply.tool_calls):  # type: ignore[func-returns-value]
         return reply

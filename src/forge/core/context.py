@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -76,19 +76,17 @@ class Scope(_Holding):
         return self.session_id not in ("", LOCAL)
 
     def in_turn(self, message_id: str) -> Scope:
-        """The same for the calls of another turn."""
-        return Scope(
-            session_id=self.session_id,
-            message_id=message_id,
-            agent=self.agent,
-            channel=self.channel,
-            chat_id=self.chat_id,
-            workspace=self.workspace,
-            user=self.user,
-            roots=self.roots,
-            writes=self.writes,
-            skills=self.skills,
-        )
+        """The same for the calls of another turn: a copy, which holds the same directories and looks up none again."""
+        if not hasattr(self, "_held"):  # it came from another process, as names
+            return replace(self, message_id=message_id)
+        copy, fill = object.__new__(Scope), object.__setattr__
+        for name in _COPIED:
+            fill(copy, name, getattr(self, name))
+        fill(copy, "message_id", message_id)
+        return copy
+
+
+_COPIED = ("_held", *(one.name for one in fields(Scope)))
 
 
 class Gate(Protocol):
