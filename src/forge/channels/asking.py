@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.network.client import fetch
@@ -36,6 +38,15 @@ async def post(
         if answer.status not in (429, 503) or tries == TRIES or wait > LONGEST_WAIT:
             return answer
         await sleep(max(wait, 0.1))
+
+
+def read_object(answer: Response) -> dict[str, Any]:
+    """The JSON object that a service answered with; an empty one where it answered something else."""
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def seconds_of(text: str) -> float:

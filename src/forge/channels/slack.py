@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from forge.channels.asking import Sleep, not_delivered, post, seconds_of
+from forge.channels.asking import Sleep, not_delivered, post, read_object, seconds_of
 from forge.channels.channel import pieces
 from forge.channels.form import file_name, names_of
 from forge.channels.webhook import Webhook, escaped
@@ -108,7 +108,7 @@ class Slack:
         kind = "application/x-www-form-urlencoded" if isinstance(asked, str) else _JSON
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
         answer = await post(f"{self._api}/{method}", body, headers, _wait, self._sleep)
-        told = _told(answer)
+        told = read_object(answer)
         if answer.status != 200 or told.get("ok") is not True:
             said = str(told.get("error") or answer.reason)
             advice = _ADVICE.get(said, "Check the bot's token, its scopes, and that it is in the channel.")
@@ -119,14 +119,6 @@ class Slack:
     def _without_secrets(self, said: str, url: str = "") -> str:
         said = said.replace(self._token, "…")
         return said.replace(url, "…") if url else said
-
-
-def _told(answer: Response) -> dict[str, Any]:
-    try:
-        told = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 def _wait(answer: Response) -> float:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Any
 
-from forge.channels.asking import Sleep, not_delivered, post, seconds_of
+from forge.channels.asking import Sleep, not_delivered, post, read_object, seconds_of
 from forge.channels.channel import pieces
 from forge.channels.form import written_form
 from forge.core.errors import ErrorKind, ToolError
@@ -51,21 +50,13 @@ class Telegram:
 
     async def _ask(self, method: str, body: bytes, content_type: str) -> None:
         answer = await post(f"{self._base}/{method}", body, {"Content-Type": content_type}, _wait, self._sleep)
-        told = _told(answer)
+        told = read_object(answer)
         if answer.status != 200 or told.get("ok") is not True:
             said = str(told.get("description") or answer.reason).replace(self._token, "…")
             raise not_delivered("Telegram", answer.status, said, "Check the bot's token, and that the chat let it in.")
 
 
-def _told(answer: Response) -> dict[str, Any]:
-    try:
-        told = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
 def _wait(answer: Response) -> float:
-    parameters = _told(answer).get("parameters")
+    parameters = read_object(answer).get("parameters")
     after = parameters.get("retry_after") if isinstance(parameters, dict) else None
     return float(after) if isinstance(after, int) and not isinstance(after, bool) else seconds_of("")
