@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 
@@ -16,6 +18,15 @@ def test_it_names_the_rule_that_decides(here, rules):
     assert explained["decision"] == "ask"
     assert explained["rulings"][0]["rule"] == "ask tool:math_*"
     assert "p.rules, line 2" in explained["rulings"][0]["reason"]
+
+
+def test_what_asks_whatever_is_allowed_is_told_as_the_call_would_be_judged(here, workspace):
+    (workspace / "all.rules").write_text("allow execute *\n")
+    for line, decision in (('rm -rf "$x"', "ask"), ("rm -rf build", "allow")):
+        arguments = json.dumps({"command": line})
+        explained = here("policy", "explain", "bash", arguments, "--json", "--policy", "all.rules").json
+        found = [one for one in explained["rulings"] if one["permission"] == "execute"]
+        assert [one["decision"] for one in found] == [decision]
 
 
 def test_without_rules_the_defaults_decide(here):

@@ -13,6 +13,43 @@ bash +o posix +x -ec 'rm x'
 bash < <(echo rm x)
 bash <(echo rm x)
 . <(echo rm x)
+echo -n 'rm x' | sh
+echo -e 'rm x' | sh
+echo -neE 'rm x' | sh
+/bin/echo -n 'rm x' | sh
+printf -- 'rm x' | sh
+sh -c 'echo "\0162m x" | sh'
+c=(rm x); "${c[@]}"
+su <<< 'rm x'
+su - me <<< 'rm x'
+echo rm x | sudo -s
+sudo -u me -i <<< 'rm x'
+unshare -r <<< 'rm x'
+script -q log <<< 'rm x'
+fakeroot <<< 'rm x'
+chroot / <<< 'rm x'
+sqlite3 db <<< '.shell rm x'
+echo '.shell rm x' | sqlite3 db
+psql db < commands
+gdb -q <<< 'shell rm x'
+vim file <<< ':!rm x'
+ex file <<< '!rm x'
+parallel ::: 'rm x'
+parallel -j 4 < lines
+bwrap --ro-bind / / --dev /dev rm x
+x86_64 rm x
+i386 rm x
+qemu-x86_64 /bin/rm x
+qemu-aarch64-static /bin/rm x
+zip a b -T -TTrm
+prove --exec 'rm x'
+nodemon -x 'rm x'
+concurrently ls 'rm x'
+gpg --photo-viewer 'rm x' --list-keys
+machinectl shell me@ /bin/rm x
+adb shell rm x
+dpkg-architecture -c rm x
+rails runner code
 source <(echo 'rm x')
 echo 'rm x' | . /dev/stdin
 . /dev/stdin <<< 'rm x'
@@ -350,6 +387,20 @@ bash +x script.sh
 bash -x script.sh rm
 bash < script.sh
 . ./env.sh
+echo -n hello | sh
+echo -n 'ls -la' | bash
+a=(b c); ls "${a[0]}"
+su -c ls me <<< hello
+echo hello | sudo tee x
+sudo -u me tee x <<< hello
+unshare -r ls <<< hello
+sqlite3 db 'select 1'
+parallel -j4 gzip ::: a b
+parallel gzip < list
+bwrap --ro-bind / / ls
+qemu-img info disk
+gpg --list-keys
+prove -v t
 source venv/bin/activate
 jobs
 jobs -l

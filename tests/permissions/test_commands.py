@@ -560,6 +560,8 @@ def test_longer_patterns_are_denied_behind_wrappers_too():
     "line",
     [
         "find " + "-exec " * 5_000 + "rm x",
+        "a|" * 24_000,
+        "a|" * 20_000 + "a)",
         "xargs " + "-a b " * 9_000 + "rm",
         "'" * 49_999,
         "bash -c " * 6_000,

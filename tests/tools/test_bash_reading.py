@@ -163,6 +163,54 @@ def test_there_is_no_network_even_where_the_tool_has_it(place: Path, tier: Tier,
         assert "REACHED" in call(place, tier, line, "allow execute", network=True).for_llm
 
 
+def test_a_socket_in_the_workspace_leads_to_no_program_outside(place: Path, wrong: None):
+    tier = needs(Tier.BUBBLEWRAP)  # under Landlock there are no Unix sockets at all
+    code = "import socket; socket.socket(socket.AF_UNIX).connect('door'); print('REACHED')"
+    line = f'{sys.executable} -c "{code}"'
+    here = os.open(place, os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"/proc/self/fd/{here}/door")  # a long path would not fit into an address
+        server.listen()
+        os.close(here)
+        assert "REACHED" not in call(place, tier, line).for_llm
+        assert "REACHED" in call(place, tier, line, "allow execute").for_llm
+
+
+COMMITTED = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")
+
+
+@pytest.mark.parametrize(
+    ("line", "runs"),
+    [
+        ("git show HEAD:secrets/key", False),
+        ("git --no-pager show", False),
+        ("timeout 5 git cat-file -p HEAD:secrets/key", False),
+        ("ls; git log -p", False),
+        ("git log -u", False),
+        ("git grep text HEAD", False),
+        ("git diff --cached", False),
+        ("git status -sv", False),
+        ("git log -p -- '*'", False),
+        ("git log -p --follow -- open", False),
+        ("git log -p -- open", True),
+        ("git diff HEAD -- open", True),
+        ("git blame open", True),
+        ("git log --oneline --stat -3", True),
+        ("git status --short", True),
+        ("git ls-files", True),
+    ],
+)
+def test_earlier_versions_of_a_denied_file_are_not_shown_unasked(place: Path, line: str, runs: bool):
+    tier = needs(Tier.BUBBLEWRAP)
+    (place / "*").write_text("a name that is a pattern\n")
+    subprocess.run(["git", "add", "."], cwd=place, check=True)
+    subprocess.run(COMMITTED, cwd=place, check=True)
+    result = call(place, tier, line, "allow read", "deny read secrets/key")
+    assert ("needs a person's yes" not in result.for_llm) is runs, result.for_llm
+    assert "text of secrets/key" not in result.for_llm
+    assert "needs a person's yes" not in call(place, tier, line, "allow read").for_llm
+
+
 def test_nothing_in_the_environment_names_a_program(place: Path, tier: Tier, wrong: None, monkeypatch):
     evil = place / "evil.sh"
     evil.write_text("echo EVIL\n")

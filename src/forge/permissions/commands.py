@@ -17,7 +17,14 @@ from forge.core.context import Scope
 from forge.permissions import shell
 from forge.permissions.globs import ANY, is_known
 from forge.permissions.hidden import hides
-from forge.permissions.programs import READS_LINES, SHELLS, WRAPPERS
+from forge.permissions.programs import (
+    POSITIONALS,
+    READS_COMMANDS,
+    READS_LINES,
+    SHELL_WITHOUT_COMMAND,
+    SHELLS,
+    WRAPPERS,
+)
 from forge.permissions.shell_line import Line
 from forge.permissions.shell_literal import Part, parts
 from forge.permissions.shell_places import Area, directories
@@ -46,6 +53,9 @@ _CACHED = 2_000  # characters of a line whose commands are remembered
 _KEYWORDS = frozenset({"if", "then", "elif", "else", "do", "while", "until", "!"})
 _SAYS = frozenset({"echo", "printf"})
 _FORMATTED = re.compile(r"\\(?:x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)|%[^a-zA-Z%]*.")  # what printf makes of it
+_ESCAPED = re.compile(r"\\(?:x[0-9a-fA-F]{1,2}|[0-7]{1,4}|.)")  # what `echo -e` makes of it
+_SHELL_OPTION = re.compile(r"-[A-Za-z]*[si]")  # of sudo
+_OPTION_OF_ECHO = re.compile(r"-[neE]+|--")
 _INPUT = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 _SPACE_OUTSIDE_QUOTES = re.compile(r"(\"[^\"]*\"|'[^']*')|[ \t]+")
 _MISLEADING = re.compile(r"[$`\\#{}\n\r]")  # here shells, and the grammar, differ about what quotes mean
@@ -156,6 +166,8 @@ def _segments(line: str, depth: int) -> Iterator[Started]:
         for before, part in pairwise(plain):
             if part.joint == "|" and runs_input(part.words):
                 yield from _said(before.words)
+            if part.joint == "|":
+                yield from _commanded(part.words)
         return
     found = shell.read_inner(line) if depth else shell.read(line)
     if found.is_broken:
@@ -176,6 +188,8 @@ def _of(found: Line) -> Iterator[Started]:
         for name, value in command.assignments:
             yield [f"{name}={value}"]
         for redirection in command.redirections:
+            if redirection.operator in ("<", "<<", "<<<"):
+                yield from _commanded(command.words)
             if redirection.operator in ("<<", "<<<"):
                 yield from loosely(redirection.target)
                 if runs_input(command.words):
@@ -188,12 +202,21 @@ def _of(found: Line) -> Iterator[Started]:
             if any(runs_input(command.words) for command in found.commands[stage.start : stage.end]):
                 for command in found.commands[before.start : before.end]:
                     yield from _said(command.words)
+            for command in found.commands[stage.start : stage.end]:
+                yield from _commanded(command.words)
 
 
 def _said(words: Sequence[str]) -> Iterator[Started]:
     """What a shell reads from a pipe: the words of `echo`, or anything."""
     text = said(words)
     yield from [[ANY]] if text is None else _input(text)
+
+
+def _commanded(words: Sequence[str]) -> Iterator[Started]:
+    """A command that reads commands of its own, as if they stood in a further word."""
+    for started, _ in starts(words):
+        if started and not isinstance(started, Text) and os.path.basename(started[0]) in READS_COMMANDS:
+            yield [*started, ANY]
 
 
 def _input(text: str) -> Iterator[Started]:
@@ -205,10 +228,13 @@ def _input(text: str) -> Iterator[Started]:
 
 def said(words: Sequence[str]) -> str | None:
     """What `echo` and `printf` print; None for all other commands."""
-    if not words or words[0] not in _SAYS:
+    name, more = os.path.basename(words[0]) if words else "", list(words[1:])
+    if name not in _SAYS:
         return None
-    text = " ".join(words[1:]).replace("\\n", "\n")
-    return _FORMATTED.sub(ANY, text) if words[0] == "printf" or words[1:2] == ("-e",) else text
+    while more and _OPTION_OF_ECHO.fullmatch(more[0]) and (name == "echo" or more[0] == "--"):
+        del more[0]
+    text = " ".join(more).replace("\\n", "\n")
+    return (_FORMATTED if name == "printf" else _ESCAPED).sub(ANY, text)  # of `echo` it depends on the shell
 
 
 def runs_input(words: Sequence[str]) -> bool:
@@ -223,7 +249,7 @@ def _is_reading_shell(words: Sequence[str]) -> bool:
     name = os.path.basename(words[0]) if words else ""
     if name in (".", "source"):
         return any(word in _INPUT for word in words[1:])
-    if name in READS_LINES:
+    if name in READS_LINES or (name in SHELL_WITHOUT_COMMAND and _has_no_command(name, words[1:])):
         return True
     if name not in SHELLS:
         return False
@@ -233,6 +259,19 @@ def _is_reading_shell(words: Sequence[str]) -> bool:
     values = {value for option, value in pairwise(words[1:]) if option.startswith(("-", "+")) and option[-1] in "oO"}
     operands = [word for word in words[1:] if word == "-" or not (word.startswith(("-", "+")) or word in values)]
     return not operands or operands[0] in _INPUT or any("s" in option for option in options)
+
+
+def _has_no_command(name: str, words: Sequence[str]) -> bool:
+    """`su`, `sudo -s`, `script log`: they start a shell. A word behind an option may be its value."""
+    if name in ("sudo", "doas") and not any(
+        word in ("--shell", "--login") or _SHELL_OPTION.match(word) for word in words
+    ):
+        return False
+    before = ("", *words)
+    operands = [
+        word for option, word in zip(before, words, strict=False) if not word.startswith("-") and option[:1] != "-"
+    ]
+    return len(operands) <= POSITIONALS.get(name, 0)
 
 
 def loosely(line: str) -> Iterator[list[str]]:

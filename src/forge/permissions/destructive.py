@@ -73,7 +73,7 @@ def _is_plain(line: str) -> bool:
     return bool(names) and not any(
         name in _JUDGES
         or name in _STARTS
-        or name.startswith(("mkfs", "ld"))
+        or name.startswith(("mkfs", "ld", "qemu-"))
         or (part.joint == "|" and is_interpreter(name))
         or (name in EVALUATING and any("$(" in word or "`" in word for word in part.words))
         for name, part in zip(names, found, strict=True)
@@ -150,9 +150,13 @@ def _rm(words: Sequence[str], places: Places) -> str:
     if not (_letters(words) & {"r", "R"} or _has_long(words, "recursive", 3)):
         if any(word.startswith((ANY, SOME)) for word in words[1:]) and any(map(places.is_vital, _operands(words))):
             places.doubts.append(words[0])  # rm "$options" /
-        return ""
+        return _unlink(words, places)
     places.doubt(words[0], _operands(words))
     return next((f"it would remove {found}" for found in map(places.is_vital, _operands(words)) if found), "")
+
+
+def _unlink(words: Sequence[str], places: Places) -> str:
+    return next((f"it would remove {file}" for file in map(places.is_system_file, _operands(words)) if file), "")
 
 
 def _mv(words: Sequence[str], places: Places) -> str:
@@ -179,7 +183,16 @@ def _dd(words: Sequence[str], places: Places) -> str:
 
 def _erase(words: Sequence[str], places: Places) -> str:
     places.doubt(words[0], _operands(words))
-    return next((f"it would erase {found}" for found in map(places.is_device, _operands(words)) if found), "")
+    erased = (found for word in _operands(words) if (found := places.is_device(word) or places.is_system_file(word)))
+    return next((f"it would erase {found}" for found in erased), "")
+
+
+def _partition(words: Sequence[str], places: Places) -> str:
+    """Programs that write to a disk unless they are asked to show something."""
+    name = os.path.basename(words[0])
+    if _asks_for_help(words) or any(word.partition("=")[0] in _SHOWING.get(name, ()) for word in words):
+        return ""
+    return next((f"it would change {found}" for found in map(places.is_device, _operands(words)) if found), "")
 
 
 def _written(word: str, places: Places) -> str:
@@ -258,8 +271,18 @@ _JUDGES: dict[str, Callable[[Sequence[str], Places], str]] = {
     "cp": _overwrite,
     "install": _overwrite,
     **dict.fromkeys(("shred", "wipefs", "blkdiscard"), _erase),
-    **dict.fromkeys(("chmod", "chown", "chgrp", "setfacl"), _mode),
+    "unlink": _unlink,
+    **dict.fromkeys(("fdisk", "sfdisk", "cfdisk", "sgdisk", "gdisk", "parted", "pvcreate", "pvremove"), _partition),
+    "cryptsetup": _partition,
+    **dict.fromkeys(("chmod", "chown", "chgrp", "setfacl", "chattr"), _mode),
     **dict.fromkeys(("shutdown", "reboot", "halt", "poweroff"), _power),
+}
+_SHOWING = {  # words with which they only read
+    "cryptsetup": frozenset({"luksDump", "luksUUID", "isLuks", "luksOpen", "open", "status", "close", "luksClose"}),
+    "parted": frozenset({"print", "-l", "--list"}),
+    "sfdisk": frozenset({"-l", "-d", "-J", "-s", "-F", "-V", "--list", "--dump", "--json", "--list-free", "--verify"}),
+    "sgdisk": frozenset({"-p", "-i", "-v", "--print", "--info", "--verify"}),
+    **dict.fromkeys(("fdisk", "gdisk", "cfdisk"), frozenset({"-l", "-s", "-x", "--list", "--list-details"})),
 }
 _STARTS = WRAPPERS | SHELLS | set(ANYWHERE) | set(LINE_OPTIONS) | {"alias", "mke2fs", "mkswap", ".", "source"}
 

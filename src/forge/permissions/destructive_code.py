@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 
 from forge.permissions import shell
@@ -21,6 +22,7 @@ _FETCHERS = frozenset(
 _INTERPRETER = re.compile(
     r"(?:python|perl|ruby|node|nodejs|deno|bun|php|lua|luajit|osascript|pwsh|tclsh|Rscript)[\d.]*"
 )
+_REMOVERS = frozenset({"rm", "unlink", "shred"})
 _CODE = re.compile(r"-[A-Za-z]*[ceEr]|--eval|--command|--print|-p|-m|-n[ep]*|-pe")
 
 
@@ -61,20 +63,39 @@ def runs_fetched_code(found: Line) -> bool:
 def printed_lines(found: Line) -> Iterator[str]:
     """The lines that `echo` and `printf` print into a shell, or into `xargs` as the words of its command."""
     for stages in found.pipes:
-        for number, stage in enumerate(stages[1:]):
+        texts: dict[str, None] = {}
+        searches: dict[str, None] = {}
+        for number, stage in enumerate(stages[1:]):  # `tee` and `cat` hand on what they read
             before = found.commands[stages[number].start : stages[number].end]
-            texts = [text for command in before if (text := said(command.words))]
+            texts |= dict.fromkeys(text for command in before for text in _texts(command))
+            searches |= dict.fromkeys(text for command in before for text in _removed_by_find(command))
             for command in found.commands[stage.start : stage.end]:
                 if runs_input(command.words):
                     yield from texts
                 elif any(os.path.basename(word) == "xargs" for word in command.words):
                     line = " ".join(command.words)
                     yield from (f"{line.replace('{}', text)} {text}" for text in texts)
+                    if any(os.path.basename(word) in _REMOVERS for word in command.words):
+                        yield from searches
 
     for command in found.commands:
         if _runs_what_is_inside(command):
             inner = found.commands[command.inside.start : command.inside.end]
             yield from (text for one in inner if (text := said(one.words)))
+
+
+def _removed_by_find(command: Command) -> Iterator[str]:
+    """`find / | xargs rm` removes what `find / -delete` does."""
+    words = command.words
+    if words and os.path.basename(words[0]) == "find" and all(map(is_known, words)):
+        yield f"{shlex.join(words)} -delete"
+
+
+def _texts(command: Command) -> Iterator[str]:
+    """What a command prints, and what it is given to read."""
+    if text := said(command.words):
+        yield text
+    yield from (one.target for one in command.redirections if one.operator in ("<<", "<<<"))
 
 
 def _runs_what_is_inside(command: Command) -> bool:

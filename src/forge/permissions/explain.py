@@ -11,6 +11,7 @@ from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.permissions.policy import Decision, PermissionRequest, Rules, Ruling
 from forge.permissions.protected import protect
+from forge.permissions.rulings import resolved
 from forge.permissions.targets import wanted
 
 
@@ -30,7 +31,7 @@ def explained(policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Sc
 
     def judge(permission: Permission | None, target: str) -> Ruling:
         request = PermissionRequest(spec, ToolCall(spec.name, arguments), arguments, permission, target, scope)
-        ruling = protect(policy.explain(request), permission, target, scope)
+        ruling = resolved(protect(policy.explain(request), permission, target, scope), permission, target, scope)
         if ruling.decision is Decision.ALLOW and spec.confirm:
             return Ruling(Decision.ASK, "the tool wants every call confirmed")
         return ruling

@@ -23,6 +23,7 @@ _LOADS = re.compile(  # variables that make programs load code
     r"|PYTHONPATH|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|GIT_EXEC_PATH|GIT_CONFIG_\w+)="
 )
 _HANDS_ON = frozenset({"env", "export", "declare", "typeset", "sudo", "doas"})
+_VALUED_OF_PARALLEL = frozenset("-j --jobs -a --arg-file -S --sshlogin --joblog --delay --timeout --retries -P".split())
 _ONLY_ASKS = frozenset({"--version", "--help", "-V", "-h", "-v", "version", "-l", "--list"})
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk"})
 _AWK_PIECE = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?P<slash>/)|(?P<space>\s+)|\w+|\|\||.', re.DOTALL)
@@ -60,7 +61,7 @@ def hides(words: Sequence[str]) -> bool:
         return _sed_hides(more)
     if name in INTERPRETERS:
         return _interpreter_hides(name, more)
-    if name in UNSEEN:
+    if name in UNSEEN or (name == "parallel" and not _operands(more)):
         return True
     if name in CODE_OPTIONS and any(_is_code(word, CODE_OPTIONS[name]) for word in more):
         return True
@@ -68,6 +69,16 @@ def hides(words: Sequence[str]) -> bool:
         return _git_hides(more)
     takes_programs = name in LINE_OPTIONS or name in CODE_OPTIONS or name in ANYWHERE
     return takes_programs and name not in TAKES_DATA and _may_be_option(more)
+
+
+def _operands(words: Sequence[str]) -> list[str]:
+    """The words that are no options of `parallel` and no values of them: without any it reads commands."""
+    before = ("", *words)
+    return [
+        word
+        for option, word in zip(before, words, strict=False)
+        if not word.startswith("-") and option not in _VALUED_OF_PARALLEL
+    ]
 
 
 def _may_be_option(words: Sequence[str]) -> bool:

@@ -22,6 +22,8 @@ POSITIONALS: Mapping[str, int] = {
     **dict.fromkeys("bundle conda hatch mise pdm pipenv pipx poetry rye uv micromamba mamba pixi".split(), 1),
     **dict.fromkeys("rbenv pyenv asdf opam cabal stack nix guix gdbserver faketime foreman".split(), 1),
     **dict.fromkeys("direnv rustup".split(), 2),
+    **dict.fromkeys("autossh clush pdsh pssh dsh xinit startx debconf".split(), 1),
+    **dict.fromkeys("bwrap concurrently".split(), 40),  # options with two values; every word a line
     **dict.fromkeys("sshpass lxc-attach lxc-execute lxc-start machinectl systemd-nspawn csvtool socket".split(), 1),
 }
 WRAPPERS = frozenset(POSITIONALS) | frozenset(
@@ -32,16 +34,29 @@ WRAPPERS = frozenset(POSITIONALS) | frozenset(
     " nsenter numactl openvt parallel pexec pkexec prlimit proot proxychains proxychains4 rlwrap rr run0 runscript"
     " rxvt schroot sem setpriv setsid softlimit ssh-agent start-stop-daemon stdbuf strace sudo sudoedit"
     " systemd-inhibit systemd-run time tini toolbox torify torsocks toybox trap tsocks unbuffer unshare urxvt uvx"
+    " dpkg-architecture i386 i486 i586 i686 x86_64 athlon uname26 ppc ppc32 ppc64 ppc64le s390 s390x sparc sparc64 mips"
+    " mips64 arm armh aarch64"  # names of setarch
     " valgrind watch watchexec x-terminal-emulator xargs xfce4-terminal xterm xvfb-run".split()
 )
-LOADER = re.compile(r"ld(?:-linux[^/]*|-musl[^/]*|64|-[\d.]+)?\.so[^/]*")  # it runs the program that is its argument
+LOADER = re.compile(r"ld(?:-linux[^/]*|-musl[^/]*|64|-[\d.]+)?\.so[^/]*|qemu-[\w-]+")  # runs the program it is given
 TAKES_LINES = SHELLS | frozenset(
     "env eval flock parallel runuser script sg ssh su trap watch sem hyperfine newgrp xterm rxvt urxvt screen tmux"
-    " gnome-terminal konsole xfce4-terminal mosh vagrant entr watchexec grc sshpass genie nix nix-shell".split()
+    " gnome-terminal konsole xfce4-terminal mosh vagrant entr watchexec grc sshpass genie nix nix-shell"
+    " concurrently".split()
 )
 APPENDS = frozenset({"xargs", "parallel", "sem"})
 RUNS_NEXT = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 READS_LINES = frozenset({"at", "batch"})  # they run what they read, later
+# Without a command they start a shell, which runs what it reads.
+SHELL_WITHOUT_COMMAND = frozenset(
+    "chroot doas fakechroot fakeroot firejail lxc-attach newgrp nix-shell nsenter pkexec proot runscript runuser"
+    " schroot screen script sg su sudo systemd-nspawn toolbox unshare".split()
+)
+# They read commands of their own, among them one that starts a program.
+READS_COMMANDS = frozenset(
+    "vi vim nvim view ex rvim rview gvim vim.basic vim.tiny gdb lldb crash debugfs sqlite3 sqlite mysql mariadb psql"
+    " ftp lftp ncftp smbclient tnftp gnuplot ghci erl bconsole virsh".split()
+)
 
 # Subcommands behind which any word may be the program: where it stands depends on options of each version.
 ANYWHERE: Mapping[str, frozenset[str]] = {
@@ -81,6 +96,12 @@ ANYWHERE: Mapping[str, frozenset[str]] = {
         "go": "tool",
         "codex": "sandbox",
         "pidstat": "-e",
+        "machinectl": "shell",
+        "adb": "shell",
+        "heroku": "run",
+        "lerna": "exec",
+        "tailscale": "ssh",
+        "salt-call": "cmd.run",
     }.items()
 }
 
@@ -168,6 +189,13 @@ LINE_OPTIONS: Mapping[str, frozenset[str]] = {
         "enscript": "-I --filter",
         "perlbug bashbug": "-e",
         "plymouth": "--command",
+        "gpg gpg2": "--photo-viewer --agent-program --dirmngr-program --keyboxd-program",
+        "prove": "-e --exec",
+        "nodemon": "-x --exec",
+        "fc": "-e",
+        "bazel": "--run_under --workspace_status_command",
+        "helm": "--post-renderer",
+        "gcloud fly flyctl watchmedo flatpak": "-C -c --command",
         "check_ssl_cert": "--curl-bin --openssl --grep-bin --nmap-bin",
     }.items()
     for name in names.split()
@@ -244,6 +272,7 @@ CODE_OPTIONS: Mapping[str, frozenset[str]] = {
         "nginx rsyslogd": "-g -M",
         "bconsole virsh": "-c",
         "bundle": "console open",
+        "rails": "runner r",
         "gem": "open",
         "dotnet": "fsi",
         "curl": "--engine",

@@ -186,6 +186,12 @@ _LOG = (
     " cherry-mark boundary simplify-by-decoration source reflog walk-reflogs show-notes no-notes min-parents="
     " max-parents= count ancestry-path no-walk children parents objects left-only right-only cherry"
 )
+HISTORY_OPTIONS = frozenset(
+    name.rstrip("=")
+    for name in (
+        f"{_LOG} stat shortstat numstat name-only name-status summary no-patch abbrev color no-color dirstat".split()
+    )
+)  # of `git log`: they show commits and names of files, no content
 _LOG_FLAGS = _flags("pusawbiEFPzgRMtrcm", "nSGLUl", _DIFF + _LOG, numbers=True)
 _DIFF_FLAGS = _flags("pusawbzRMqr", "SGUl", f"{_DIFF} cached staged merge-base name-status", numbers=True)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from forge.core.context import ToolContext
+from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
 from forge.permissions.failures import failure
@@ -26,19 +26,19 @@ def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, t
     try:
         said = policy.explain(request) if isinstance(policy, Rules) else policy(request)
         ruling = said if isinstance(said, Ruling) else Ruling(Decision(said), "the policy")
-        return _resolved(protect(ruling, permission, target, ctx.scope), permission, target, ctx)
+        return resolved(protect(ruling, permission, target, ctx.scope), permission, target, ctx.scope)
     except Exception as error:
         log.error("the policy failed on %s: %s", ctx.spec.name, ctx.activity.secrets.mask_all(failure(error)))
         return Ruling(Decision.DENY, f"the policy, which failed with {type(error).__name__}")
 
 
-def _resolved(ruling: Ruling, permission: Permission | None, target: str, ctx: ToolContext) -> Ruling:
+def resolved(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:
     """Ask where a program that destroys gets targets that nobody knows yet, unless a rule allows exactly that line."""
     if permission is not Permission.EXECUTE or ruling.decision is not Decision.ALLOW or isinstance(target, Opaque):
         return ruling
     from forge.permissions.destructive import unresolved  # it loads a parser of shell lines
 
-    reason = unresolved(target, ctx.scope)
+    reason = unresolved(target, scope)
     if not reason or ruling.rule.endswith(f" {target.strip()}"):
         return ruling
     return Ruling(Decision.ASK, reason, ruling.rule, ruling.layer)

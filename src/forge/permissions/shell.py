@@ -22,6 +22,7 @@ LONGEST = 50_000  # characters of a line that is read
 PATIENCE = 0.5  # seconds of processor time: mending a broken line may take the parser hours
 _AT_ONCE = 1_000  # bytes that are parsed without looking at the clock
 _CHUNK = 512
+MOST_PIPES = 3_000  # a broken line with more takes the parser seconds, after it has read everything
 
 
 def read(line: str, values: tuple[tuple[str, str], ...] = ()) -> Line:
@@ -65,6 +66,8 @@ def _parsed(source: bytes) -> Tree | None:
     parser = Parser(_language())  # of its own: parsers may not be shared by threads
     if len(source) <= _AT_ONCE:
         return parser.parse(source)
+    if source.count(b"|") > MOST_PIPES:
+        return None
     deadline = time.thread_time() + PATIENCE
     is_late = False
 

@@ -179,10 +179,16 @@ class Reader:
         start = len(self.found.commands)
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         self._children(node, depth)
+        if value is not None and value.type == "array":
+            self._array(value)
         if name is not None:
             command.assignments.append((word(self.source, [name]), word(self.source, [value]) if value else ""))
         if self._since(start) != Span(start, start):
             command.inside = self._since(start)
+
+    def _array(self, node: Node) -> None:
+        """`c=(rm x); "${c[@]}"`: the words of an array may be a command."""
+        self._begin().words = tuple(word(self.source, [child]) for child in node.children if child.is_named)
 
     def _file(self, node: Node, command: Command, depth: int) -> list[Node]:
         """The grammar counts the words behind a redirection's file as files too."""

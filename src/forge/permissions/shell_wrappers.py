@@ -30,8 +30,9 @@ DEEPEST = 8  # wrappers and shells inside each other
 
 _IS_A_LINE = re.compile(r"[\s;&|<>$`(){}]")
 _ASSIGNMENT = re.compile(rf"\w+(?:\[[^\]]*\]|[{GLOB}{ANY}])?\+?=(.*)", re.DOTALL)  # a[0]=b
+_GIVES_PATHS = frozenset({"-x", "-X", "--exec", "--exec-batch"})  # fd adds what it finds
 _SUBSTITUTES = re.compile(r"\$\(|`")
-_GROUPS = frozenset({"{", "(", "!", "if", "while", "until", "then", "do"})  # time { a; }
+_GROUPS = frozenset({"{", "(", "!", "if", "while", "until", "then", "do", ":::", ":::+"})  # time { a; }, parallel ::: a
 
 
 class Text(str):
@@ -96,6 +97,8 @@ def _evaluated(words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]
 def _anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """docker run … rm x: any word behind the subcommand may be the program."""
     start = next((number for number, word in enumerate(words) if word in behind), len(words))
+    if start < len(words) and words[start] in _GIVES_PATHS:
+        words = [*words, ANY]
     for number in range(start + 1, len(words)):
         word = words[number]
         if not word.startswith("-") and word:
@@ -131,6 +134,9 @@ def _values(name: str, words: Sequence[str]) -> Iterator[str]:
         elif word.startswith("-"):
             if head in options:
                 yield value
+            yield from (
+                word[len(one) :] for one in options if 2 < len(one) < len(word) and word.startswith(one)
+            )  # -TTrm
             for place, letter in enumerate(word[1:], 1):
                 if letter in letters:
                     yield word[place + 1 :] or following

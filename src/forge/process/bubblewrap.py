@@ -79,7 +79,7 @@ def command(
     gentle = _can_reset_signals() and "=" not in argv[0]
     words = [program(roots.writable), *_namespaces(confinement), *_system(), *_mounts(confinement, roots, env)]
     words += _variables(confinement, roots)
-    given = {_FILTER: _filter(), _GIT: git_settings(roots.workspace)}
+    given = {_FILTER: _filter(has_sockets=not confinement.read_only), _GIT: git_settings(roots.workspace)}
     if given[_FILTER]:
         words += ["--seccomp", str(_FILTER)]
     if status:
@@ -285,12 +285,13 @@ def _path(path: os.PathLike[str]) -> str:
 
 
 @cache
-def _filter() -> bytes:
+def _filter(*, has_sockets: bool) -> bytes:
     """The system call filter; b"" where there is none.
 
-    Loopback and Unix sockets exist in the namespace too, so they are allowed; what no namespace separates is not.
+    Loopback and Unix sockets exist in the namespace too, so they are allowed; what no namespace separates is not. A
+    Unix socket in the workspace leads to a program outside: what only reads has no sockets at all.
     """
-    return syscall_filter((UNIX, INET, INET6, NETLINK), others=True) or b""
+    return syscall_filter((UNIX, INET, INET6, NETLINK) if has_sockets else (), others=True) or b""
 
 
 @cache

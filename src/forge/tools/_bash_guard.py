@@ -15,6 +15,7 @@ from forge.permissions.destructive import destructive
 from forge.permissions.gate import Grant
 from forge.permissions.policy import Decision
 from forge.permissions.read_only import only_reads, reads_plainly
+from forge.permissions.read_only_history import may_show_withheld
 from forge.permissions.shell import LONGEST
 from forge.process.run import tier_of
 from forge.tools._bash_reading import Reading, hidden_paths, withholds
@@ -78,6 +79,8 @@ async def _reading(ctx: ToolContext, gate: Grant, found: list[str], tier: str) -
         return None
     if not withholds(ctx, gate):
         return Reading()
+    if may_show_withheld(ctx.arguments["command"], str(ctx.scope.workspace), ctx.arguments["working_dir"]):
+        return None
     hidden = await hidden_paths(ctx, gate) if tier == "bubblewrap" else None  # nothing else can hide a path
     if hidden is None and _reads_named_files(ctx, found):
         hidden = ()  # each was judged by itself
