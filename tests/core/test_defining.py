@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, model_validator
 
+from forge import Agent, Scripted
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, DuplicateToolError, ToolError
 from forge.core.messages import ToolCall
@@ -462,6 +463,14 @@ def test_what_is_no_tool_is_answered_in_words(thing, words):
         with pytest.raises(DefinitionError, match=words):
             tool(thing)
     assert len(ToolRegistry([Deploy(), greet])) == 2
+
+
+@pytest.mark.parametrize("thing", [Deploy(), greet, tool(greet), Deploy, "bash", 5])
+def test_one_thing_where_a_list_of_tools_belongs_is_answered_in_words(thing):
+    for use in (ToolRegistry, lambda tools: Agent(Scripted("x"), tools=tools)):
+        with pytest.raises(DefinitionError, match=r"stands where a list of tools belongs; put tools in brackets"):
+            use(thing)
+    assert "greet" in Agent(Scripted("x"), tools=(one for one in [greet])).registry
 
 
 @pytest.mark.parametrize(

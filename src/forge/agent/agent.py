@@ -18,6 +18,7 @@ from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
 from forge.core.background import BackgroundWork
 from forge.core.context import Scope, new_session
+from forge.core.defining import check_listed
 from forge.core.errors import DuplicateToolError
 from forge.core.events import Event, RunStarted
 from forge.core.executor import Step, ToolExecutor
@@ -79,6 +80,7 @@ class Agent:
         self.window = window  # tokens the model can see; 0: unknown, and nothing is ever shortened
         self.wait_for_background = wait_for_background
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
+        check_listed(tools)
         self._sources: list[ToolSource] = []
         self._open = AsyncExitStack()
         self._background: BackgroundWork | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from forge.core.arguments import near
@@ -31,6 +31,13 @@ def check_function(function: Any, tool_class: type) -> None:
         raise DefinitionError(
             f"{shown[:80]} is no tool and cannot be called; pass a typed function, or an object of a Tool class"
         )
+
+
+def check_listed(tools: Any) -> None:
+    """Raise `DefinitionError` for one tool where a list of them belongs."""
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        shown = getattr(tools, "__name__", "") or repr(tools)
+        raise DefinitionError(f"{shown[:80]} stands where a list of tools belongs; put tools in brackets: tools=[…]")
 
 
 def check_initialiser(name: str, initialise: Any, tool_class: type) -> None:

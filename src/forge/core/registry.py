@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from forge.core.class_options import with_attributes
+from forge.core.defining import check_listed
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.spec import Permission, PermissionName, ToolSpec
 from forge.core.tool import FunctionTool, Tool, are_alike, unknown
@@ -35,6 +36,7 @@ class ToolRegistry(Mapping[str, Tool]):
         self._definitions: dict[tuple[str, frozenset[str]], list[dict[str, Any]]] = {}
         self._shown: tuple[int, list[ToolSpec]] = (-1, [])  # the specs of a version, where nothing is revealed
         self.version = 0
+        check_listed(tools)
         self.add(*tools)
 
     def add(self, *tools: Tool | Callable[..., Any], replace: bool = False) -> None:

@@ -251,3 +251,11 @@ async def test_a_name_from_the_document_cannot_break_out_of_a_part():
         (name,) = tool.spec.parameters["properties"]
         shown = await tool.foresee(tool.parse({name: "v"}), None)
     assert re.search(r'name="a%22%0D%0AX: y"', shown)
+
+
+async def test_a_server_fills_in_its_own_defaults():
+    limit = {"name": "limit", "in": "query", "schema": {"type": "integer", "default": 10}}
+    page = {"name": "page", "in": "query", "schema": {"type": "integer"}}
+    tool = (await open_tools(document([limit, page])))["pets__it"]
+    assert tool.parse({"page": 2}) == {"page": 2}
+    assert tool.parse({"page": 2, "limit": 10}) == {"page": 2, "limit": 10}
