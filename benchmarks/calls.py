@@ -1,10 +1,10 @@
-"""A call from JSON text to result: good, nested and bad arguments."""
+"""A call from JSON text to result, with arguments that never repeat: good, nested and bad ones."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from itertools import cycle
+from itertools import count
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
@@ -35,6 +35,17 @@ async def add(a: int, b: int) -> int:
 
 
 @tool
+def plain_add(a: int, b: int) -> int:
+    """Add two numbers, in a thread.
+
+    Args:
+        a: the first number
+        b: the second number
+    """
+    return a + b
+
+
+@tool
 async def total(items: list[Item], discount: float) -> float:
     """Total price of the items.
 
@@ -45,32 +56,40 @@ async def total(items: list[Item], discount: float) -> float:
     return sum(item.price for item in items) - discount
 
 
-def additions() -> list[str]:
-    """Different ones: the same call over and over would rightly be stopped as a loop."""
-    return [json.dumps({"a": number, "b": 3}) for number in range(500)]
+Write = Callable[[int], str]
+"""The arguments of the call of this number, as JSON text."""
 
 
-def orders() -> list[str]:
-    items = [{"id": i, "name": f"item {i}", "price": i * 1.5, "tags": ["x", "y"]} for i in range(20)]
-    return [json.dumps({"items": items, "discount": number / 2}) for number in range(100)]
+def addition(number: int) -> str:
+    return f'{{"a": {number}, "b": 3}}'
 
 
-async def _against_pydantic(chosen: Any, texts: list[str], fields: dict[str, Any]) -> tuple[float, float]:
+ITEMS = json.dumps([{"id": i, "name": f"item {i}", "price": i * 1.5, "tags": ["x", "y"]} for i in range(20)])
+
+
+def order(number: int) -> str:
+    return f'{{"items": {ITEMS}, "discount": {number / 2}}}'
+
+
+def mistake(number: int) -> str:
+    return f'{{"a": "two {number}", "c": 3}}'
+
+
+async def _against_pydantic(chosen: Any, write: Write, fields: dict[str, Any], calls: int) -> tuple[float, float]:
     adapter = TypeAdapter(create_model("Arguments", **fields))
     executor = standard_executor([chosen], policy=rules("allow read"))
     scope = Scope()
-    calls = cycle([ToolCall(chosen.spec.name, text) for text in texts])
-    pool = cycle(texts)
+    here, there = count(), count()
 
     async def bare() -> str:
-        return str(await chosen.run(**adapter.validate_json(next(pool)).__dict__))
+        value = chosen.run(**adapter.validate_json(write(next(there))).__dict__)
+        return str(await value if isinstance(value, Awaitable) else value)
 
     async def ours() -> str:
-        return (await executor.execute(next(calls), scope)).for_llm
+        return (await executor.execute(ToolCall(chosen.spec.name, write(next(here))), scope)).for_llm
 
-    assert await ours() == str(await bare())
-    number = CALLS if len(texts) > 100 else CALLS // 10
-    return await side_by_side_async(_times(bare, number), _times(ours, number))
+    assert await ours() == await bare()
+    return await side_by_side_async(_times(bare, calls), _times(ours, calls))
 
 
 def _times(function: Callable[[], Awaitable[object]], number: int) -> Callable[[], Awaitable[float]]:
@@ -81,32 +100,35 @@ def _times(function: Callable[[], Awaitable[object]], number: int) -> Callable[[
 
 
 async def measures() -> list[Measure]:
-    small = await _against_pydantic(add, additions(), {"a": (int, ...), "b": (int, ...)})
-    nested = await _against_pydantic(total, orders(), {"items": (list[Item], ...), "discount": (float, ...)})
+    numbers: dict[str, Any] = {"a": (int, ...), "b": (int, ...)}
+    small = await _against_pydantic(add, addition, numbers, CALLS)
+    plain = await _against_pydantic(plain_add, addition, numbers, CALLS // 10)
+    fields: dict[str, Any] = {"items": (list[Item], ...), "discount": (float, ...)}
+    nested = await _against_pydantic(total, order, fields, CALLS // 10)
     bad = await _invalid()
     return [
         Measure("call: add(a, b) from JSON text", "validate_json + await", *small, "µs", 4.0),
+        Measure("call: a plain function, in a thread", "validate_json", *plain, "µs", 30.0),
         Measure("call: 20 nested objects", "validate_json + await", *nested, "µs", 1.5),
         Measure("call: invalid arguments to text", "pydantic's error text", *bad, "µs", 4.0),
     ]
 
 
 async def _invalid() -> tuple[float, float]:
-    texts = [json.dumps({"a": f"two {number}", "c": 3}) for number in range(500)]
     adapter = TypeAdapter(create_model("Arguments", a=(int, ...), b=(int, ...)))
     executor = standard_executor([add], policy=rules("allow read"))
     scope = Scope()
-    pool, calls = cycle(texts), cycle([ToolCall("add", text) for text in texts])
+    here, there = count(), count()
 
     def bare() -> str:
         try:
-            adapter.validate_json(next(pool))
+            adapter.validate_json(mistake(next(there)))
         except ValidationError as error:
             return str(error)
         raise AssertionError
 
     async def ours() -> str:
-        return (await executor.execute(next(calls), scope)).for_llm
+        return (await executor.execute(ToolCall("add", mistake(next(here))), scope)).for_llm
 
     assert "expected integer" in await ours()
 

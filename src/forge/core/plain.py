@@ -45,7 +45,7 @@ def clipped(text: str, most_bytes: int) -> str:
 
 def visible(text: str) -> str:
     """The text with what would steer a screen or turn its direction written out, as in ⟨U+001B⟩. Lines stay lines."""
-    if text.isprintable():
+    if text.isprintable() or text.replace("\n", "").isprintable():  # as most texts are: no pattern is needed
         return text
     return re.sub(_STEERS, lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
