@@ -99,6 +99,18 @@ def test_a_repository_elsewhere_that_a_file_names_is_judged_by_its_settings(repo
     assert not _reads(other, "git status")
 
 
+def test_a_blank_at_the_end_of_a_named_repository_is_part_of_its_name(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    _git(tmp_path / "other", "init", "-q")
+    (repository / "sub").mkdir()
+    (repository / "sub" / ".git").write_text("gitdir: ../../other/.git\n")
+    assert _reads(repository, "git status", "sub")
+    (tmp_path / "other" / ".git ").mkdir()
+    (tmp_path / "other" / ".git " / "config").write_text("[diff]\n\texternal = ./x\n")
+    (repository / "sub" / ".git").write_text("gitdir: ../../other/.git \n")
+    assert not _reads(repository, "git status", "sub")
+
+
 def test_a_hook_that_runs_when_git_looks_makes_it_ask(repository: Path) -> None:
     hooks = repository / ".git" / "hooks"
     hooks.mkdir(exist_ok=True)

@@ -117,7 +117,7 @@ def _directory(path: str) -> str | None:
 
 def _pointed(start: str, path: str, prefix: str) -> str | None:
     content = _content(path, 4_096)
-    text = content.decode("utf-8", "replace").strip() if content else ""
+    text = os.fsdecode(content).rstrip("\r\n") if content else ""  # as Git reads it: a blank is part of the name
     return os.path.join(start, text.removeprefix(prefix)) if text.startswith(prefix) and text else None
 
 
