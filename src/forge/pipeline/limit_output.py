@@ -67,19 +67,24 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
                 return result
         elif is_short and _is_light(result):
             return result
-
-        def limited() -> ToolResult:
-            within = _with_large_attachments_kept(ctx, _within_bounds(result))
-            return within if is_short else _limited(ctx, within, max_lines, max_bytes, max_line)
-
-        from forge.core.threads import in_thread  # a large result is looked through beside the loop
-
-        try:
-            return await in_thread(limited)  # type: ignore[no-any-return]
-        except (ToolError, RuntimeError):  # no thread is left: hung functions hold them all
-            return limited()
+        return await _limited_beside(ctx, result, None if is_short else (max_lines, max_bytes, max_line))
 
     return having(step, screens=True)
+
+
+async def _limited_beside(ctx: ToolContext, result: ToolResult, limits: tuple[int, int, int] | None) -> ToolResult:
+    """A large result, looked through beside the loop. `limits` of its text; None where the text is short."""
+
+    def limited() -> ToolResult:
+        within = _with_large_attachments_kept(ctx, _within_bounds(result))
+        return within if limits is None else _limited(ctx, within, *limits)
+
+    from forge.core.threads import in_thread
+
+    try:
+        return await in_thread(limited)  # type: ignore[no-any-return]
+    except (ToolError, RuntimeError):  # no thread is left: hung functions hold them all
+        return limited()
 
 
 def _is_light(result: ToolResult) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from forge.core.context import ToolContext
@@ -29,18 +30,25 @@ def limit_time() -> Step:
             waited = coroutine.send(None)
         except StopIteration as stop:  # it never had to wait, so neither do we
             return stop.value  # type: ignore[no-any-return]
-        try:
-            return await Until(coroutine, seconds, waited=waited, excused=lambda: ctx.excused)
-        except DeadlinePassed:
-            ctx.cancelled = True
-            late = ToolError(
-                f"timed out after {seconds:g} s",
-                ErrorKind.TIMEOUT,
-                "Try a smaller step, or ask for more time if the tool has a timeout parameter.",
-            )
-            return ToolResult.failed(late, during=readable(ctx.call)).with_data(timed_out=True)
+        return await _watched(ctx, coroutine, waited, seconds)
 
     return having(step, applies=_is_limited)
+
+
+async def _watched(
+    ctx: ToolContext, coroutine: Coroutine[Any, Any, ToolResult], waited: Any, seconds: float | None
+) -> ToolResult:
+    """A call that has to wait."""
+    try:
+        return await Until(coroutine, seconds, waited=waited, excused=lambda: ctx.excused)
+    except DeadlinePassed:
+        ctx.cancelled = True
+        late = ToolError(
+            f"timed out after {seconds:g} s",
+            ErrorKind.TIMEOUT,
+            "Try a smaller step, or ask for more time if the tool has a timeout parameter.",
+        )
+        return ToolResult.failed(late, during=readable(ctx.call)).with_data(timed_out=True)
 
 
 def _is_limited(spec: ToolSpec) -> bool:

@@ -13,6 +13,8 @@ from forge.core.result import ToolResult
 def retry(attempts: int = 3, first_pause: float = 0.2, longest_pause: float = 5.0) -> Step:
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         result = await proceed(ctx)
+        if result.failure is None:
+            return result
         for attempt in range(1, attempts):
             if result.failure is None or not result.failure.passing:
                 return result
