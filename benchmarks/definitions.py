@@ -4,53 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal, Optional
+from typing import Any
 
-from pydantic import TypeAdapter, create_model
-
+from benchmarks.peer_floor import bare_definition
+from benchmarks.peer_functions import search_files
 from benchmarks.timing import Measure, per_call, side_by_side
 from forge import Tool, ToolRegistry, tool
-
-
-def search_files(
-    pattern: str,
-    path: str,
-    limit: int = 100,
-    mode: Literal["content", "files", "count"] = "content",
-    globs: Optional[list[str]] = None,  # noqa: UP045 - as many people write it
-) -> str:
-    """Search files for a pattern.
-
-    Args:
-        pattern: the regular expression to search for
-        path: the directory to search in
-        limit: the largest number of results
-        mode: what to return
-        globs: only search files matching these globs
-    """
-    return "ok"
-
-
-search_files.__annotations__ = {  # evaluated, as in a module without the future import
-    "pattern": str,
-    "path": str,
-    "limit": int,
-    "mode": Literal["content", "files", "count"],
-    "globs": Optional[list[str]],  # noqa: UP045
-    "return": str,
-}
-
-
-def bare_definition() -> object:
-    fields: dict[str, Any] = {
-        "pattern": (str, ...),
-        "path": (str, ...),
-        "limit": (int, 100),
-        "mode": (Literal["content", "files", "count"], "content"),
-        "globs": (Optional[list[str]], None),  # noqa: UP045
-    }
-    model = create_model("Five", **fields)
-    return TypeAdapter(model).json_schema()
 
 
 def our_definition() -> object:

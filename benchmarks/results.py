@@ -1,7 +1,6 @@
-"""Prints every table, floors and peers, and writes them to RESULTS.md: `make bench`.
+"""Runs every table, floors and peers, and writes them to RESULTS.md: `make bench`.
 
-The peers have an environment of their own, whose Python is named with `--peers`; without it they are left out, and that
-is said in the file.
+`python -m benchmarks.results peers` runs one part and keeps the other as it stands in the file.
 """
 
 from __future__ import annotations
@@ -16,25 +15,46 @@ from importlib.metadata import version
 from pathlib import Path
 
 FILE = Path(__file__).with_name("RESULTS.md")
+TITLE = "# Results\n\nRatios, side by side in one run; absolute times are noise.\n"
+PARTS = {"floors": "benchmarks", "peers": "benchmarks.peers"}
+HEADINGS = {"floors": "## Against floors", "peers": "## Against peers"}
 PACKAGES = ("forge-tools", "pydantic", "httpx2", "mcp", "click")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peers", help="the Python of an environment with the peers")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="floors or peers; both if none is named")
+    parser.add_argument("--kept", action="store_true", help="the peers' figures of earlier runs, without measuring")
     asked = parser.parse_args()
-    floors = shown(sys.executable, "benchmarks")
-    peers = shown(asked.peers, "benchmarks.peers") if asked.peers else None
-    FILE.write_text("\n".join(document(floors[1], peers[1] if peers else "not measured")), encoding="utf-8")
+    if unknown := [part for part in asked.parts if part not in PARTS]:
+        parser.error(f"there is no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
+    texts, codes = read_parts(), []
+    for part in asked.parts or PARTS:
+        code, text = run_part(part, "--kept" if asked.kept and part == "peers" else "")
+        texts[part] = "\n\n".join([HEADINGS[part], describe_run(), text])
+        codes.append(code)
+    FILE.write_text("\n".join([TITLE, *(f"{text}\n" for text in texts.values())]), encoding="utf-8")
     print(f"\nwritten to {FILE.name}", file=sys.stderr)
-    return floors[0] or (peers[0] if peers else 0)
+    return max(codes)
 
 
-def shown(python: str, module: str) -> tuple[int, str]:
+def read_parts() -> dict[str, str]:
+    """The parts that the file has, in order."""
+    written = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
+    before, heading, peers = written.partition(HEADINGS["peers"])
+    floors = before[before.find(HEADINGS["floors"]) :] if HEADINGS["floors"] in before else ""
+    return {
+        "floors": floors.strip() or f"{HEADINGS['floors']}\n\nnot measured",
+        "peers": (heading + peers).strip() or f"{HEADINGS['peers']}\n\nnot measured",
+    }
+
+
+def run_part(part: str, option: str) -> tuple[int, str]:
     """The exit code and the table of a run, which is shown as it comes."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-m", PARTS[part], *([option] if option else [])]
     lines = []
-    with subprocess.Popen([python, "-m", module], stdout=subprocess.PIPE, text=True, env=environment) as running:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
         assert running.stdout is not None
         for line in running.stdout:
             print(line, end="", flush=True)
@@ -42,24 +62,10 @@ def shown(python: str, module: str) -> tuple[int, str]:
     return running.returncode, "".join(lines).strip()
 
 
-def document(floors: str, peers: str) -> list[str]:
+def describe_run() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    return [
-        "# Results",
-        "",
-        f"Measured by `make bench` on {datetime.now(UTC):%Y-%m-%d} ({machine}; {versions}). Ratios, side by side",
-        "in one run; absolute times are noise.",
-        "",
-        "## Against floors",
-        "",
-        floors,
-        "",
-        "## Against peers",
-        "",
-        peers,
-        "",
-    ]
+    return f"Measured on {datetime.now(UTC):%Y-%m-%d} ({machine}; {versions})."
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 ROUNDS = 15
@@ -76,10 +76,10 @@ async def wall(function: Callable[[], Awaitable[object]]) -> float:
     return (time.perf_counter() - started) * 1e3
 
 
-def process(*command: str) -> float:
-    """Milliseconds of CPU of a whole process of this Python."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+def process(*command: str, python: str = sys.executable, environment: Mapping[str, str] = os.environ) -> float:
+    """Milliseconds of CPU of a whole process of this Python, or of another one."""
+    kept = {key: value for key, value in environment.items() if key != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *command], check=True, capture_output=True, env=environment)
+    subprocess.run([python, *command], check=True, capture_output=True, env=kept)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1e3

@@ -1,0 +1,49 @@
+"""Forge: the standard executor with every guard on, and `Agent`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from benchmarks.peer_systems import RunEndedError, Script, System
+from forge import Agent, Limits, Message, ModelRequest, Scope, TextDelta, ToolCall, rules, standard_executor, tool
+
+
+class Model:
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+        calls = self.script.next(request.messages)
+        made = tuple(ToolCall(call.name, call.text, call.id) for call in calls)
+        yield Message("assistant", "" if made else "done", tool_calls=made)
+
+
+class It(System):
+    def __init__(self) -> None:
+        self.policy = rules("allow *")
+        self.scope = Scope()
+
+    def define(self, function: Callable[..., Any]) -> Any:
+        made = tool(name=function.__name__)(function)
+        made.spec.to_function()  # the schema comes from the validator: both are built now
+        return made
+
+    async def serve(self, tools: list[Any]) -> Any:
+        return standard_executor(tools, policy=self.policy)
+
+    async def send(self, server: Any, name: str, text: str) -> str:
+        return str((await server.execute(ToolCall(name, text, "c1"), self.scope)).for_llm)
+
+    async def definitions(self, server: Any) -> list[Any]:
+        definitions: list[Any] = server.registry.definitions()
+        return definitions
+
+    async def run(self, tools: list[Any], script: Script, turns: int = 0) -> None:
+        limits = Limits(turns=turns + 1, calls=0) if turns else Limits()
+        result = await Agent(Model(script), tools=tools, policy=self.policy, limits=limits).run("go")
+        if result.reason != "answer":
+            raise RunEndedError(result.reason)
+
+    def results(self, messages: Any) -> list[str]:
+        return [message.text for message in messages if message.role == "tool"]
