@@ -32,8 +32,8 @@ has an environment and a process of its own, and is measured there in turns with
 call.
 
 `*` not validated: a wrong value reaches the function. `~` the same text whatever is wrong. "at 430": cut after 20 s of
-CPU, at that turn; a longer run costs more a turn. "no loop": the system has no agent. "plain only": the system takes no
-async functions.
+CPU or less, at that turn; a longer run costs more a turn. "no loop": the system has no agent. "plain only": the
+system takes no async functions.
 """
 BEHAVIOUR = """
 Observed with each system's own settings and a scripted model; Forge has the policy `allow *`. FastMCP has no agent and

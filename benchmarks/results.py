@@ -30,8 +30,9 @@ def main() -> int:
         parser.error(f"there is no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
     texts, codes = read_parts(), []
     for part in asked.parts or PARTS:
+        about = describe_run()
         code, text = run_part(part, "--kept" if asked.kept and part == "peers" else "")
-        texts[part] = "\n\n".join([HEADINGS[part], describe_run(), text])
+        texts[part] = "\n\n".join([HEADINGS[part], about, text])
         codes.append(code)
     FILE.write_text("\n".join([TITLE, *(f"{text}\n" for text in texts.values())]), encoding="utf-8")
     print(f"\nwritten to {FILE.name}", file=sys.stderr)
@@ -65,7 +66,13 @@ def run_part(part: str, option: str) -> tuple[int, str]:
 def describe_run() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    return f"Measured on {datetime.now(UTC):%Y-%m-%d} ({machine}; {versions})."
+    about = f"Measured on {datetime.now(UTC):%Y-%m-%d} ({machine}; {versions})."
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if busy <= cores / 2:
+        return about
+    return (
+        f"{about} The machine had other work to do (load {busy:.0f}): milliseconds and times on the clock are too high."
+    )
 
 
 if __name__ == "__main__":
