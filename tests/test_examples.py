@@ -19,7 +19,7 @@ EXPECTED = {
     "with_pydantic_ai.py": ["called deploy", "Good morning, a!", "denied by the rule"],
     "tour.py": [
         "316912650057057350374175801344",
-        "mended: Count → count",
+        "repaired: Count → count",
         "a person is asked",
         "timed out after 0.2 s",
     ],
