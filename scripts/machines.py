@@ -2,7 +2,7 @@
 
 A machine is this one with another interpreter, user, umask, locale, home directory, PATH or Git configuration. Names
 choose some (`python -m scripts.machines umask-077 no-home`), and what follows `--` goes to pytest instead of the
-choice of quick tests (`… -- tests/cli`). Machines that need root or an interpreter that is not here are reported as
+choice of quick tests (`… -- tests/cli`). What pytest said is in `.cache/machine-NAME.log`. Machines that need root or an interpreter that is not here are reported as
 not tried.
 """
 
@@ -114,6 +114,9 @@ def _tried(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
         )
     version = subprocess.run([interpreter, "--version"], capture_output=True, text=True, check=False).stdout.split()[-1]
     lines = ended.stdout.strip().splitlines() or [ended.stderr.strip()[-300:]]
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    log = ROOT / ".cache" / f"machine-{machine.name.replace('/', '_')}.log"
+    log.write_text(ended.stdout, encoding="utf-8")
     failed = [line.removeprefix("FAILED ")[:150] for line in lines if line.startswith(("FAILED", "ERROR"))]
     counts = ", ".join(f"{number} {what}" for number, what in _COUNTS.findall(lines[-1])) or lines[-1][:200]
     return version, "<br>".join([counts, *failed[:20]]), ended.returncode

@@ -54,7 +54,8 @@ def kinds(kind: type[Event] = Event) -> set[type[Event]]:
 
 
 def test_all_events_are_looked_at():
-    assert {type(event) for event in EVENTS} == {kind for kind in kinds() if kind.__module__ == "forge.core.events"}
+    ours = {kind.__name__ for kind in kinds() if kind.__module__ == "forge.core.events"}
+    assert {type(event).__name__ for event in EVENTS} == ours  # by name: a class with slots replaces one that may stay
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.type)

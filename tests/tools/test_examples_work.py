@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +26,7 @@ POLICY = rules("allow read", "allow write", "allow execute")
 
 
 @pytest.mark.parametrize("name", sorted(set(REGISTRY) - ELSEWHERE))
-def test_the_example_of_a_built_in_tool_works(name, tmp_path):
+def test_the_example_of_a_built_in_tool_works(name, tmp_path, monkeypatch):
     arguments = example_arguments(REGISTRY[name].spec.parameters)
     executor = standard_executor(REGISTRY, policy=POLICY)
 
@@ -34,7 +37,8 @@ def test_the_example_of_a_built_in_tool_works(name, tmp_path):
         (tmp_path / arguments["path"]).write_text(arguments.get("old_text", "Hello\n"))
         assert call("file_read", {"path": arguments["path"]}).success
         executor.clear_turn()
-    if name == "test_runner":
+    if name == "test_runner":  # the Python on PATH may have no pytest
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
     result = call(name, arguments)
     assert result.success, result.for_llm
