@@ -2,8 +2,8 @@
 
 A machine is this one with another interpreter, user, umask, locale, home directory, PATH or Git configuration. Names
 choose some (`python -m scripts.machines umask-077 no-home`), and what follows `--` goes to pytest instead of the
-choice of quick tests (`… -- tests/cli`). What pytest said is in `.cache/machine-NAME.log`. Machines that need root or an interpreter that is not here are reported as
-not tried.
+choice of quick tests (`… -- tests/cli`). What pytest said is in `.cache/machine-NAME.log`. Machines that need root or
+an interpreter that is not here are reported as not tried.
 """
 
 from __future__ import annotations
