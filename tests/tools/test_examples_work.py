@@ -39,8 +39,9 @@ def test_the_example_of_a_built_in_tool_works(name, tmp_path, monkeypatch):
         executor.clear_turn()
     if name == "test_runner":  # the Python on PATH may have no pytest
         monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # ours is not to be seen in the sandbox
         monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+        # a plugin of ours, whose code the sandbox does not show
+        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:forge.testing.plugin\n")
         (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
     result = call(name, arguments)
     assert result.success, result.for_llm
