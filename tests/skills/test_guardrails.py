@@ -145,10 +145,10 @@ def test_no_message_tells_the_pattern(action):
         {"deny_commands": ["hidden-[a-z]+"], "deny_output": [{"pattern": "hidden-[a-z]+", "action": action}]}
     )
     with pytest.raises(ToolError, match="forbids it") as error:
-        rules.check_command("echo hidden-thing")
+        rules.check_call(SPECS["bash"], {"command": "echo hidden-thing"})
     assert "a-z" not in str(error.value)
     assert "a-z" not in repr([rule.message for rule in rules.output])
-    rules.check_command("echo fine")
+    rules.check_call(SPECS["bash"], {"command": "echo fine"})
 
 
 def test_blocking_is_asked_of_the_original():

@@ -109,7 +109,6 @@ def test_the_hint_and_the_variables_of_the_skill_count(project, monkeypatch):
     (tool,), _ = made(project)
     assert tool.spec.timeout == 7.0
     assert called(project, tool, text="a").for_llm == "k False"
-    assert tool.with_settings(timeout=3.0).spec.timeout == 3.0
 
 
 def test_a_flat_skill_has_no_scripts(project):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
@@ -121,7 +122,7 @@ class Until(Generic[T]):
         if not self.ending:
             self.patience = asyncio.get_running_loop().time() + self.grace
             self._rearm(self.patience if self.end is None else min(self.patience, self.end), ending=True)
-        of_a_group = _comes_from_a_group(self.coroutine)
+        of_a_group = sys.version_info < (3, 13) and _comes_from_a_group(self.coroutine)
         waited = self.coroutine.throw(error)
         if of_a_group and self._is_cancelled(task):
             task.uncancel()  # before Python 3.13 a group that dealt with it forgets to

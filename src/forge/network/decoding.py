@@ -11,7 +11,6 @@ from forge.core.errors import ErrorKind, ToolError
 ACCEPTED = "gzip, deflate"  # what is asked for
 MOST_LAYERS = 3
 _PIECE = 64 * 1024  # bytes unpacked at a time
-_LARGEST_WINDOW = 23  # 8 MiB: what zstd may use in HTTP
 
 
 class Unpacker:
@@ -70,8 +69,6 @@ def _layer(encoding: str) -> _Layer:
         return _Gzip()
     if encoding == "deflate":
         return _Deflate()
-    if encoding == "zstd" and (found := _zstd()) is not None:
-        return found
     raise _unreadable(f"compressed with {encoding[:30]!r}")
 
 
@@ -136,58 +133,6 @@ def _inflated(stream: Any, chunk: bytes) -> Iterator[bytes]:
             yield piece
         if stream.eof or (not chunk and len(piece) < _PIECE):
             return
-
-
-class _Zstd:
-    """Frames, one after another."""
-
-    def __init__(self, make: Any) -> None:
-        self._make = make
-        self._frame: Any = None
-
-    @property
-    def complete(self) -> bool:
-        return self._frame is None
-
-    def unpack(self, chunk: bytes) -> Iterator[bytes]:
-        while chunk:
-            self._frame = self._frame or self._make()
-            frame = self._frame
-            if piece := frame.decompress(chunk, max_length=_PIECE):
-                yield piece
-            while not frame.eof and not frame.needs_input:
-                if piece := frame.decompress(b"", max_length=_PIECE):
-                    yield piece
-            if not frame.eof:
-                return
-            chunk, self._frame = frame.unused_data, None
-
-
-def _zstd() -> _Zstd | None:
-    """Python reads it from 3.14 on."""
-    try:
-        from compression import zstd  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        return None
-    options = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW}
-
-    class Frame:
-        """Raises ValueError, as the others do."""
-
-        def __init__(self) -> None:
-            self._stream = zstd.ZstdDecompressor(options=options)
-
-        def decompress(self, data: bytes, max_length: int) -> bytes:
-            try:
-                piece: bytes = self._stream.decompress(data, max_length=max_length)
-            except zstd.ZstdError as error:
-                raise ValueError(str(error)) from None
-            return piece
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._stream, name)
-
-    return _Zstd(Frame)
 
 
 def _unreadable(how: str) -> ToolError:

@@ -146,11 +146,6 @@ _current: ContextVar[Egress] = ContextVar("forge_egress", default=Egress())  # n
 travels(__name__, _current)
 
 
-def current_egress() -> Egress:
-    """What holds for the call that is running; without configuration, public addresses only."""
-    return _current.get()
-
-
 @contextmanager
 def using(egress: Egress) -> Iterator[None]:
     """Requests made inside are judged by it."""

@@ -30,12 +30,6 @@ class Response:
         """As in `text/html`: lower case, without parameters."""
         return self.header("content-type").partition(";")[0].strip().lower()
 
-    @property
-    def declared_size(self) -> int | None:
-        """The size on the wire, if the server said it: packed, where the body was compressed."""
-        value = self.header("content-length")
-        return int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else None
-
     def text(self) -> Text:
         """The body as text, and a note of what had to be guessed or replaced. Never raises."""
         return read_text(self.body, self.header("content-type"), cut=self.truncated)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from forge.core.context import Scope
 from forge.core.schema import compiled
@@ -44,15 +43,6 @@ class FileTool(Tool):
             timeout=settings.timeout,
             origin=origin,
         )
-
-    def with_settings(self, **changes: Any) -> Self:
-        """The same script with other settings, as `ScriptSettings` has them."""
-        own = copy.copy(self)
-        own.__dict__.pop("parse", None)
-        own.settings = replace(self.settings, **changes)
-        if "timeout" in changes:
-            own.spec = self.spec.changed(timeout=own.settings.timeout)
-        return own
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """With the defaults filled in, so that a person who is asked sees all that the script will be given."""

@@ -117,12 +117,6 @@ class Guardrails:
         for text, is_line in _texts_of(spec, arguments):
             _refuse(self.commands, text, clock, command=is_line)
 
-    def check_command(self, line: str) -> None:
-        """The same for a line of shell."""
-        clock = Clock()
-        for text in _commands(line):
-            _refuse(self.commands, text, clock, command=True)
-
     def blocked(self, text: str) -> Rule | None:
         """The rule by which none of this output may be seen. It is asked before anything is redacted."""
         rules = [rule for rule in self.output if rule.action == "block"]

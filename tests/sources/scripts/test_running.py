@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -276,19 +275,6 @@ def test_an_executable_runs_by_itself(project):
     path.chmod(0o755)
     assert project.call(a="b").data["result"] == {"a": "b"}
     assert project.call(settings={"sandbox": "auto"}, a="b").data["result"] == {"a": "b"}
-
-
-def test_settings_of_one_tool_can_be_changed(project):
-    project.write("print(os.environ.get('C_TOKEN'))")
-    (tool,) = scripts(root=project.root, sandbox="off").load()
-    os.environ["C_TOKEN"] = "seen"
-    try:
-        other = tool.with_settings(env_passthrough=("C_TOKEN",), timeout=7.0)
-        for one, said in ((tool, "None"), (other, "seen")):
-            assert asyncio.run(project.send(standard_executor([one], policy=rules("allow execute")))).for_llm == said
-    finally:
-        del os.environ["C_TOKEN"]
-    assert (tool.spec.timeout, other.spec.timeout) == (120.0, 7.0)
 
 
 async def test_many_at_once_do_not_get_mixed_up(project):
