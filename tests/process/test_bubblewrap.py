@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from forge.process import bubblewrap, layout
+from forge.process.run import run as run_program
 from forge.process.sandbox import Confinement, Tier, confined
 from tests.process.attacks import REACHED, needs, run
 from tests.process.planting import until
@@ -337,3 +338,26 @@ def running(mark: str) -> bool:
         except OSError:
             continue
     return False
+
+
+@pytest.mark.parametrize("line", ["trap 'echo tidied; exit 3' TERM; echo up; while :; do sleep 0.05; done", "sleep 50"])
+async def test_a_program_hears_the_request_to_end_before_it_is_killed(workspace: Path, line: str):
+    env = {"PATH": os.defpath}
+    confinement = Confinement(workspace=workspace)
+    finished = await run_program(
+        ["bash", "-c", line], cwd=workspace, env=env, timeout=0.5, confinement=confinement, sandbox="bubblewrap"
+    )
+    assert finished.timed_out
+    assert finished.duration < 2.4  # it was not waited for until the kill
+    assert (finished.output, finished.exit_code) == (("up\ntidied\n", 3) if "trap" in line else ("", 143))
+
+
+async def test_a_program_finds_nothing_open_but_its_three_streams(workspace: Path):
+    env = {"PATH": os.defpath}
+    line = "for one in /proc/self/fd/*; do echo ${one##*/}; done"
+    confinement = Confinement(workspace=workspace)
+    finished = await run_program(
+        ["bash", "-c", line], cwd=workspace, env=env, confinement=confinement, sandbox="bubblewrap"
+    )
+    assert finished.output.split()[:3] == ["0", "1", "2"]
+    assert not set("6789") & set(finished.output.split())

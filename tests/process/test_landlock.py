@@ -226,4 +226,4 @@ def test_its_command_line_names_the_program_last(tmp_path: Path):
     )
     assert words[-4:] == ["--", "ls", "--", "-l"]
     assert words[4] == "network"
-    assert "network" not in landlock.command(["ls"], Confinement(workspace=tmp_path), {})
+    assert "network" not in landlock.command(["ls"], Confinement(workspace=tmp_path), {}).argv

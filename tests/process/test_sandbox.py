@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process import sandbox
+from forge.process.command import Command
 from forge.process.run import Finished
 from forge.process.run import run as run_program
 from forge.process.sandbox import Confinement, Tier, choose, confined, problem, report
@@ -183,7 +185,8 @@ def test_git_works_whatever_the_settings_of_the_system_say(tier: Tier, tmp_path:
         "import subprocess, os; from pathlib import Path; from forge.process.sandbox import *; "
         f"there = Confinement(workspace=Path({str(workspace)!r})); env = {{'PATH': os.environ['PATH']}}; "
         f"box = Boxed(['sh', '-c', 'git init -q . && git status'], there, Tier({str(tier)!r}), env); "
-        "done = subprocess.run(box.argv, env=env, cwd=there.workspace, capture_output=True, text=True); box.close(); "
+        "words = box.command.in_shell(); "
+        "done = subprocess.run(words, env=env, cwd=there.workspace, capture_output=True, text=True); box.close(); "
         "print(done.returncode, done.stdout, done.stderr)"
     )
     own = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
@@ -213,10 +216,10 @@ def test_what_the_sandbox_says_of_itself_is_no_result_of_the_program(here: World
     option = "--unshare-all" if tier is Tier.BUBBLEWRAP else "=HOME"
     real = sandbox._COMMANDS[tier]
 
-    def breaking(*given: object, **more: object) -> list[str]:
-        words = real(*given, **more)
-        place = words.index(option)
-        return [*words[:place], *broken, *words[place:]]
+    def breaking(*given: object, **more: object) -> Command:
+        command = real(*given, **more)
+        place = command.argv.index(option)
+        return replace(command, argv=[*command.argv[:place], *broken, *command.argv[place:]])
 
     async def finish(*argv: str) -> Finished:
         env = {"PATH": os.environ["PATH"]}
@@ -406,10 +409,12 @@ def test_each_tier_is_tried_once_a_process(monkeypatch):
 
 
 def test_a_sandbox_that_does_not_hold_does_not_count(monkeypatch):
-    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: list(argv)})
+    monkeypatch.setattr(
+        sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: Command(list(argv))}
+    )
     assert "does not work here" in sandbox._tried(Tier.BUBBLEWRAP)
     broken = ["/bin/sh", "-c", "echo bwrap: No permissions to create new namespace >&2; exit 1"]
-    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: broken})
+    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: Command(broken)})
     assert "user namespaces are forbidden" in sandbox._tried(Tier.BUBBLEWRAP)
 
 

@@ -25,7 +25,7 @@ SETTLE = 0.1  # seconds that what a program started has to end after it, before 
 MOST_TOLD = 20  # processes left running that are named
 IDLE = 10.0  # seconds without work after which a keeper ends
 
-_DEFAULTS = [one for one in signal.valid_signals() if one not in (signal.SIGKILL, signal.SIGSTOP)]
+_DEFAULT_SIGNALS = [one for one in signal.valid_signals() if one not in (signal.SIGKILL, signal.SIGSTOP)]
 
 
 class Keeper:
@@ -41,6 +41,7 @@ class Keeper:
         self.poll.register(forge, select.POLLIN)
         self.pipes: set[int] = set()  # of what was left running: emptied, or it would hang or die when it writes
         self.usable = True  # False: it has limits of its own now, or nobody to work for
+        self.supervisor = os.getppid()
         self._begin(0)
 
     def _begin(self, program: int) -> None:
@@ -111,7 +112,7 @@ class Keeper:
             if work["limits"]:
                 self._limit(work["limits"])
             stage = "program"
-            self._begin(_spawned(work, given))
+            self._begin(self._spawn(work, given))
             self.leave = work["leave"]
         except (OSError, ValueError) as error:
             self._tell("failed", getattr(error, "errno", None) or 0, stage, self.usable)
@@ -119,6 +120,17 @@ class Keeper:
             os.chdir("/")
             for one in given:
                 os.close(one)
+
+    def _spawn(self, work: dict[str, Any], given: list[int]) -> int:
+        if not work["ignores_term"]:
+            return _spawned(work, given, _DEFAULT_SIGNALS)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a program inherits what is ignored
+        try:
+            return _spawned(work, given, [one for one in _DEFAULT_SIGNALS if one != signal.SIGTERM])
+        finally:
+            signal.signal(signal.SIGTERM, self._let_go)
+            if os.getppid() != self.supervisor:  # its end may have been told just now
+                self._let_go()
 
     def _limit(self, limits: Iterable[tuple[int, int, int]]) -> None:
         """Inherited by the program. What is lowered here cannot be raised again, so this keeper serves once."""
@@ -253,7 +265,7 @@ class Alarm:
         os.close(self.writer)
 
 
-def _spawned(work: dict[str, Any], given: list[int]) -> int:
+def _spawned(work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals]) -> int:
     """Start the program, in a session of its own. No fork: that would copy this process, at the price of a program."""
     streams = list(given)
     nothing = -1
@@ -262,7 +274,8 @@ def _spawned(work: dict[str, Any], given: list[int]) -> int:
         streams.insert(0, nothing)
     if len(streams) == 2:
         streams.append(streams[1])  # both kinds of output in one pipe
-    actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(streams)]
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(streams)]
+    actions += [(os.POSIX_SPAWN_OPEN, number, path, flags, 0) for number, path, flags in work["files"]]
     try:
         return os.posix_spawn(
             work["path"],
@@ -271,7 +284,7 @@ def _spawned(work: dict[str, Any], given: list[int]) -> int:
             file_actions=actions,
             setsid=True,
             setsigmask=[],
-            setsigdef=_DEFAULTS,
+            setsigdef=defaults,
         )
     finally:
         if nothing >= 0:

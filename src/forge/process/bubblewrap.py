@@ -15,6 +15,7 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.git_hooks import hook_folders
 from forge.process._confine import INET, INET6, NETLINK, UNIX, syscall_filter
+from forge.process.command import Command
 from forge.process.git_settings import git_settings
 from forge.process.layout import (
     CONFIGURATION,
@@ -49,8 +50,6 @@ _ENV = "/usr/bin/env"
 _NAMING_SIGNALS = ("/bin/sh", "-c", 'exec 5>&2 2>&6 6>&-; (exec "$@" 2>&5 5>&-); exit $?', "sh")
 _ENDED = re.compile(rb'^\{ "exit-code": \d+ \}$', re.MULTILINE)
 _REPORT = re.compile(rb"^\{ .* \}$", re.MULTILINE)
-# bubblewrap itself must outlive the request to end, or the kernel kills at once what is asked to end
-_KEEP = 'trap "" TERM; '
 MOST_SKILLS = 100  # each costs two mounts; where there are more, their whole folder is read-only
 _BINDABLE = ("file", "directory")  # never a link, which a program may have laid to bring in what it leads to
 _GIT_READ_ONLY = ("worktrees", "modules")  # settings of other work trees and of submodules are in there
@@ -72,7 +71,7 @@ def _found(writable: tuple[str, ...], path: str) -> str | None:
 
 def command(
     argv: Sequence[str], confinement: Confinement, env: Mapping[str, str], *, folder: str = "", status: str = ""
-) -> list[str]:
+) -> Command:
     """To be started with `env`, in a directory below a root: values are not written onto the command line, which all
     users of the machine can read. `status`: the file that is told how it ended. `folder` is not needed here."""
     roots = roots_of(confinement)
@@ -92,9 +91,12 @@ def command(
             ErrorKind.VALIDATION,
             "Put them into a file or stdin, or split the work into several calls.",
         )
-    opened = [f"{number}<{_in_memory(content, os.getpid())}" for number, content in given.items() if content]
-    opened += [f"{number}>>{status}" for number in (_STATUS, _SHELL_SAYS)] if status else []
-    return ["/bin/sh", "-c", f'{_KEEP if gentle else ""}exec "$@" {" ".join(opened)}', "sh", *words]
+    return Command(
+        words,
+        reads=tuple((number, _in_memory(content, os.getpid())) for number, content in given.items() if content),
+        appends=((_STATUS, status), (_SHELL_SAYS, status)) if status else (),
+        ignores_term=gentle,  # bubblewrap must outlive the request to end, or the kernel kills what is asked to end
+    )
 
 
 def why_not_run(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:

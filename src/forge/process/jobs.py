@@ -14,6 +14,7 @@ from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.session_end import at_session_end
+from forge.process.command import Command
 from forge.process.limits import Resources
 from forge.process.output import Capture, Kept, read_piece, waiting_bytes
 from forge.process.run import Confined, signal_name
@@ -162,7 +163,7 @@ class Job:
 
 
 def start_job(
-    argv: Sequence[str],
+    argv: Sequence[str] | Command,
     *,
     cwd: Path,
     env: Mapping[str, str],

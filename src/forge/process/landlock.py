@@ -13,6 +13,7 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process import _confine
+from forge.process.command import Command
 from forge.process.git_settings import git_settings
 from forge.process.layout import (
     PROCESSORS,
@@ -41,7 +42,7 @@ _PROBE_SECONDS = 20.0
 
 def command(
     argv: Sequence[str], confinement: Confinement, env: Mapping[str, str], *, folder: str = "", status: str = ""
-) -> list[str]:
+) -> Command:
     """To be started with `env`, in a directory below a root.
 
     `folder`: private to this run, for the home directory and Git's settings. `status`: the file that is told whether
@@ -73,7 +74,7 @@ def command(
     words += ["=GIT_CONFIG_SYSTEM", os.path.join(folder, "gitconfig") if settings else os.devnull]
     if not confinement.read_only:
         words += ["t", temporary(roots.workspace)]
-    return [*_python(), *words, *(("status", status) if status else ()), "--", *argv]
+    return Command([*_python(), *words, *(("status", status) if status else ()), "--", *argv])
 
 
 def why_not_run(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:

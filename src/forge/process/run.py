@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.threads import in_thread
 from forge.process._slots import slots
+from forge.process.command import Command
 from forge.process.layout import Confinement
 from forge.process.limits import Resources
 from forge.process.output import OFTEN, Capture, Kept, Shown, read_piece, waiting_bytes
@@ -82,7 +83,7 @@ async def run(
         confined = await confine(argv, confinement, sandbox, env)
         try:
             began = asyncio.get_running_loop().time()
-            program = await _started(confined.argv, cwd, env, bool(stdin), merge, limits, leave is not None)
+            program = await _started(confined.command, cwd, env, bool(stdin), merge, limits, leave is not None)
             shown = {"output": on_output, "errors": on_errors or on_output}
             watch = _Watch(program, began, stdin, capture, shown, wants_whole)
             said: list[str] = []
@@ -110,8 +111,8 @@ async def run(
 class Confined:
     """A command line to start instead of another, and the tier that confines it. It must be closed."""
 
-    def __init__(self, argv: Sequence[str], settle: Callable[[], list[str]] = list, boxed: Boxed | None = None) -> None:
-        self.argv = list(argv)
+    def __init__(self, command: Command, settle: Callable[[], list[str]] = list, boxed: Boxed | None = None) -> None:
+        self.command = command
         self.settle = settle  # to be called once, when it has ended: what was put back, in words
         self.tier = "none" if boxed is None else str(boxed.tier)
         self.still_used = False  # what it left running still uses its home
@@ -135,15 +136,15 @@ async def confine(
 ) -> Confined:
     """Confine a command line in the sandbox that is wanted and can be had; the same line where none is."""
     if confinement is None:
-        return Confined(argv)
+        return Confined(Command(list(argv)))
     from forge.process.sandbox import Boxed, Tier  # only where programs are confined
 
     tier = await in_thread(lambda: tier_of(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
     if tier is Tier.NONE:
-        return Confined(argv)
+        return Confined(Command(list(argv)))
     boxed = Boxed(argv, confinement, tier, env)
     try:
-        return Confined(boxed.argv, watched(confinement, str(tier)), boxed)
+        return Confined(boxed.command, watched(confinement, str(tier)), boxed)
     except BaseException:
         boxed.close()
         raise
@@ -159,7 +160,7 @@ def tier_of(sandbox: str | bool) -> Tier:
 
 
 async def _started(
-    argv: Sequence[str],
+    command: Command,
     cwd: Path,
     env: Mapping[str, str],
     reads: bool,
@@ -171,7 +172,7 @@ async def _started(
     end = asyncio.get_running_loop().time() + _SCARCE
     while True:
         try:
-            return start(argv, cwd=cwd, env=env, reads=reads, merge=merge, limits=limits, leave=leave)
+            return start(command, cwd=cwd, env=env, reads=reads, merge=merge, limits=limits, leave=leave)
         except OSError as error:
             if asyncio.get_running_loop().time() > end:
                 raise ToolError(

@@ -18,6 +18,7 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.process import bubblewrap, landlock
 from forge.process._confine import landlock_version
+from forge.process.command import Command
 from forge.process.layout import Confinement
 from forge.process.private_folders import private_folder, remove_folder
 
@@ -37,7 +38,7 @@ class Tier(StrEnum):
     NONE = "none"
 
 
-_COMMANDS: dict[Tier, Callable[..., list[str]]] = {
+_COMMANDS: dict[Tier, Callable[..., Command]] = {
     Tier.BUBBLEWRAP: bubblewrap.command,
     Tier.LANDLOCK: landlock.command,
 }
@@ -73,7 +74,7 @@ def choose(setting: str | bool = "auto") -> Tier:
 
 def confined(argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> list[str]:
     """The command line to start instead, with `env` as its environment, in a directory below one of the roots."""
-    return list(argv) if tier is Tier.NONE else _COMMANDS[tier](argv, confinement, env)
+    return list(argv) if tier is Tier.NONE else _COMMANDS[tier](argv, confinement, env).in_shell()
 
 
 class Boxed:
@@ -84,12 +85,12 @@ class Boxed:
         self._wanted = list(argv)
         self._folder = private_folder() if tier is Tier.LANDLOCK else ""
         self._status = os.memfd_create("forge-status", os.MFD_CLOEXEC) if tier is not Tier.NONE else -1
-        self.argv = list(argv)
+        self.command = Command(list(argv))
         if tier is Tier.NONE:
             return
         try:
             status = f"/proc/{os.getpid()}/fd/{self._status}"
-            self.argv = _COMMANDS[tier](argv, confinement, env, folder=self._folder, status=status)
+            self.command = _COMMANDS[tier](argv, confinement, env, folder=self._folder, status=status)
         except BaseException:
             self.close()
             raise
@@ -175,7 +176,7 @@ def _tried(tier: Tier) -> str:
         boxed = Boxed(["/bin/sh", "-c", _PROBE, "sh", str(secret)], Confinement(workspace=workspace), tier, env)
         stack.callback(boxed.close)
         ended = subprocess.run(
-            boxed.argv,
+            boxed.command.in_shell(),
             cwd=workspace,
             env=env,
             stdin=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.held import check_held
 from forge.core.session_end import at_session_end
 from forge.process._wire import END, NEW, Messages, packed
+from forge.process.command import Command
 from forge.process.limits import Resources
 
 GRACE = 2.0  # seconds between the request to end and the kill, so that all is over within three
@@ -93,7 +94,7 @@ class Program:
 
 
 def start(
-    argv: Sequence[str],
+    argv: Sequence[str] | Command,
     *,
     cwd: Path,
     env: Mapping[str, str],
@@ -109,9 +110,12 @@ def start(
     `leave`: what it leaves running is not killed at once. Raises `ToolError` for what can be no command line, OSError
     when no pipe can be made.
     """
+    command = argv if isinstance(argv, Command) else Command(list(argv))
     check_held([cwd])  # at the last moment: it may have been replaced since the call was judged
     work = {
-        **_command(argv, env, cwd),
+        **_encoded(command.argv, env, cwd),
+        "files": [(number, os.fsencode(path), flags) for number, path, flags in command.files],
+        "ignores_term": command.ignores_term,
         "cwd": os.fsencode(cwd),
         "limits": limits.for_kernel() if limits is not None else [],
         "reads": reads,
@@ -252,7 +256,7 @@ def _is_open(keeper: socket.socket) -> bool:
         return False
 
 
-def _command(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> dict[str, Any]:
+def _encoded(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> dict[str, Any]:
     """The words as bytes, and the file to run."""
     try:
         words = [os.fsencode(word) for word in argv]

@@ -130,7 +130,7 @@ async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> Too
     tier = confined.tier
     try:
         job = start_job(
-            confined.argv,
+            confined.command,
             cwd=work.cwd,
             env=work.env,
             owner=ctx.scope.session_id,
