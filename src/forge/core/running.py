@@ -12,7 +12,7 @@ from typing import Any
 from forge.core.call_style import CallStyle
 from forge.core.context import ToolContext
 from forge.core.result import ToolResult
-from forge.core.threads import in_thread
+from forge.core.threads import Pace, in_thread
 
 SLICE = 0.01  # seconds
 
@@ -54,6 +54,7 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
     hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
     context, whole, model = style
     kind = kind_of(made.run)
+    pace = Pace()
 
     async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         if whole:
@@ -64,10 +65,13 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
         if kind == "coroutine":
             return ToolResult.of(await function(**arguments))
         if kind == "plain":
-            return await run_plain(function, arguments, ctx)
+            return await run_plain(function, arguments, ctx, pace)
         return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
 
-    return run
+    async def run_coroutine(arguments: Mapping[str, Any], _: ToolContext) -> ToolResult:
+        return ToolResult.of(await made.run(**arguments))
+
+    return run_coroutine if kind == "coroutine" and not (whole or context or hooked) else run
 
 
 async def _own_copy(made: Any, ctx: ToolContext) -> Any:
@@ -84,10 +88,12 @@ async def _own_copy(made: Any, ctx: ToolContext) -> Any:
     return own
 
 
-async def run_plain(function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+async def run_plain(
+    function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext, pace: Pace | None = None
+) -> ToolResult:
     """On a daemon thread; the result is made there too, so that a large one does not hold up the loop."""
     try:
-        value = await in_thread(lambda: _result_of(function(**arguments)))
+        value = await in_thread(lambda: _result_of(function(**arguments)), pace)
     except asyncio.CancelledError:
         ctx.cancelled = True  # the thread cannot be stopped from outside, but it can look
         raise

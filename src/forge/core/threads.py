@@ -7,6 +7,7 @@ import contextvars
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -14,6 +15,9 @@ from forge.core.errors import ErrorKind, ToolError
 
 MOST = 2_000  # threads at once; hung ones count until they return
 IDLE = 10.0  # seconds a thread waits for work before it ends
+QUICK = 50e-6  # seconds: the loop waits for a function that took no longer the last time
+PATIENCE = 200e-6  # seconds that the loop waits at most
+MOST_IN_A_ROW = 50  # functions that the loop waits for; then its other tasks have their turn
 
 _work: queue.SimpleQueue[_Hop | None] = queue.SimpleQueue()
 _lock = threading.Lock()
@@ -37,10 +41,30 @@ def home_loop() -> asyncio.AbstractEventLoop:
         return loop
 
 
-async def in_thread(function: Callable[[], Any]) -> Any:
-    """Run a plain function beside the event loop and return its value; raises whatever it raised."""
+class Pace:
+    """How long a function takes. For a quick one a turn of the loop costs three times what the function itself does."""
+
+    __slots__ = ("in_a_row", "is_quick")
+
+    def __init__(self) -> None:
+        self.is_quick = False  # the last time
+        self.in_a_row = 0  # times that the loop waited
+
+    def is_worth_waiting(self) -> bool:
+        if not self.is_quick or self.in_a_row >= MOST_IN_A_ROW:
+            self.in_a_row = 0
+            return False
+        self.in_a_row += 1
+        return True
+
+
+async def in_thread(function: Callable[[], Any], pace: Pace | None = None) -> Any:
+    """Run a plain function beside the event loop and return its value; raises whatever it raised.
+
+    `pace` is the same for every call of a function. With it the loop waits for a quick function, for a moment at most.
+    """
     _reserve_thread()
-    value, error = await _Hop(function)
+    value, error = await _Hop(function, pace)
     if error is not None:
         raise error
     return value
@@ -50,14 +74,30 @@ class _Hop:
     """To a thread and back: what a task awaits in place of a future, with half the work.
 
     The thread gets the function when the task has said how to wake it. So no outcome comes too early, and thread and
-    task do not compete for the interpreter. The task is woken without another turn of the loop.
+    task do not compete for the interpreter. The task is woken without another turn of the loop. A quick function is
+    handed over at once, and the task is not suspended at all unless the function is slow this time.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "function", "home", "inside", "loop", "outcome", "stopped", "wake")
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "done",
+        "finished",
+        "function",
+        "home",
+        "inside",
+        "loop",
+        "outcome",
+        "pace",
+        "stopped",
+        "wake",
+    )
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], Any], pace: Pace | None) -> None:
         self._asyncio_future_blocking = False
         self.function: Callable[[], Any] | None = function
+        self.pace = pace
+        self.done: threading.Lock | None = None  # released at the end of a function that the loop waits for
+        self.finished = False
         self.inside = contextvars.copy_context()  # of the function
         self.home: contextvars.Context | None = None  # of the task
         self.loop = asyncio.get_running_loop()
@@ -66,11 +106,18 @@ class _Hop:
         self.stopped: asyncio.CancelledError | None = None
 
     def __await__(self) -> Generator[Any, None, tuple[Any, BaseException | None]]:
+        if self.pace is not None and self.pace.is_worth_waiting():
+            self.done = threading.Lock()
+            self.done.acquire()
+            _work.put(self)
+            if self.done.acquire(timeout=PATIENCE):
+                return self.outcome
+            self.pace.is_quick = False
         self._asyncio_future_blocking = True  # the mark by which a task knows what it can wait for
         try:
             yield self
         finally:
-            if self.home is None:  # closed before a task waited for it
+            if self.home is None and self.done is None:  # closed before a task waited for it
                 _work.put(None)
         return self.outcome
 
@@ -79,9 +126,17 @@ class _Hop:
 
     def add_done_callback(self, wake: Callable[[_Hop], object], *, context: contextvars.Context) -> None:
         """The task waits from now on."""
-        self.wake, self.home = wake, context
-        away.add(self)
-        _work.put(self)
+        if self.done is None:
+            self.wake, self.home = wake, context
+            away.add(self)
+            _work.put(self)
+            return
+        with _lock:
+            self.wake, self.home = wake, context
+            if not self.finished:
+                away.add(self)
+                return
+        self.loop.call_soon(self._wake_up, context=context)
 
     def cancel(self, msg: Any = None) -> bool:
         """The task does not wait any more; the function goes on in its thread."""
@@ -103,22 +158,28 @@ class _Hop:
         function, self.function = self.function, None
         assert function is not None
         _here.loop = self.loop
-        outcome: tuple[Any, BaseException | None]
+        started = time.perf_counter()
         try:
-            outcome = (self.inside.run(function), None)
+            self.outcome = (self.inside.run(function), None)
         except BaseException as error:  # SystemExit and friends end the call, not the program
-            outcome = (None, error)
+            self.outcome = (None, error)
+        if self.pace is not None:
+            self.pace.is_quick = time.perf_counter() - started <= QUICK
         with _lock:
             _idle += 1
-        try:
-            self.loop.call_soon_threadsafe(self._settle, outcome, context=self.home)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            pass
-        away.discard(self)
+            self.finished = True
+            is_waited_for = self.wake is not None or self.stopped is not None
+        if is_waited_for:
+            try:
+                self.loop.call_soon_threadsafe(self._settle, context=self.home)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                pass
+            away.discard(self)
+        elif self.done is not None:
+            self.done.release()
 
-    def _settle(self, outcome: tuple[Any, BaseException | None]) -> None:
+    def _settle(self) -> None:
         if self.stopped is None:
-            self.outcome = outcome
             self._wake_up()
 
     def _wake_up(self) -> None:
