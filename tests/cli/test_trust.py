@@ -253,12 +253,21 @@ def test_what_a_project_says_cannot_steer_the_terminal(place, trust):
     assert "\u202e" not in trust("--dry-run").out
 
 
-def test_no_home_is_said_once_and_work_goes_on(there, place):
-    ended = there("tool", "list", "--json", HOME=None, XDG_DATA_HOME=None, XDG_CONFIG_HOME=None)
-    assert ended.code == 0
-    assert "csv_parse" in [tool["name"] for tool in json.loads(ended.out)["tools"]]
-    assert len(ended.err.splitlines()) == 1
-    assert "no home directory" in ended.err
+def test_without_a_home_a_project_stops_because_its_rules_may_have_been_accepted(there, place):
+    none = {"HOME": None, "XDG_DATA_HOME": None, "XDG_CONFIG_HOME": None}
+    ended = there("tool", "list", "--json", **none)
+    assert (ended.code, ended.out) == (2, "")
+    assert "cannot tell which rules hold" in ended.err
+    assert "set HOME or XDG_DATA_HOME" in ended.err
+    assert "--config" in ended.err
+    named = there("tool", "list", "--json", "--config", "forge.yaml", **none)
+    assert (named.code, named.err) == (0, "")
+    listed = {tool["name"] for tool in json.loads(named.out)["tools"]}
+    assert ("math_calculate" in listed, "csv_parse" in listed) == (True, False)
+    (place / "forge.yaml").unlink()
+    bare = there("tool", "list", "--json", **none)
+    assert bare.code == 0
+    assert "csv_parse" in [tool["name"] for tool in json.loads(bare.out)["tools"]]
 
 
 def test_a_command_that_cannot_do_without_ends_with_2(place, trust):

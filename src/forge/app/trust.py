@@ -54,7 +54,7 @@ def standing(workspace: str | os.PathLike[str], environment: Mapping[str, str] =
     path = root / NAME
     known = _known(root, environment)
     there, text, problem = _current(path)
-    if known.lost:
+    if known.lost or (known.homeless and there):
         return Standing("unknown", path, text, problem=known.problem)
     entry = known.projects.get(str(root))
     if entry is None or _is_without_file(entry):
@@ -108,7 +108,8 @@ def check_known(now: Standing) -> None:
     """Raises `ToolError` where the accepted rules cannot be known: to go on could mean fewer rules than those."""
     if now.status != "unknown":
         return
-    way = "Repair that, then run `forge trust`: it shows the project as it is now, and accepts it."
+    way = "Repair that, then run `forge trust`: it shows the project as it is now, and accepts it. Or name the file"
+    way += " with --config, and its rules hold for this command."
     raise ToolError(f"cannot tell which rules hold in {now.path.parent}: {now.problem}", ErrorKind.CONFIG, way)
 
 
@@ -176,12 +177,13 @@ class _Known(NamedTuple):
     projects: dict[str, dict[str, Any]]
     problem: str = ""  # why nothing can be remembered
     lost: bool = False  # there is a store, and it cannot be read: anything may have been accepted
+    homeless: bool = False  # it is not known where the store is: a project with a file may have been accepted
 
 
 def _known(root: Path | None, environment: Mapping[str, str]) -> _Known:
     store = data_file(STORE, environment)
     if store is None:
-        return _Known({}, "there is no home directory to remember it in; set HOME or XDG_DATA_HOME")
+        return _Known({}, "there is no home directory, where that is kept; set HOME or XDG_DATA_HOME", homeless=True)
     if root is not None and _real(store).is_relative_to(root):
         return _Known({}, f"{store} lies in the workspace, where tools could change it; set XDG_DATA_HOME")
     try:
