@@ -254,10 +254,10 @@ class TestFile:
             ("turns: []\n", "", "it is not a list of turns", "Begin every turn with a dash"),
             ("", "", "it is not a list of turns", "Begin every turn with a dash"),
             ("[]", "", "it holds no turns", "A turn is"),
-            ("- one\n- {a: b: c}\n", "line 2", "no valid YAML", "Quote texts"),
+            ("- one\n- {a: b: c}\n", "line 2", "not valid YAML", "Quote texts"),
             ("- &a one\n- *a\n", "line 2", "aliases are not read", "Write it plainly"),
             ("- &a [*a]\n", "line 1", "aliases are not read", "Write it plainly"),
-            ("- !!python/object:os.system x\n", "line 1", "no valid YAML", "Quote texts"),
+            ("- !!python/object:os.system x\n", "line 1", "not valid YAML", "Quote texts"),
             ("- " + "[" * 60 + "]" * 60, "line 1", "more than 50 levels deep", "Write it plainly"),
             ("- [" + "1," * 200_000 + "]", "line 1", "more than 100,000 values", "Write it plainly"),
             ("- " + "x" * (1024 * 1024), "", "larger than 1024 KiB", "Make it smaller"),
@@ -294,8 +294,8 @@ class TestFile:
         (tmp_path / "latin.yaml").write_bytes(b"- caf\xe9\n")
         for name, problem in {
             "missing.yaml": "No such file",
-            ".": "no regular file",
-            "pipe": "no regular file",
+            ".": "not a regular file",
+            "pipe": "not a regular file",
             "latin.yaml": "byte 5 is not UTF-8",
             "nul\0": "null (?:byte|character)",
         }.items():

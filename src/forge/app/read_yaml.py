@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from forge.core.bounded_yaml import Unreadable, bounded_text, bounded_yaml, safe_loader
 from forge.core.errors import ErrorKind, ToolError
-from forge.permissions.bounded import Unreadable, bounded_text, bounded_yaml
 
 
 def read_yaml(path: str) -> Any:
@@ -38,7 +38,7 @@ def _refused(error: Unreadable) -> ToolError:
 def _built(yaml: Any, text: str) -> Any:
     """With the safe loader; a key given twice is refused, since the second would silently win."""
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    class Loader(safe_loader()):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             seen: set[Any] = set()
             for key, _ in node.value:

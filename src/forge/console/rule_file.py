@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from forge.app.read_yaml import read_text
+from forge.app.read_yaml import parse_yaml, read_text
 from forge.app.trust import Found, accept, trusted_text
 from forge.console.home import Home
 from forge.core.errors import ErrorKind, ToolError
@@ -98,9 +98,9 @@ class RuleFile:
 def _added(text: str, rule: str) -> str:
     """The document with one more rule; checked by reading it back."""
     quoted = json.dumps(rule, ensure_ascii=False)
+    old = parse_yaml(text, "the file") or {}
     try:
-        root = yaml.compose(text, yaml.SafeLoader)
-        old = yaml.safe_load(text) or {}
+        root = yaml.compose(text, yaml.SafeLoader)  # bounded, since it was read above
     except yaml.YAMLError as error:
         raise ToolError(f"the file cannot be read: {error}", ErrorKind.CONFIG, "Mend it by hand first.") from error
     permissions = _value(root, "permissions")
@@ -114,9 +114,9 @@ def _added(text: str, rule: str) -> str:
     wanted = {**old, "permissions": {**(old.get("permissions") or {})}}
     wanted["permissions"]["rules"] = [*(wanted["permissions"].get("rules") or ()), rule]
     try:
-        if yaml.safe_load(made) == wanted:
+        if parse_yaml(made, "the file") == wanted:
             return made
-    except yaml.YAMLError:
+    except ToolError:
         pass
     raise _elsewhere(rule)
 

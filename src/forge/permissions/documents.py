@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.arguments import near
-from forge.permissions.bounded import LARGEST, Unreadable, bounded_text, bounded_yaml
+from forge.core.bounded_yaml import LARGEST, Unreadable, bounded_text, bounded_yaml, safe_loader
 from forge.permissions.rule import SYNTAX, PolicyError
 
 LAYERS = ("organisation", "user", "project", "session")
@@ -66,7 +66,7 @@ def _too_large(name: str) -> PolicyError:
 
 def _from_yaml(text: str, name: str) -> Document:
     def build(yaml: Any, source: str) -> Document:
-        return _Reader(name, yaml).document(yaml.compose(source, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        return _Reader(name, yaml).document(yaml.compose(source, Loader=safe_loader()))
 
     document: Document = _readable(lambda: bounded_yaml(text, name, build))
     return document

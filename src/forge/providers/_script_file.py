@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import json
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.arguments import near
+from forge.core.bounded_yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
 from forge.core.errors import ErrorKind
 from forge.core.messages import ToolCall
 from forge.core.plain import brief
 from forge.core.provider import ProviderError
 
 LARGEST = 1024 * 1024  # bytes
-DEEPEST = 50  # levels
-MOST_VALUES = 100_000
+BOUNDS = Bounds(levels=50, aliases=0, values=100_000)
 
 Part = str | ToolCall | BaseException
 
@@ -53,32 +52,21 @@ class _Turn(NamedTuple):
 def read_script(path: Path) -> list[list[Part]]:
     """The turns of a file. Raises `ProviderError`, naming the line or the turn."""
     try:
-        text = _text(path)
-        turns = list(_from_json(text) if path.suffix.lower() == ".json" else _from_yaml(text))
+        text = bounded_text(path, LARGEST)
+        turns = list(_from_json(text)) if path.suffix.lower() == ".json" else _from_yaml(text)
         if not turns:
             raise _Wrong("", "it holds no turns", _FORMS)
         return [_parts(turn) for turn in turns]
     except _Wrong as error:
         where = f", {error.place}" if error.place else ""
-        words = f"reading the script {str(path)[:200]!r}{where}: {error.problem}"
-        raise ProviderError(words, ErrorKind.CONFIG, error.advice) from None
+        raise _refused(path, where, error) from None
+    except Unreadable as error:
+        raise _refused(path, f", line {error.line}" if error.line else "", error) from None
 
 
-def _text(path: Path) -> str:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for ever
-            raise _Wrong("", "it is no regular file", "Name a YAML or JSON file.")
-        with path.open("rb") as stream:
-            content = stream.read(LARGEST + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
-        reason = getattr(error, "strerror", "") or str(error)
-        raise _Wrong("", reason[:200], "Name an existing YAML or JSON file.") from None
-    if len(content) > LARGEST:
-        raise _Wrong("", f"it is larger than {LARGEST // 1024} KiB", "Make it smaller, or write the script in Python.")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _Wrong("", f"byte {error.start} is not UTF-8", "Save it as UTF-8.") from None
+def _refused(path: Path, where: str, error: _Wrong | Unreadable) -> ProviderError:
+    words = f"reading the script {str(path)[:200]!r}{where}: {error.problem}"
+    return ProviderError(words, ErrorKind.CONFIG, error.advice)
 
 
 def _from_json(text: str) -> Iterator[_Turn]:
@@ -94,10 +82,19 @@ def _from_json(text: str) -> Iterator[_Turn]:
         yield _Turn(f"turn {number}", value)
 
 
-def _from_yaml(text: str) -> Iterator[_Turn]:
-    import yaml  # heavy: only where a script is YAML
+def _from_yaml(text: str) -> list[_Turn]:
+    try:
+        turns: list[_Turn] = bounded_yaml(text, "", _turns, BOUNDS)
+        return turns
+    except Unreadable as error:
+        if not error.is_syntax:
+            raise
+        place = f"line {error.line}" if error.line else ""
+        raise _Wrong(place, error.problem, "Quote texts that hold : # * { [ and the like.") from None
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+
+def _turns(yaml: Any, text: str) -> list[_Turn]:
+    class Loader(safe_loader()):  # type: ignore[misc]
         """Takes dates, and `yes`, `no`, `on` and `off`, for the texts they are."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012
@@ -106,36 +103,13 @@ def _from_yaml(text: str) -> Iterator[_Turn]:
         }
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOLEAN, list("tTfF"))
-    try:
-        _check_size(yaml.parse(text, Loader=Loader), yaml)
-        node = yaml.compose(text, Loader=Loader)
-        if not isinstance(node, yaml.SequenceNode):
-            raise _Wrong("", "it is not a list of turns", "Begin every turn with a dash: - text, or - {call: NAME}.")
-        for number, turn in enumerate(node.value, 1):
-            place = f"line {turn.start_mark.line + 1}, turn {number}"
-            yield _Turn(place, Loader("").construct_document(turn))
-    except yaml.MarkedYAMLError as error:
-        place = f"line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise _Wrong(
-            place, f"no valid YAML: {error.problem}", "Quote texts that hold : # * { [ and the like."
-        ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _Wrong("", f"no valid YAML: {str(error)[:200]}", "Mend the file.") from None
-
-
-def _check_size(events: Any, yaml: Any) -> None:
-    """A bomb is small as text: what it would become is counted before anything is made of it."""
-    depth = values = 0
-    for event in events:
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        values += isinstance(event, yaml.NodeEvent)
-        for is_wrong, problem in (
-            (isinstance(event, yaml.AliasEvent), "aliases are not read"),
-            (depth > DEEPEST, f"more than {DEEPEST} levels deep"),
-            (values > MOST_VALUES, f"more than {MOST_VALUES:,} values"),
-        ):
-            if is_wrong:
-                raise _Wrong(f"line {event.start_mark.line + 1}", problem, "Write it plainly, or in Python.")
+    node = yaml.compose(text, Loader=Loader)
+    if not isinstance(node, yaml.SequenceNode):
+        raise _Wrong("", "it is not a list of turns", "Begin every turn with a dash: - text, or - {call: NAME}.")
+    return [
+        _Turn(f"line {turn.start_mark.line + 1}, turn {number}", Loader("").construct_document(turn))
+        for number, turn in enumerate(node.value, 1)
+    ]
 
 
 def _parts(turn: _Turn) -> list[Part]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from forge.core.arguments import near
+from forge.core.bounded_yaml import LARGEST, Unreadable, bounded_yaml, safe_loader
 from forge.core.errors import ErrorKind, ToolError
-from forge.permissions.bounded import LARGEST, Unreadable, bounded_yaml
 from forge.skills.guardrails import Guardrails
 
 PUBLISHED = ("name", "description", "license", "compatibility", "allowed-tools", "metadata", "version", "tags")
@@ -66,7 +66,7 @@ def read(text: str, where: str) -> FrontMatter:
     if len(text) > LARGEST:
         raise _wrong(where, f"its front matter is larger than {LARGEST // 1024} KiB", "Move text into the body.")
     try:
-        document = bounded_yaml(text, where, lambda yaml, source: yaml.load(source, Loader=_loader(yaml)))
+        document = bounded_yaml(text, where, lambda yaml, source: yaml.load(source, Loader=safe_loader()))
     except Unreadable as error:
         raise _wrong(error.place, error.problem, error.advice) from None
     if not isinstance(document, dict):
@@ -190,10 +190,6 @@ class _Reader:
 
     def error(self, place: str, problem: str, advice: str) -> ToolError:
         return _wrong(f"{self.where}: {place}", problem, advice)
-
-
-def _loader(yaml: Any) -> Any:
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _wrong(where: str, problem: str, advice: str) -> ToolError:

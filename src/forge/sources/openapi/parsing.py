@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from forge.core import yaml_tabs
+from forge.core.bounded_yaml import Unreadable, explained_yaml, safe_loader
 from forge.core.errors import ErrorKind, ToolError
-from forge.permissions import tabs
 
 LARGEST = 64 * 1024 * 1024  # bytes of JSON
 LARGEST_YAML = 16 * 1024 * 1024  # bytes: it takes a hundred times as long to read
@@ -53,18 +54,16 @@ def _refuse(name: str, problem: str) -> Any:
 
 
 def _yaml(text: str, name: str) -> Any:
-    import yaml  # heavy
-
     try:
-        node = _node(text, yaml)
-        return _Builder(yaml).build(node, 0) if node is not None else None
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise unreadable(name, f"{line}not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise unreadable(name, f"not valid YAML: {str(error)[:200]}") from None
-    except RecursionError:
-        raise unreadable(name, "it is nested too deeply") from None
+        with explained_yaml(name) as yaml:
+            try:
+                node = _node(text, yaml)
+                return _Builder(yaml).build(node, 0) if node is not None else None
+            except RecursionError:
+                raise unreadable(name, "it is nested too deeply") from None
+    except Unreadable as error:
+        line = f"line {error.line}: " if error.line else ""
+        raise unreadable(name, f"{line}{error.problem}") from None
 
 
 def _node(text: str, yaml: Any) -> Any:
@@ -77,7 +76,7 @@ def _node(text: str, yaml: Any) -> Any:
         finally:
             loader.dispose()
 
-    return tabs.read_with_tabs(text, read, yaml.scanner.ScannerError)[1]
+    return yaml_tabs.read_with_tabs(text, read, yaml.scanner.ScannerError)[1]
 
 
 @cache
@@ -87,7 +86,7 @@ def _loader() -> Any:
 
     import yaml
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    class Loader(safe_loader()):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - the name is the library's
         depth = 0
 
@@ -127,7 +126,7 @@ class _Builder:
         if kind not in _KEPT:
             raise self._problem(node, f"the tag {node.tag[:60]!r} has no meaning in JSON")
         if isinstance(node, self.yaml.ScalarNode):
-            return tabs.restored(node.value) if kind == "str" else _scalar(kind, node.value)
+            return yaml_tabs.restored(node.value) if kind == "str" else _scalar(kind, node.value)
         key = id(node)
         if key in self.built:
             return self.built[key]
@@ -151,8 +150,8 @@ class _Builder:
         for key, item in node.value:
             if not isinstance(key, self.yaml.ScalarNode):
                 raise self._problem(key, "a key that is no text")
-            if tabs.STAND_IN in key.value:
-                raise self._problem(key, tabs.PROBLEM)
+            if yaml_tabs.STAND_IN in key.value:
+                raise self._problem(key, yaml_tabs.PROBLEM)
             if key.tag == f"{_TAG}merge":
                 self._merge(merged, item, depth)
             else:
