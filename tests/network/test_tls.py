@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import httpx2
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.network import pools
+from forge.network import tls
 from forge.network.client import fetch
 from forge.network.egress import Egress
 from forge.network.limits import Limits
+from forge.network.model_client import model_client
 from tests.network.authority import Authority, make_authority
 from tests.network.serving import HERE, page, redirect, serving, site
 
@@ -25,9 +29,9 @@ def trusted(authority, monkeypatch):
     """As a person would trust it: the environment counts."""
     monkeypatch.setenv("FORGE_TRUST_ENV", "1")
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
-    pools._trusted.cache_clear()
+    tls._read.cache_clear()
     yield
-    pools._trusted.cache_clear()
+    tls._read.cache_clear()
 
 
 @pytest.mark.usefixtures("trusted")
@@ -78,3 +82,20 @@ async def test_http_spoken_to_https_and_the_other_way_round_are_errors(authority
         for url in (plain.url.replace("http:", "https:"), secure.url.replace("https:", "http:")):
             with pytest.raises(ToolError, match=r"no secure connection|no connection|no proper HTTP|broke"):
                 await fetch("GET", url, egress=HERE, limits=Limits(connect=0.3))
+
+
+@pytest.mark.usefixtures("trusted")
+async def test_models_and_tools_trust_the_same_certificates(authority):
+    async with serving(page("secure"), tls=authority.certify("DNS:localhost")) as server:
+        url = f"https://localhost:{server.port}/x"
+        client = await model_client(secure=True)
+        assert (await client.get(url)).content == (await fetch("GET", url, egress=LOCAL)).body == b"secure"
+        assert await model_client(secure=True) is client
+        unknown = await model_client(secure=False)  # it knows no certificates at all
+        with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            await unknown.get(url)
+
+
+@pytest.mark.usefixtures("trusted")
+async def test_calls_that_begin_together_share_one_client():
+    assert len({id(client) for client in await asyncio.gather(*(model_client(secure=True) for _ in range(5)))}) == 1

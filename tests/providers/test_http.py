@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
-from forge.providers import _client, _http, _sse
+from forge.network import model_client
+from forge.providers import _http, _sse
 from forge.providers._http import Event, post_stream, stream_error
 from forge.providers._sse import EventReader
 from forge.providers.errors import BrokeOff, PromptTooLong
@@ -312,7 +313,7 @@ def test_a_loop_takes_its_client_with_it():
 
     assert asyncio.run(once()) == asyncio.run(once()) == EVENTS
     gc.collect()
-    assert not _client._clients
+    assert not model_client._clients
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
-from collections.abc import AsyncGenerator
-from functools import cache
 from ssl import SSLContext
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -14,9 +9,10 @@ from urllib.parse import unquote, urlsplit
 import httpcore2
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.threads import in_thread
 from forge.network.connecting import GuardedBackend
 from forge.network.egress import Egress
+from forge.network.per_loop import PerLoop
+from forge.network.tls import trusted_context, trusts_environment
 from forge.network.url import Url
 
 MOST_POOLS = 16
@@ -26,7 +22,6 @@ KEPT_FOR = 15.0  # seconds
 
 
 class _Key(NamedTuple):
-    loop: asyncio.AbstractEventLoop
     egress: Egress
     scheme: str
     proxy: str
@@ -47,28 +42,24 @@ class Pool:
         self.users -= 1
 
 
-_lock = threading.Lock()
-_pools: dict[_Key, tuple[AsyncGenerator[Pool, None], Pool]] = {}
+async def _close(pool: Pool) -> None:
+    await pool.connections.aclose()
+
+
+_pools: PerLoop[_Key, Pool] = PerLoop(_close)
 
 
 async def shared_pool(url: Url, egress: Egress) -> Pool:
     """The pool for such a request; closed with the loop, or when too many others were wanted since."""
-    secure = url.scheme == "https"
-    key = _Key(asyncio.get_running_loop(), egress, url.scheme, proxy_for(url, egress))
-    found = _pools.get(key)
+    key = _Key(egress, url.scheme, proxy_for(url, egress))
+    found = _pools.find(key)
     if found is None:
-        # reading all certificates takes a tenth of a second
-        context = await in_thread(lambda: _trusted(trusts_environment())) if secure else None
-        found = _pools.get(key)
+        context = await trusted_context() if url.scheme == "https" else None
+        found = _pools.find(key)  # made by another call while the certificates were read
     if found is None:
-        keeper = _kept(key, context)
-        pool = await anext(keeper)
-        with _lock:
-            for stale in [one for one in _pools if one.loop.is_closed()]:
-                del _pools[stale]
-            found = _pools.setdefault(key, (keeper, pool))
-        await _close_surplus(key.loop)
-    return found[1]
+        found = await _pools.hold(key, _made(key, context))
+        await _pools.close_oldest(MOST_POOLS, lambda pool: not pool.users)
+    return found
 
 
 def proxy_for(url: Url, egress: Egress) -> str:
@@ -84,13 +75,8 @@ def proxy_for(url: Url, egress: Egress) -> str:
     return proxies.get(url.scheme) or proxies.get("all") or ""
 
 
-def trusts_environment() -> bool:
-    return os.environ.get("FORGE_TRUST_ENV") == "1"
-
-
-async def _kept(key: _Key, context: SSLContext | None) -> AsyncGenerator[Pool, None]:
-    """A generator, because a loop closes those that are left when it ends."""
-    pool = Pool(
+def _made(key: _Key, context: SSLContext | None) -> Pool:
+    return Pool(
         httpcore2.AsyncConnectionPool(
             ssl_context=context,
             proxy=_read_proxy(key.proxy) if key.proxy else None,
@@ -101,19 +87,6 @@ async def _kept(key: _Key, context: SSLContext | None) -> AsyncGenerator[Pool, N
             network_backend=httpcore2.AnyIOBackend() if key.proxy else GuardedBackend(key.egress, key.scheme),
         )
     )
-    try:
-        yield pool
-    finally:
-        with _lock:
-            _pools.pop(key, None)
-        await pool.connections.aclose()
-
-
-async def _close_surplus(loop: asyncio.AbstractEventLoop) -> None:
-    """The oldest ones that nobody uses."""
-    mine = [keeper for key, (keeper, pool) in _pools.items() if key.loop is loop and not pool.users]
-    for keeper in mine[: max(0, len(mine) - MOST_POOLS)]:
-        await keeper.aclose()
 
 
 def _read_proxy(proxy: str) -> httpcore2.Proxy:
@@ -132,10 +105,3 @@ def _read_proxy(proxy: str) -> httpcore2.Proxy:
         url=httpcore2.URL(scheme=parts.scheme, host=parts.hostname, port=port, target="/"),
         auth=(unquote(parts.username), unquote(parts.password or "")) if parts.username else None,
     )
-
-
-@cache
-def _trusted(environment: bool) -> SSLContext:
-    import httpx2  # heavy: only for https
-
-    return httpx2.create_ssl_context(trust_env=environment)

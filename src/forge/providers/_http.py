@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
-from forge.providers._client import shared_client
+from forge.network.model_client import model_client
 from forge.providers._sending import Sending, host_of, mask_for, written_body
 from forge.providers._sse import Event, EventReader, TooLong
 from forge.providers._waits import LONGEST_WAIT, asked_to_wait, delay_before
@@ -115,7 +115,7 @@ async def _sent(sending: Sending) -> httpx2.Response:
     """The answer, once its status is known to be good."""
     import httpx2  # heavy
 
-    client = await shared_client(secure=sending.url[:5].lower() == "https")
+    client = await model_client(secure=sending.url[:5].lower() == "https")
     request = client.build_request(
         "POST",
         sending.url,
