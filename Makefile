@@ -113,7 +113,6 @@ $(DOCS_READY): $(READY)
 reference: $(READY) ## write docs/reference/ from the code
 	@$(BIN)/python -m scripts.reference
 
-# The public suite is inside the source package of jsonschema.
 .PHONY: fuzz soak
 fuzz: $(READY) bubblewrap ## 20,000 mutated calls of every tool (minutes)
 	@$(BIN)/python -m fuzz

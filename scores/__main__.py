@@ -7,7 +7,8 @@ import sys
 import time
 from importlib import import_module
 
-from scores.report import PAGE, Missing, Score, find_drops, keep_failures, read_results, write_results
+from scores.published import add_published
+from scores.report import PAGE, Missing, NotGiven, Score, find_drops, keep_failures, read_results, write_results
 
 SUITES = ("mcp", "json_schema", "bfcl", "agentdojo", "openapi", "codex", "starters", "schemathesis")
 
@@ -38,12 +39,14 @@ def _run(name: str) -> Score:
     try:
         score: Score = module.run()
     except Missing as missing:
-        score = Score(name, module.SOURCE, module.MEASURES, missing=str(missing))
+        score = Score(
+            name, module.SOURCE, module.MEASURES, missing=str(missing), not_given=isinstance(missing, NotGiven)
+        )
         print(f"   missing: {missing}")
     for row in score.rows:
         print(f"   {row.measure}: {row.passed:,} of {row.cases:,}")
     print(f"   {time.monotonic() - start:.0f} s", flush=True)
-    return keep_failures(score)
+    return keep_failures(add_published(score))
 
 
 if __name__ == "__main__":

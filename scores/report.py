@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+NONE_KNOWN = "none known"
 MOST_FAILURES = 40  # kept for one row; all of them are in .cache/scores/failures
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +21,10 @@ class Missing(Exception):
     """The suite cannot be had on this machine; the message says why."""
 
 
+class NotGiven(Missing):
+    """The suite needs something that only a person can give, such as a folder; the message says how."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One score: how many of how many cases, what others reach, and every failure with its reason."""
@@ -26,7 +32,7 @@ class Row:
     measure: str
     passed: int
     cases: int
-    others: str = ""
+    others: str = ""  # measured in the same run, else published
     failures: Sequence[str] = ()
     fewer_is_better: bool = False
     more_failures: int = 0  # beyond those that are kept
@@ -45,6 +51,7 @@ class Score:
     measures: str
     rows: Sequence[Row] = ()
     missing: str = ""
+    not_given: bool = False  # missing because nobody named it: no reason to fail a check
     notes: Sequence[str] = field(default_factory=tuple)
 
 
@@ -57,8 +64,8 @@ def read_results() -> dict[str, Score]:
 
 
 def write_results(scores: Mapping[str, Score], order: Sequence[str]) -> None:
-    """Store the scores, and write the page."""
-    kept = {name: scores[name] for name in order if name in scores}
+    """Store the scores, and write the page: every suite of the order, also one that was never run."""
+    kept = {name: scores[name] if name in scores else _never_run(name) for name in order}
     content = json.dumps({name: asdict(score) for name, score in kept.items()}, indent=1, ensure_ascii=False)
     RESULTS.write_text(content + "\n", encoding="utf-8")
     PAGE.write_text(render_page(list(kept.values())), encoding="utf-8")
@@ -82,16 +89,20 @@ def keep_failures(score: Score) -> Score:
 
 
 def find_drops(before: Mapping[str, Score], after: Mapping[str, Score]) -> list[str]:
-    """Every row that is worse than it was."""
+    """Every row that is worse than it was, is gone, or has fewer cases."""
     drops = []
     for name, score in after.items():
-        known = {row.measure: row for row in before[name].rows} if name in before else {}
-        for row in score.rows:
-            old = known.get(row.measure)
-            if old and (row.rate > old.rate if row.fewer_is_better else row.rate < old.rate):
-                drops.append(f"{name}: {row.measure}: {_figure(row)}, was {_figure(old)}")
+        known = before[name].rows if name in before else ()
         if known and score.missing:
-            drops.append(f"{name}: could not be run: {score.missing}")
+            drops += [] if score.not_given else [f"{name}: could not be run: {score.missing}"]
+            continue
+        rows = {row.measure: row for row in score.rows}
+        for old in known:
+            row = rows.get(old.measure)
+            if row is None:
+                drops.append(f"{name}: {old.measure}: gone, was {_figure(old)}")
+            elif row.cases < old.cases or (row.rate > old.rate if row.fewer_is_better else row.rate < old.rate):
+                drops.append(f"{name}: {row.measure}: {_figure(row)}, was {_figure(old)}")
     return drops
 
 
@@ -101,17 +112,20 @@ def render_page(scores: Sequence[Score]) -> str:
         "",
         "Test suites and data that other people wrote, run against Forge by `make scores`. One suite alone:",
         "`make scores SUITE=bfcl`. The data comes from packages by name and is not part of this repository. A suite",
-        "that could not be had is listed as missing.",
+        "that could not be had is listed as missing. Others: measured in the same run, or published.",
         "",
         "| suite | from | measure | Forge | others |",
         "|---|---|---|---|---|",
     ]
     for score in scores:
         if score.missing:
-            lines.append(f"| {score.suite} | {score.source} | {score.measures} | **missing**: {score.missing} | |")
+            lines.append(
+                f"| {score.suite} | {score.source} | {score.measures} | **missing**: {score.missing} | {NONE_KNOWN} |"
+            )
         for row in score.rows:
             mark = " (fewer is better)" if row.fewer_is_better else ""
-            lines.append(f"| {score.suite} | {score.source} | {row.measure}{mark} | {_figure(row)} | {row.others} |")
+            figures = f"{_figure(row)} | {row.others or NONE_KNOWN}"
+            lines.append(f"| {score.suite} | {score.source} | {row.measure}{mark} | {figures} |")
     for score in scores:
         lines += ["", f"## {score.suite}", "", f"{score.measures} From {score.source}."]
         lines += [line for note in score.notes for line in ("", note)]
@@ -122,6 +136,11 @@ def render_page(scores: Sequence[Score]) -> str:
                 if row.more_failures:
                     lines.append(f"- … and {row.more_failures:,} more, in `.cache/scores/failures/` after a run")
     return "\n".join(lines) + "\n"
+
+
+def _never_run(name: str) -> Score:
+    module = import_module(f"scores.{name}")
+    return Score(name, module.SOURCE, module.MEASURES, missing=f"never run: `make scores SUITE={name}`")
 
 
 def _figure(row: Row) -> str:

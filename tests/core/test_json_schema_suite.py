@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scripts.json_schema_suite import DRAFTS, PLACES, Case, cases, decided, outcome
+from scores.json_schema import DRAFTS, PLACES, Case, cases, decided, outcome
 
 BOTH = tuple(DRAFTS)
 OLD, NEW = BOTH
