@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from tests.durable.working import answered, begun, ended, rested, script, told, 
 from tests.process.planting import found, mark, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+ASKING = ToolCall("ask_question", {"question": "which?"}, "q")
 
 
 def start(word: str, id: str = "s") -> ToolCall:
@@ -44,8 +47,7 @@ async def test_they_end_with_a_run_that_is_over_and_not_before(
     sqlite: str, tmp_path: Path, leave: Callable[[str], ToolCall]
 ) -> None:
     word = mark()
-    asking = ToolCall("ask_question", {"question": "which?"}, "q")
-    async with working(sqlite, agent(leave(word), asking, ToolCall("bash_jobs", {}, "j"), "done"), tmp_path) as worker:
+    async with working(sqlite, agent(leave(word), ASKING, ToolCall("bash_jobs", {}, "j"), "done"), tmp_path) as worker:
         await begun(worker)
         assert (await rested(worker)).status == "waiting"
         await programs.end_over(worker.store)  # a round of the worker, in which a run that waits keeps its programs
@@ -57,36 +59,38 @@ async def test_they_end_with_a_run_that_is_over_and_not_before(
         assert await seen(lambda: not found(word))
 
 
-async def test_they_end_with_a_run_that_is_cancelled_while_it_waits(sqlite: str, tmp_path: Path) -> None:
-    word = mark()
-    asking = ToolCall("ask_question", {"question": "which?"}, "q")
-    async with working(sqlite, agent(start(word), asking), tmp_path) as worker:
+@asynccontextmanager
+async def waiting(sqlite: str, tmp_path: Path, word: str) -> AsyncIterator[None]:
+    """A worker whose run started a program and waits for an answer."""
+    async with working(sqlite, agent(start(word), ASKING), tmp_path) as worker:
         await begun(worker)
         await rested(worker)
         assert found(word)
+        yield
+
+
+async def test_they_end_with_a_run_that_is_cancelled_while_it_waits(sqlite: str, tmp_path: Path) -> None:
+    word = mark()
+    async with waiting(sqlite, tmp_path, word):
         await asyncio.to_thread(lambda: Runs(sqlite).cancel("r"))
         assert await seen(lambda: not found(word))
 
 
 async def test_they_end_with_their_worker(sqlite: str, tmp_path: Path) -> None:
     word = mark()
-    asking = ToolCall("ask_question", {"question": "which?"}, "q")
-    async with working(sqlite, agent(start(word), asking), tmp_path) as worker:
-        await begun(worker)
-        await rested(worker)
-        assert found(word)
+    async with waiting(sqlite, tmp_path, word):
+        pass
     assert await seen(lambda: not found(word))
 
 
 async def test_runs_side_by_side_end_only_their_own(sqlite: str, tmp_path: Path) -> None:
     words = {name: mark() for name in ("waits", "ends")}
-    asking = ToolCall("ask_question", {"question": "which?"}, "q")
 
     def first(request: Any) -> ToolCall:
         return start(words[request.messages[0].text])
 
     def then(request: Any) -> Any:
-        return asking if request.messages[0].text == "waits" else "done"
+        return ASKING if request.messages[0].text == "waits" else "done"
 
     async with working(sqlite, agent(first, then), tmp_path) as worker:
         for name in words:
@@ -126,8 +130,7 @@ async def test_a_sub_agents_programs_belong_to_the_run_that_it_serves(sqlite: st
     word = mark()
     kind = AgentType(provider=script(start(word), "begun"), tools=("bash",))
     task = ToolCall("task", {"description": "serve", "prompt": "start the server"}, "t")
-    asking = ToolCall("ask_question", {"question": "which?"}, "q")
-    main = agent(task, ToolCall("bash_jobs", {}, "j"), asking, agents={"general": kind})
+    main = agent(task, ToolCall("bash_jobs", {}, "j"), ASKING, agents={"general": kind})
     async with working(sqlite, main, tmp_path) as worker:
         await begun(worker)
         run = await rested(worker)
