@@ -106,6 +106,9 @@ def test_values_of_other_kinds_under_a_telling_name():
         (["--max-tokens", "4096"], ["--max-tokens", "4096"]),
         (["--password", "--verbose"], ["--password", "--verbose"]),
         (["--user", "node"], ["--user", "node"]),
+        (["docker", "login", "-u", "bob", "-p", "hunter2"], ["docker", "login", "-u", "bob", "-p", MASK]),
+        (["docker", "login", "-p", "-u", "bob"], ["docker", "login", "-p", "-u", "bob"]),
+        (["docker", "run", "-p", "8080:80"], ["docker", "run", "-p", "8080:80"]),
     ],
 )
 def test_a_secret_behind_a_flag_in_a_list_of_arguments(words, shown):
@@ -131,6 +134,14 @@ EXPLOSIVE = {
     "mysql": "mysql " * 30_000,
     "redis": "redis-cli -" * 20_000,
     "letters with a longer lower case": "İ token=abc12345 " * 10_000,
+    "registries": "docker login " * 20_000,
+    "registries and options": "docker login -p " * 15_000,
+    "registry after registry": "docker " * 30_000 + "login -p x",
+    "continued flags": "--token \\\n" * 20_000,
+    "keys and lines": "\n password:\n  " * 15_000,
+    "blanks below a key": "password:\n" + " " * 200_000,
+    "short names": "pw=" * 60_000,
+    "quotes behind names": "api_key '" * 20_000,
     "every prefix": "sk-key-xox-sg.pk_sk_rk_pat1//0eyJ" * 5_000,
 }
 

@@ -10,7 +10,15 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from forge.core.telling_names import LONGEST_NAME, compiled, is_secret_text, is_secret_word, kind_of
+from forge.core.telling_names import (
+    LONGEST_NAME,
+    compiled,
+    is_secret_on_next_line,
+    is_secret_text,
+    is_secret_word,
+    is_set_by_blank,
+    kind_of,
+)
 from forge.core.token_shapes import INSIDE, PREFIXES
 
 SHORTEST = 7  # `://a:b@`
@@ -25,7 +33,19 @@ _BY_SIGN = {
     sign: tuple(literal for literal in PREFIXES if next(one for one in _SIGNS if one in literal) == sign)
     for sign in _SIGNS
 }
-_NAMES = ("passw", "passphrase", "passcode", "secret", "token", "key", "credential", "authorization", "pwd", "pass")
+_NAMES = (
+    "passw",
+    "passphrase",
+    "passcode",
+    "secret",
+    "token",
+    "key",
+    "credential",
+    "authorization",
+    "pwd",
+    "pass",
+    "pw",
+)
 _NAME = rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}"
 _BEFORE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _ASSIGNS = r"""(?x)
@@ -43,6 +63,18 @@ _LOGIN = (
     r"(?<![\w-])(?:-[a-zA-Z]{0,6}[ua]|--(?:proxy-)?(?:user|auth))(?:[ =]{1,4}|(?<=-u))"
     r"[\"']?([^\s:\"'$]{0,100}:[^\s\"']{1,200})"
 )
+_CONTINUES = r"(?:\\\r?\n|\\\\(?:\\r)?\\n)"  # a line of a shell that goes on, also inside JSON
+_AFTER_FLAG = rf"[ \t]{{1,20}}(?:{_CONTINUES}[ \t]{{0,40}}){{0,3}}(?![-\s])"
+_AFTER_SIGN = rf"(?:{_CONTINUES}[ \t]{{0,40}}){{1,3}}"
+_REGISTRY = (
+    r"(?<![\w-])(?:docker|podman|nerdctl|buildah|skopeo|oras|crane|helm|az|oc)"
+    r"(?:[ ]{1,4}[\w-]{1,30}){0,2}[ ]{1,4}login(?=[ \t])"
+    rf"(?:[^\n;&|\\]|{_CONTINUES}){{0,200}}?(?<=[ \t])-p(?:[ \t=]|{_CONTINUES}){{0,40}}"
+)
+_NEXT_LINE = r"(?:[|>][-+0-9]{0,2}[ \t]{0,4})?(?:\r?\n|(?:\\r)?\\n)([ \t]{1,60})"
+_KEY_BEGINS = r"(?:\A|\n|\\n)([ \t]*(?:- )?)\\{0,3}[\"']?\Z"
+_LAST_WORD = rf"([^\s\"'`,;&|<>(){{}}\[\]\\]{{1,{LONGEST}}})[ \t]{{0,8}}(?=[\r\n\"'#]|\\[rn]|\Z)"
+_BLANK_AND_QUOTE = r"[ \t]{1,8}(?=\\{0,3}[\"'])"
 _IDS = r":?\d*:\d*|.*:\$.*"
 _BASIC = r"(?i:basic)[ ]([A-Za-z0-9+/]{8,1024}={0,2})"
 
@@ -92,6 +124,8 @@ def _spans(text: str) -> Iterator[Span]:
         yield from _basic(text, lowered)
     if "curl" in lowered or "http" in lowered:
         yield from _logins(text)
+    if "login" in lowered and " -p" in lowered:
+        yield from _registry_logins(text)
     yield from _assigned(text, lowered)
 
 
@@ -148,6 +182,13 @@ def _logins(text: str) -> Iterator[Span]:
             yield found.span(1)
 
 
+def _registry_logins(text: str) -> Iterator[Span]:
+    """`docker login -u user -p password`."""
+    for found in compiled(_REGISTRY).finditer(text):
+        if span := _value_at(text, found.end(), "password", assigned=True):
+            yield span
+
+
 def _assigned(text: str, lowered: str) -> Iterator[Span]:
     done = 0
     for place in sorted(place for name in _NAMES if name in lowered for place in _places(lowered, name)):
@@ -167,18 +208,57 @@ def _assigned(text: str, lowered: str) -> Iterator[Span]:
 
 def _value_behind(text: str, name: re.Match[str]) -> Span | None:
     sign = compiled(_ASSIGNS).match(text, name.end())
-    is_flag = sign is None and name[0].startswith("--")
-    if sign is None and not is_flag:
-        return None
-    kind = kind_of(name[0].strip("-")) or (name[0].isupper() and name[0].endswith("_KEY") and "key")
+    if sign is None:
+        return _value_after_blank(text, name)
+    kind = _announced(name[0])
     if not kind:
         return None
-    start = sign.end() if sign is not None else name.end()
-    if is_flag:
-        if text[start : start + 1] != " " or text[start + 1 : start + 2] == "-":  # the next flag
-            return None
-        start += 1
-    return _value_at(text, start, kind, assigned=sign is not None and sign[0] == "=" and name[0].isupper())
+    if sign[0].rstrip().endswith(":") and (below := compiled(_NEXT_LINE).match(text, sign.end())):
+        return _value_below(text, name, below, kind)
+    start = continued.end() if (continued := compiled(_AFTER_SIGN).match(text, sign.end())) else sign.end()
+    if kind == "pw" and not _is_plain(text, sign[0], start):
+        return None
+    return _value_at(text, start, kind, assigned=sign[0] == "=" and name[0].isupper())
+
+
+def _is_plain(text: str, sign: str, start: int) -> bool:
+    """Tells `pw=…`, `pw: …` and quotes from code: `pw = page2`, `with x() as pw: page1 = …`."""
+    if sign == "=" or compiled(_OPENS).match(text, start):
+        return True
+    return sign.strip() == ":" and compiled(_LAST_WORD).match(text, start) is not None
+
+
+def _announced(name: str) -> str:
+    return kind_of(name.strip("-")) or ("key" if name.isupper() and name.endswith("_KEY") else "")
+
+
+def _value_after_blank(text: str, name: re.Match[str]) -> Span | None:
+    """`--password value`, `api_key 'value'`."""
+    is_flag = name[0].startswith("--")
+    blank = compiled(_AFTER_FLAG if is_flag else _BLANK_AND_QUOTE).match(text, name.end())
+    kind = _announced(name[0]) if blank else ""
+    if blank is None or not kind:
+        return None
+    span = _value_at(text, blank.end(), kind, assigned=False)
+    if span is None or is_flag:
+        return span
+    is_closed = text[span[1] : span[1] + 1] in ("'", '"', "\\")
+    return span if is_closed and is_set_by_blank(name[0], text[slice(*span)], kind) else None
+
+
+def _value_below(text: str, name: re.Match[str], below: re.Match[str], kind: str) -> Span | None:
+    """YAML: the key alone on its line, the value alone on the next one, further in."""
+    key = compiled(_KEY_BEGINS).search(text[max(0, name.start() - 80) : name.start()])
+    if key is None or len(key[1]) >= len(below[1]):
+        return None
+    if opening := compiled(_OPENS).match(text, below.end()):
+        end = _closing(text, opening[1], opening.end())
+        span = (opening.end(), end)
+    elif word := compiled(_LAST_WORD).match(text, below.end()):
+        span = word.span(1)
+    else:
+        return None
+    return span if is_secret_on_next_line(text[slice(*span)], kind) else None
 
 
 def _value_at(text: str, start: int, kind: str, *, assigned: bool) -> Span | None:

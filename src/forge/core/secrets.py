@@ -139,14 +139,16 @@ class _Walk:
     def _sequence(self, value: Collection[Any], depth: int) -> list[Any]:
         found: list[Any] = []
         flag: Any = None
+        logs_in = False  # `docker login -p password`; of most other commands -p takes something else
         for number, item in enumerate(value):
             if self.left <= 0:
                 found.append(f"[… {len(value) - number} more]")
                 break
             self.left -= 1
-            hides = self.telling and type(flag) is str and flag[:1] == "-" and _follows(flag, item)
+            hides = self.telling and type(flag) is str and flag[:1] == "-" and _follows(flag, item, logs_in)
             found.append(MASK if hides else self.of(item, depth))
             flag = item
+            logs_in = logs_in or item == "login"
         return found
 
 
@@ -170,11 +172,11 @@ def _hides(name: str, item: Any) -> bool:
     return kind == "password" and isinstance(item, int)
 
 
-def _follows(flag: str, item: Any) -> bool:
+def _follows(flag: str, item: Any, logs_in: bool) -> bool:
     """Whether an argument is the secret that the flag before it takes: `--password hunter2`, `-u user:password`."""
     from forge.core.lookalikes import is_login, takes_secret
 
-    kind = takes_secret(flag)
+    kind = "password" if flag == "-p" and logs_in else takes_secret(flag)
     if not kind or not isinstance(item, str) or item.startswith("-"):
         return False
     return is_login(item) if kind == "login" else len(item) >= 4

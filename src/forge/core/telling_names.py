@@ -9,6 +9,7 @@ LONGEST_NAME = 100
 
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"
 _PASSWORDS = ("password", "passwd", "passphrase", "passcode", "passwort")
+_SHORT_PASSWORDS = frozenset("pw rootpw bindpw userpw dbpw adminpw".split())
 _KEYS = ("apikey", "accesskey", "secretkey", "privatekey", "accountkey", "authkey", "encryptionkey", "signingkey")
 _KEY_OF = frozenset(
     "access account admin aes algolia anthropic api app application auth aws azure client cloudflare consumer crypto"
@@ -43,13 +44,15 @@ _NOTHING = r"""(?x)
 _IDENTIFIER = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _CALL = r"[A-Za-z_][\w.]*\("
 _NUMBER = r"[+-]?[\d.,_:%TZ-]+"
+_MEASURE = r"[\d.,_:%+-]+(?:[a-z]{1,3}|%)?"  # 1024, 12px, 50%
+_FILES = r"[\w.*?-]*\.[a-z]{1,4}|[a-z0-9_.*?-]+(?:/[a-z0-9_.*?-]*)+|[\w./-]*[*?].*"
 _LOWER_PATH = r"(?:~|\.{1,2})?/(?:[a-z0-9_.-]+/)*[a-z0-9_.-]*|https?://.*"
 _LABEL = r"[a-z]{2,}(?:[-_./:][a-z]{2,})+"
 
 
 @lru_cache(maxsize=2048)
 def kind_of(name: str) -> str:
-    """The kind of secret that a name announces: `password`, `secret`, `token`, `header`, or nothing.
+    """The kind of secret that a name announces: `password`, `pw`, `secret`, `token`, `header`, or nothing.
 
     The name may be written in any style: `DB_PASSWORD`, `db-password`, `dbPassword`, `PGPASSWORD`.
     """
@@ -68,6 +71,8 @@ def kind_of(name: str) -> str:
 def _kind_of_word(word: str, before: list[str]) -> str:
     if word.endswith(_PASSWORDS) or (before and before[-1] != "old" and word in ("pwd", "pass")):
         return "password"
+    if word in _SHORT_PASSWORDS:
+        return "pw"  # or a width
     if word.endswith("secret") or word in ("credential", "credentials"):
         return "secret"
     if word.endswith("token"):
@@ -83,6 +88,8 @@ def is_secret_text(value: str, kind: str) -> bool:
         return False
     if kind == "password":
         return len(value) >= 4
+    if kind == "pw":
+        return len(value) >= 4 and not compiled(_MEASURE).fullmatch(value)
     if len(value) < 8 or any(char.isspace() for char in value) or compiled(_NUMBER).fullmatch(value):
         return False
     if kind == "key":
@@ -93,13 +100,15 @@ def is_secret_text(value: str, kind: str) -> bool:
 def is_secret_word(value: str, kind: str, *, assigned: bool, calls: bool) -> bool:
     """Tells a secret without quotes from code. `assigned`: as a shell does it, `NAME=value`; `calls`: a `(` follows."""
     value = value.rstrip(".,:\\")
-    least = 4 if kind == "password" else 5 if assigned else 8
+    least = 4 if kind in ("password", "pw") else 5 if assigned else 8
     if len(value) < least or value.lower() in _NO_VALUES or compiled(_NOTHING).fullmatch(value):
         return False
     if calls or compiled(_CALL).match(value) or compiled(_LOWER_PATH).fullmatch(value):
         return False
     if compiled(_NUMBER).fullmatch(value):
         return kind == "password" and value.isdigit()
+    if kind == "pw" and compiled(_MEASURE).fullmatch(value):
+        return False
     if kind == "key":
         return _looks_random(value)
     if not compiled(_IDENTIFIER).fullmatch(value):
@@ -113,6 +122,24 @@ def is_secret_word(value: str, kind: str, *, assigned: bool, calls: bool) -> boo
     if kind_of(value) or not any(char.isdigit() for char in value):
         return False
     return len(value) >= 8 or value.isalnum()
+
+
+def is_set_by_blank(name: str, value: str, kind: str) -> bool:
+    """Tells `api_key 'x1y2z3w4'` from a message such as `unexpected token 'export'` and from `grep password 'src/'`."""
+    if kind == "header" or compiled(_FILES).fullmatch(value) or any(char.isspace() for char in value):
+        return False
+    if kind == "password" and name.isupper():  # SQL: WITH PASSWORD 'letmein'
+        return True
+    if kind not in ("password", "pw") and len(compiled(_WORDS).findall(name)) < 2:
+        return False
+    return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
+
+
+def is_secret_on_next_line(value: str, kind: str) -> bool:
+    """Tells the value of a YAML key from a key below it and from words of a description."""
+    if kind == "header" or value.isalpha() or value[-1:] == ":" or value[:1] in "-&*!" or " " in value:
+        return False
+    return is_secret_word(value, kind, assigned=False, calls=False)
 
 
 def _looks_random(value: str) -> bool:
