@@ -115,6 +115,19 @@ def test_a_secret_behind_a_flag_in_a_list_of_arguments(words, shown):
     assert Secrets().mask_everything(words) == shown
 
 
+def test_things_that_compare_in_their_own_way_are_masked_in_a_list():
+    class Odd:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("ambiguous")
+
+        __hash__ = None  # type: ignore[assignment]
+
+        def __str__(self) -> str:
+            return "odd"
+
+    assert Secrets().mask_everything(["login", Odd(), "-p", "hunter2"])[2:] == ["-p", MASK]
+
+
 def test_a_token_at_the_place_where_a_long_text_is_cut_is_masked():
     token = "gh" + "p_" + "aB3dE6gH9jK2" * 3
     for before in range(128 * 1024 - len(token) - 1, 128 * 1024, 5):

@@ -148,7 +148,7 @@ class _Walk:
             hides = self.telling and type(flag) is str and flag[:1] == "-" and _follows(flag, item, logs_in)
             found.append(MASK if hides else self.of(item, depth))
             flag = item
-            logs_in = logs_in or item == "login"
+            logs_in = logs_in or (type(item) is str and item == "login")  # another kind may compare in its own way
         return found
 
 
