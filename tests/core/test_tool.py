@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import threading
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -37,6 +39,42 @@ def test_a_decorated_function_is_a_tool_and_still_a_function():
     assert isinstance(shout, Tool)
     assert shout("a", times=2) == "AA"
     assert call(shout, {"text": "a", "times": 2}).for_llm == "AA"
+
+
+def test_a_decorated_function_has_the_signature_and_the_name_of_the_function():
+    assert str(inspect.signature(shout)) == "(text: 'str', times: 'int' = 1) -> 'str'"
+    assert get_type_hints(add) == {"a": int, "b": int, "return": int}
+    assert (add.spec.name, add.__name__, add.__module__) == ("add_up", "add", __name__)
+    assert shout.__doc__ == "Say it loudly."
+
+
+def test_the_context_is_part_of_the_signature_since_a_caller_passes_it():
+    @tool
+    def who(name: str, ctx: ToolContext) -> str:
+        """Say who calls."""
+        return f"{name} {ctx.call.id}"
+
+    assert list(inspect.signature(who).parameters) == ["name", "ctx"]
+    assert who("Ada", ToolContext(ToolCall("who", {}, "7"), who)) == "Ada 7"
+    assert list(who.spec.parameters["properties"]) == ["name"]
+
+
+def test_attributes_of_a_function_do_not_replace_those_of_the_tool():
+    def twice(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    twice.spec = twice.run = "somebody's own"  # type: ignore[attr-defined]
+    made = tool(twice)
+    assert (made.spec.name, made(4), call(made, {"number": 4}).for_llm) == ("twice", 8, "8")
+
+
+def test_something_callable_without_a_name_of_its_own_needs_one():
+    named = tool(name="shout_twice", description="Say it twice.")(functools.partial(shout.run, times=2))
+    assert named("a") == "AA"
+    assert "times" in inspect.signature(named).parameters
+    with pytest.raises(DefinitionError, match="name"):
+        tool(functools.partial(shout.run, times=2))
 
 
 def test_the_docstring_is_what_the_model_reads():
@@ -354,6 +392,8 @@ def test_two_objects_of_one_class_do_not_share_state():
 def test_a_decorated_method_is_bound_to_its_object():
     counter = Counter()
     counter.total = 9
+    assert "self" in inspect.signature(Counter.reset).parameters
+    assert "self" not in inspect.signature(counter.reset).parameters
     assert call(counter.reset).for_llm == "0"
     assert counter.total == 0
 

@@ -10,6 +10,7 @@ import pytest
 
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
+from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.messages import ToolCall
 from forge.core.provider import ModelRequest
@@ -176,7 +177,7 @@ async def test_only_stored_runs_are_offered_it(tmp_path: Path) -> None:
     assert "wait" in subject.tools
     assert "wait" not in agent.registry
     with pytest.raises(ToolError, match="not stored"):
-        await wait(ctx=None, seconds=1)
+        await wait(ToolContext(ToolCall("wait", {}, "w"), wait), seconds=1)
 
 
 def test_tools_that_come_and_go_are_seen_and_an_agents_own_wait_is_kept() -> None:

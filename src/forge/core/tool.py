@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from forge.core.arguments import near
 from forge.core.call_style import CallStyle, call_style
@@ -26,6 +27,11 @@ from forge.core.parameters import Setting
 from forge.core.result import ToolResult
 from forge.core.signature import Signature, names_taken
 from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTraits, is_name
+
+Parameters = ParamSpec("Parameters")
+Others = ParamSpec("Others")  # the parameters of a method, without the object
+Returned = TypeVar("Returned")
+Owner = TypeVar("Owner")
 
 
 class Tool:
@@ -183,25 +189,36 @@ class Tool:
         return f"<{type(self).__name__} {spec.name if spec else 'without a spec'}>"
 
 
-class FunctionTool(Tool):
-    """A decorated function. Still callable as the function it was, and bound like one inside a class."""
+class FunctionTool(Tool, Generic[Parameters, Returned]):
+    """A decorated function. Still callable as the function it was, and bound like one inside a class.
 
-    def __init__(self, function: Callable[..., Any], options: ToolOptions) -> None:
+    It has the function's name, signature and annotations: `inspect.signature` and type checkers see the function.
+    """
+
+    run: Callable[Parameters, Returned]
+
+    def __init__(self, function: Callable[Parameters, Returned], options: ToolOptions) -> None:
         check_function(function, Tool)
         self.run = function
         self.options = options
         name = str(options.get("name") or getattr(function, "__name__", ""))
         self._signature = Signature(function, name, ToolContext)
         self.spec = _spec(name, inspect.getdoc(function) or "", self._signature, options, function)
-        self.__doc__ = function.__doc__
+        functools.update_wrapper(self, function, updated=())
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         return self.run(*args, **kwargs)
 
-    def __get__(self, instance: object, owner: type | None = None) -> FunctionTool:
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: FunctionTool[Concatenate[Owner, Others], Returned], instance: Owner, owner: type | None = None
+    ) -> FunctionTool[Others, Returned]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        return FunctionTool(self.run.__get__(instance), {**self.options, "name": self.spec.name})
+        return FunctionTool(cast(Any, self.run).__get__(instance), {**self.options, "name": self.spec.name})
 
 
 class SchemaTool(Tool):
@@ -336,9 +353,11 @@ class UnknownTool(Tool):
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+def tool(function: Callable[Parameters, Returned], /) -> FunctionTool[Parameters, Returned]: ...
 @overload
-def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(
+    **options: Unpack[ToolOptions],
+) -> Callable[[Callable[Parameters, Returned]], FunctionTool[Parameters, Returned]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a tool of a function: `@tool` or `@tool(permissions={"read"}, target="path")`."""
     if function is not None:

@@ -126,8 +126,8 @@ def _method(owner: Any, name: str) -> Any:
     return found.run if isinstance(found, FunctionTool) else found
 
 
-def _function_tool(function: Any, options: Any, fields: dict[str, Any]) -> FunctionTool:
-    made = FunctionTool(function, options)
+def _function_tool(function: Any, options: Any, fields: dict[str, Any]) -> FunctionTool[..., Any]:
+    made: FunctionTool[..., Any] = FunctionTool(function, options)
     made.spec = made.spec.changed(**fields)  # a project may have set some of them
     return made
 
