@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
-from typing import Any, Self
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits
 from forge.agent.loop import run_loop
 from forge.agent.output import Structured
-from forge.agent.result import RunResult
+from forge.agent.result import OutputT, RunResult
 from forge.agent.subagent import AgentType, Task
 from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
@@ -35,11 +36,16 @@ from forge.pipeline import standard_steps
 from forge.providers.names import provider_for
 from forge.tools.conversation import ask_question, converse, task_completion
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+else:
+    TypeForm = type
+
 Prompt = str | list[Message] | Conversation
 """A question, or a history to go on from."""
 
 
-class Agent:
+class Agent(Generic[OutputT]):
     """A model, its tools and its rules. Every run has a state of its own; one agent may serve many users at once.
 
     What a session holds is its own: remembered answers, files read, todo list, jobs, background results. A run that
@@ -47,7 +53,8 @@ class Agent:
     `end_session("alice")` or the end of the agent ends it.
 
     `tools` takes functions, tools and sources alike; an agent with sources is used inside `async with`, which opens
-    them. `model` is a name such as `anthropic:claude-opus-4-6`, or a provider.
+    them. `model` is a name such as `anthropic:claude-opus-4-6`, or a provider. `output` is the type of the answer, for
+    `RunResult.output`: `Agent(model, output=Weather)` is an `Agent[Weather]`.
     """
 
     def __init__(
@@ -60,7 +67,7 @@ class Agent:
         approve: Approver = nobody,
         limits: Limits | None = None,
         options: Mapping[str, Any] | None = None,
-        output: Any = None,
+        output: TypeForm[OutputT] | UnionType | None = None,
         secrets: Secrets | Iterable[str] = (),
         steps: Callable[[PolicyGate, Secrets], list[Step]] = standard_steps,
         window: int = 0,
@@ -72,7 +79,7 @@ class Agent:
         self.instructions = instructions
         self.limits = limits if limits is not None else Limits()
         self.options = dict(options or {})
-        self.output = output
+        self.output: Any = output
         self.name = name
         self.secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self.gate = PolicyGate(policy, approve)
@@ -126,7 +133,7 @@ class Agent:
         scope: Scope | None = None,
         activity: ActivityStream | None = None,
         **more: Any,
-    ) -> RunResult:
+    ) -> RunResult[OutputT]:
         """Run to the end and return the result. `more` are fields of `forge.agent.loop.Run`.
 
         `session` names whose run this is, and continues what that session holds; `Scope(session_id=…)` does the same.
@@ -172,11 +179,11 @@ class Agent:
             result.output = structured.found
         return result
 
-    def run_sync(self, prompt: Prompt, **more: Any) -> RunResult:
+    def run_sync(self, prompt: Prompt, **more: Any) -> RunResult[OutputT]:
         """`run` for programs without an event loop. Raises `RuntimeError` inside one."""
         _check_no_loop()
 
-        async def main() -> RunResult:
+        async def main() -> RunResult[OutputT]:
             async with self:
                 return await self.run(prompt, **more)
 
@@ -189,7 +196,7 @@ class Agent:
         self._sessions.discard(session)
         ToolExecutor(self.registry, self.steps, None, self.secrets, self._background).end_session(session)
 
-    async def stream(self, prompt: Prompt, **more: Any) -> AsyncGenerator[Event | RunResult, None]:
+    async def stream(self, prompt: Prompt, **more: Any) -> AsyncGenerator[Event | RunResult[OutputT], None]:
         """Run and yield every event; the `RunResult` comes last. Leaving the loop early stops the work."""
         activity, queue = ActivityStream(self.secrets), asyncio.Queue[Event | None]()
         activity.subscribe(queue.put_nowait)

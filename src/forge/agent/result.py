@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from forge.core.messages import Message, Usage
 from forge.core.result import Failure
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=Any)  # `RunResult` alone stays a valid annotation
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")
 
 Reason = Literal[
     "answer",
@@ -28,8 +37,12 @@ ENDINGS: dict[str, Reason] = {"task_completion": "task_completion", "ask_questio
 
 
 @dataclass(slots=True, kw_only=True)
-class RunResult:
-    """`messages` is all that is needed to go on: run again with it."""
+class RunResult(Generic[OutputT]):
+    """How a run ended. To continue it, run again with `messages`.
+
+    `output` is the structured answer of `Agent(output=…)`. It is None where none was asked for, and where the run ended
+    without one: look at `error` and `reason` first.
+    """
 
     text: str
     reason: Reason
@@ -38,7 +51,7 @@ class RunResult:
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
     cost: float | None = None  # None: nobody said what tokens cost
-    output: Any = None  # the structured answer, where one was asked for
+    output: OutputT = None  # type: ignore[assignment]  # typed for the runs that end with one
     error: Failure | None = None
 
     @property

@@ -196,6 +196,8 @@ class FunctionTool(Tool, Generic[Parameters, Returned]):
     """
 
     run: Callable[Parameters, Returned]
+    __name__: str
+    __qualname__: str
 
     def __init__(self, function: Callable[Parameters, Returned], options: ToolOptions) -> None:
         check_function(function, Tool)
