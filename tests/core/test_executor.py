@@ -23,6 +23,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool, tool
+from forge.pipeline._step import looking
 from tests.core.calling import SCOPE, Heard, at_most, call, execute, executor, within
 
 
@@ -628,6 +629,50 @@ def test_steps_go_down_and_up_in_their_order():
 
     call(works, steps=[step("1"), step("2")])
     assert notes == ["down 1", "down 2", "work", "up 2", "up 1"]
+
+
+@tool
+async def three() -> int:
+    """Return 3."""
+    return 3
+
+
+def test_steps_that_only_look_at_the_result_keep_their_place_among_the_others():
+    seen: list[str] = []
+
+    def marks(name: str, *, waits: bool = False, **attributes: Any) -> Any:
+        async def later(result: ToolResult) -> ToolResult:
+            await asyncio.sleep(0)
+            return ToolResult.text(f"{result.for_llm} {name}")
+
+        def look(ctx: ToolContext, result: ToolResult) -> Any:
+            seen.append(name)
+            return later(result) if waits else ToolResult.text(f"{result.for_llm} {name}")
+
+        return looking(look, **attributes)
+
+    async def between(ctx: ToolContext, proceed: Any) -> ToolResult:
+        seen.append("down")
+        result: ToolResult = await proceed(ctx)
+        return ToolResult.text(f"{result.for_llm} between")
+
+    steps = [marks("d"), marks("c", waits=True), between, marks("b"), marks("a")]
+    result = call(three, steps=steps)
+    assert result.for_llm == "3 a b between c d"
+    assert seen == ["down", "a", "b", "c", "d"]
+
+
+def test_a_look_that_fails_is_a_failed_call_and_screens_only_where_it_says_so():
+    def broken(ctx: ToolContext, result: ToolResult) -> ToolResult:
+        raise ValueError("a broken look")
+
+    def screened(ctx: ToolContext, result: ToolResult) -> ToolResult:
+        return ToolResult.text(f"screened: {result.for_llm}")
+
+    result = call(three, steps=[looking(screened, screens=True), looking(broken)])
+    assert result.for_llm.startswith("screened: ")
+    assert "a broken look" in result.for_llm
+    assert call(three, steps=[looking(screened)]).for_llm == "screened: 3"
 
 
 def test_a_step_may_answer_itself_or_change_the_result():

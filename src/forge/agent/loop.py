@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -169,8 +168,10 @@ async def _ask(run: Run) -> Message:
         raise ProviderError(f"the provider failed: {text_of(error)}") from error
     finally:
         if close := getattr(stream, "aclose", None):
-            with contextlib.suppress(Exception):
+            try:
                 await close()
+            except Exception:  # noqa: S110 - the turn is over, and this is how its stream ends
+                pass
 
 
 async def _heard(run: Run, stream: AsyncIterator[TextDelta | Message]) -> Message:
@@ -191,14 +192,15 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
     """
     was_at_limit, was_told = bool(run.limits.calls) and run.spent.calls >= run.limits.calls, run.is_short_of_calls
     results = _refusals(run, calls, resumed=resumed)
-    runnable = _within_limit(run, [call for call in calls if call.id not in results], results)
+    runnable = _within_limit(run, [call for call in calls if call.id not in results] if results else calls, results)
     run.spent.calls += len(runnable)
     if runnable:
         run.recoveries = 0
     scope = run.scope.in_turn(f"{run.id}.{run.spent.turns}")
-    for call in calls:
-        if call.id in results:
-            run.executor.refuse(call, scope, results[call.id])
+    if results:
+        for call in calls:
+            if call.id in results:
+                run.executor.refuse(call, scope, results[call.id])
 
     def done(call: ToolCall, result: ToolResult) -> None:
         results[call.id] = result
@@ -208,18 +210,18 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
     try:
         await run.executor.execute_all(runnable, scope, done)
     finally:  # also when we are cancelled: what is finished is not lost
-        waits = {call.id for call in calls if call.id in results and waiting(results[call.id]) is not None}
+        waits = {key for key, one in results.items() if one.failure is not None and waiting(one) is not None}
         run.spent.calls -= len(waits)  # they are made when they can be
-        _say_results(run, [call for call in calls if call.id not in waits], results)
+        _say_results(run, [call for call in calls if call.id not in waits] if waits else calls, results)
     is_told_now = run.is_short_of_calls and not was_told  # then it is asked for its answer once more
     return ended(run, "waiting") if waits else ended_by(run, calls, results, is_over=was_at_limit and not is_told_now)
 
 
-def _within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> list[ToolCall]:
+def _within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> Sequence[ToolCall]:
     """The calls that may still be made, and those that hand over to the person; the others are refused."""
     left = run.limits.calls - run.spent.calls
     if not run.limits.calls or len(calls) <= left:
-        return list(calls)
+        return calls
     allowed = []
     for call in calls:
         if left > 0 or run.executor.registry.find(call.name).spec.ends_turn:
@@ -253,7 +255,9 @@ def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str
             if call.id not in run.not_started and not may_run_again(run.executor.registry.find(call.name).spec):
                 words = "its state is unknown: the run was interrupted while it was under way, and it may have happened"
                 refused[call.id] = _refusal(call, words, "Check what is there before you repeat it.")
-    last = next(message for message in reversed(run.conversation.messages) if message.role == "assistant")
+    last = run.conversation.messages[-1]
+    if last.role != "assistant":  # resumed
+        last = next(message for message in reversed(run.conversation.messages) if message.role == "assistant")
     if last.finish == "length" and calls and calls[-1] is last.tool_calls[-1]:
         words = "the answer was cut before this call was complete, so it was not run"
         refused[calls[-1].id] = _refusal(calls[-1], words, "Send it again, in smaller parts if it is long.")
@@ -275,7 +279,7 @@ def _say_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, Tool
     for call in calls:
         result = results.get(call.id) or _refusal(call, "cancelled before it ended.", "")
         said.append(
-            Message("tool", result.for_llm, call_id=call.id, attachments=result.attachments, is_error=result.is_error)
+            Message("tool", result.for_llm, (), call.id, result.attachments, is_error=result.failure is not None)
         )
     run.conversation.say(*said)
 

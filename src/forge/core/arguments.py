@@ -133,7 +133,8 @@ def help_for(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str)
 def explain(problems: list[Problem], known: Help) -> ToolError:
     """Every wrong field with its path, near names and choices; then a call that is right."""
     wrong = _merged(problems)
-    shown = [_line(problem, known)[:LONGEST_PROBLEM] for problem in wrong[:MOST_PROBLEMS]]
+    few = wrong if len(wrong) <= MOST_PROBLEMS else wrong[:MOST_PROBLEMS]
+    shown = [_line(problem, known)[:LONGEST_PROBLEM] for problem in few]
     if len(wrong) > len(shown):
         shown.append(f"and {len(wrong) - len(shown)} more")
     return ToolError(clipped("; ".join(shown), LONGEST_ERROR), _VALIDATION, known.suggestion)

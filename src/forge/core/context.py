@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -79,14 +80,17 @@ class Scope(_Holding):
         """The same for the calls of another turn: a copy, which holds the same directories and looks up none again."""
         if not hasattr(self, "_held"):  # it came from another process, as names
             return replace(self, message_id=message_id)
-        copy, fill = object.__new__(Scope), object.__setattr__
-        for name in _COPIED:
-            fill(copy, name, getattr(self, name))
-        fill(copy, "message_id", message_id)
+        copy = object.__new__(Scope)
+        for fill, value in zip(_FILLS, _copied(self), strict=True):
+            fill(copy, value)
+        _fill_turn(copy, message_id)
         return copy
 
 
-_COPIED = ("_held", *(one.name for one in fields(Scope)))
+_COPIED = ("_held", *(one.name for one in fields(Scope) if one.name != "message_id"))
+_copied = attrgetter(*_COPIED)
+_FILLS = [getattr(Scope, name).__set__ for name in _COPIED]
+_fill_turn = Scope.__dict__["message_id"].__set__
 
 
 class Gate(Protocol):

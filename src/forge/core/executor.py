@@ -35,11 +35,14 @@ _LONGEST_NAME = 80  # characters of a tool's name in the log
 _NOT_YET: Mapping[str, Any] = {}  # the arguments before they are parsed
 
 Next = Callable[[ToolContext], Coroutine[Any, Any, ToolResult]]
+Look = Callable[[ToolContext, ToolResult], ToolResult | Coroutine[Any, Any, ToolResult]]
+"""What a step does that only looks at the result: the same result, another one, or a coroutine that gives one."""
 Step = Callable[[ToolContext, Next], Coroutine[Any, Any, ToolResult]]
 """One concern around every call: look, change the context, call `proceed`, look at the result.
 
 A step may carry `applies(spec) -> bool`, asked once a tool; `screens = True`, when it also wants the results that did
-not come from running the tool (refusals, background work); `clear_turn(session_id)`, `clear_state(session_id)`; and
+not come from running the tool (refusals, background work); `look`, where it does nothing else but look at the result,
+which is called in its place; `clear_turn(session_id)`, `clear_state(session_id)`; and
 `end_session(session_id)`, where the end of a session forgets more than `clear_state` does.
 """
 
@@ -233,13 +236,9 @@ class ToolExecutor:
         if self._version != self.registry.version:
             self._entries, self._version = {}, self.registry.version
         tool = self.registry.find(name)
-        run: Next = _terminal(tool)
-        screen: Next = _outcome
-        for step in reversed(self.steps):
-            if getattr(step, "applies", _always)(tool.spec):
-                run = _around(step, run)
-                if getattr(step, "screens", False):
-                    screen = _around(step, screen)
+        steps = [step for step in self.steps if getattr(step, "applies", _always)(tool.spec)]
+        run = _composed(steps, _terminal(tool))
+        screen = _composed([step for step in steps if getattr(step, "screens", False)], _outcome)
         entry = _Entry(tool, run, screen, not tool.is_ready)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
@@ -336,8 +335,34 @@ def _failed(ctx: ToolContext, error: BaseException) -> ToolResult:
     return ToolResult.failed(error, during=readable(ctx.call), log_id=log_id)
 
 
+def _composed(steps: Iterable[Step], innermost: Next) -> Next:
+    """The steps around what is innermost; neighbours that only look at the result share one coroutine."""
+    run, looks = innermost, list[Look]()
+    for step in reversed(list(steps)):
+        look: Look | None = getattr(step, "look", None)
+        if look is not None:
+            looks.append(look)
+            continue
+        run, looks = _around(step, _looked_at(run, looks)), []
+    return _looked_at(run, looks)
+
+
 def _around(step: Step, inner: Next) -> Next:
     return lambda ctx: step(ctx, inner)
+
+
+def _looked_at(inner: Next, looks: Sequence[Look]) -> Next:
+    if not looks:
+        return inner
+
+    async def run(ctx: ToolContext) -> ToolResult:
+        result = await inner(ctx)
+        for look in looks:
+            looked = look(ctx, result)
+            result = looked if isinstance(looked, ToolResult) else await looked
+        return result
+
+    return run
 
 
 async def _outcome(ctx: ToolContext) -> ToolResult:

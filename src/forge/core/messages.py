@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import count
 from os import urandom
 from typing import Any, Literal, NamedTuple
@@ -12,15 +12,16 @@ from forge.core.result import Attachment
 
 Role = Literal["system", "user", "assistant", "tool"]
 
-_process = urandom(5).hex()
+_prefix = f"call_{urandom(5).hex()}_"
 _numbers = count(1)
+_UNSAID: Any = object()  # another than None, which is refused as arguments
 
 
 def _new_id() -> str:
-    return f"call_{_process}{next(_numbers):x}"
+    return f"{_prefix}{next(_numbers)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ToolCall:
     """A model's request to run a tool. `arguments` is an object, or JSON text still to be parsed and checked."""
 
@@ -28,6 +29,26 @@ class ToolCall:
     arguments: Mapping[str, Any] | str = field(default_factory=dict)
     id: str = field(default_factory=_new_id)
     server: str = "local"
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | str = _UNSAID,
+        id: str = _UNSAID,
+        server: str = "local",
+    ) -> None:  # by hand: a dataclass that is frozen fills its fields at twice the price
+        _fill_name(self, name)
+        _fill_arguments(self, {} if arguments is _UNSAID else arguments)
+        _fill_id(self, f"{_prefix}{next(_numbers)}" if id is _UNSAID else id)
+        _fill_server(self, server)
+
+
+def _setters(kind: type) -> Iterator[Callable[[object, object], None]]:
+    """Fill the fields of a frozen class, in their order: only for its `__init__`."""
+    return (getattr(kind, one.name).__set__ for one in fields(kind))
+
+
+_fill_name, _fill_arguments, _fill_id, _fill_server = _setters(ToolCall)
 
 
 class Usage(NamedTuple):
@@ -38,6 +59,8 @@ class Usage(NamedTuple):
     cached: int = 0
 
     def plus(self, other: Usage) -> Usage:
+        if other is _NOTHING_PAID:
+            return self
         return Usage(self.input + other.input, self.output + other.output, self.cached + other.cached)
 
     @property
@@ -50,7 +73,7 @@ _NOTHING_PAID = Usage()
 Finish = Literal["", "stop", "calls", "length", "refused"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Message:
     """One entry of the history."""
 
@@ -63,6 +86,41 @@ class Message:
     usage: Usage = _NOTHING_PAID
     extra: Mapping[str, Any] = field(default_factory=dict)  # what its provider wants to see again, such as thinking
     is_error: bool = False  # for role "tool": the call failed
+
+    def __init__(
+        self,
+        role: Role,
+        text: str = "",
+        tool_calls: tuple[ToolCall, ...] = (),
+        call_id: str = "",
+        attachments: tuple[Attachment, ...] = (),
+        finish: Finish = "",
+        usage: Usage = _NOTHING_PAID,
+        extra: Mapping[str, Any] = _UNSAID,
+        is_error: bool = False,
+    ) -> None:
+        _fill_role(self, role)
+        _fill_text(self, text)
+        _fill_tool_calls(self, tool_calls)
+        _fill_call_id(self, call_id)
+        _fill_attachments(self, attachments)
+        _fill_finish(self, finish)
+        _fill_usage(self, usage)
+        _fill_extra(self, {} if extra is _UNSAID else extra)
+        _fill_is_error(self, is_error)
+
+
+(
+    _fill_role,
+    _fill_text,
+    _fill_tool_calls,
+    _fill_call_id,
+    _fill_attachments,
+    _fill_finish,
+    _fill_usage,
+    _fill_extra,
+    _fill_is_error,
+) = _setters(Message)
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -158,15 +158,23 @@ class ToolResult:
         return replace(self, data={**self.data, **entries})
 
     @classmethod
+    def _said(cls, text: str) -> ToolResult:
+        """Nothing but a text: without `__init__`, since most results are made here."""
+        made = object.__new__(cls)
+        made.for_llm, made.for_user, made.silent, made.title, made.data = text, "", False, "", {}
+        made.attachments, made.failure, made.pending, made.whole = (), None, False, None
+        return made
+
+    @classmethod
     def of(cls, value: object) -> ToolResult:
         """Turn whatever a tool function returned into a result. Never raises."""
         kind = type(value)
         if kind is str:
-            return cls(for_llm=sendable(value))  # type: ignore[arg-type]
+            return cls._said(value if value.isascii() else sendable(value))  # type: ignore[attr-defined,arg-type]
         if kind is int:
-            return cls(for_llm=number(value))  # type: ignore[arg-type]
+            return cls._said(number(value))  # type: ignore[arg-type]
         if kind is float and value - value == 0:  # type: ignore[operator]  # finite
-            return cls(for_llm=repr(value))
+            return cls._said(repr(value))
         if kind is bool:
             return cls(for_llm="true" if value else "false")
         if value is None:

@@ -43,6 +43,7 @@ _KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was ex
     **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), ("unknown", "")),
     **dict.fromkeys(("literal_error", "enum"), ("choice", "")),
 }
+_OTHER = ("", "")
 _REFUSED = {
     "VAR_POSITIONAL": "declare each argument, or one `list[...]` parameter",
     "VAR_KEYWORD": "declare each argument, or one `dict[str, ...]` parameter",
@@ -238,7 +239,7 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
     if len(errors) > MOST_MENDED:
         del errors[MOST_MENDED + 1 :]
     for one in errors:
-        kind, expected = _KINDS.get(one["type"], ("", ""))
+        kind, expected = _KINDS.get(one["type"], _OTHER)
         path, message = one["loc"], ""
         if len(path) != 1:  # the last part of an absent argument is not in the data
             whole = data() if whole is None else whole

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from forge.core.executor import Step
+from forge.core.context import ToolContext
+from forge.core.executor import Look, Next, Step
+from forge.core.result import ToolResult
 
 
 def having(step: Step, **attributes: Any) -> Step:
@@ -12,3 +14,14 @@ def having(step: Step, **attributes: Any) -> Step:
     for name, value in attributes.items():
         setattr(step, name, value)
     return step
+
+
+def looking(look: Look, **attributes: Any) -> Step:
+    """A step that only looks at the result: the executor calls such ones without a coroutine for each."""
+
+    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+        looked = look(ctx, await proceed(ctx))
+        return looked if isinstance(looked, ToolResult) else await looked
+
+    step.__module__ = look.__module__  # a step is known by its module
+    return having(step, look=look, **attributes)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.executor import Next, Step
+from forge.core.executor import Step
 from forge.core.plain import brief
 from forge.core.result import Failure, ToolResult
 from forge.pipeline._bounds import size_of
-from forge.pipeline._step import having
+from forge.pipeline._step import looking
 
 NUDGE, ASK, STOP = 3, 5, 8  # times the same round was made
 SAME_ERRORS = 5
@@ -88,8 +88,7 @@ def break_loops(ask: Ask | None = None) -> Step:
     """
     trails: OrderedDict[tuple[str, str], _Trail] = OrderedDict()
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        result = await proceed(ctx)
+    def look(ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
         scope = ctx.scope
         key = (scope.session_id, scope.agent)
         trail = trails.get(key)
@@ -109,13 +108,13 @@ def break_loops(ask: Ask | None = None) -> Step:
         errors = trail.failed(call.name, result.failure) if result.failure is not None or trail.errors else 0
         if rounds < NUDGE and errors < SAME_ERRORS:
             return result
-        return await _slow_down(ctx, result, trail, ask)
+        return _slow_down(ctx, result, trail, ask)
 
     def clear_state(session_id: str) -> None:
         for key in [key for key in trails if not session_id or key[0] == session_id]:
             del trails[key]
 
-    return having(step, screens=True, applies=lambda spec: spec.name not in EXEMPT, clear_state=clear_state)
+    return looking(look, screens=True, applies=lambda spec: spec.name not in EXEMPT, clear_state=clear_state)
 
 
 async def _slow_down(ctx: ToolContext, result: ToolResult, trail: _Trail, ask: Ask | None) -> ToolResult:

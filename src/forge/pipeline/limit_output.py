@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -14,11 +14,11 @@ from zlib import crc32
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Next, Step
+from forge.core.executor import Step
 from forge.core.plain import sendable
 from forge.core.result import LARGEST_ON_WIRE, Attachment, Failure, ToolResult, Whole
 from forge.pipeline._bounds import bounded, size_of
-from forge.pipeline._step import having
+from forge.pipeline._step import looking
 from forge.workspace.state import keep_newest, state_directory, write_private
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,7 @@ class Cut(NamedTuple):
 def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_line: int = MAX_LINE) -> Step:
     short = min(SHORT, max_lines, max_line, max_bytes // 4)
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        result = await proceed(ctx)
+    def look(ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
         is_short = len(result.for_llm) < short
         if is_short and not (result.data or result.for_user or result.title or result.attachments):
             failure = result.failure
@@ -67,9 +66,9 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
                 return result
         elif is_short and _is_light(result):
             return result
-        return await _limited_beside(ctx, result, None if is_short else (max_lines, max_bytes, max_line))
+        return _limited_beside(ctx, result, None if is_short else (max_lines, max_bytes, max_line))
 
-    return having(step, screens=True)
+    return looking(look, screens=True)
 
 
 async def _limited_beside(ctx: ToolContext, result: ToolResult, limits: tuple[int, int, int] | None) -> ToolResult:

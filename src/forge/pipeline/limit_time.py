@@ -19,26 +19,24 @@ SPARE = 10.0  # seconds that a tool with a `timeout` of its own has beyond it fo
 
 def limit_time() -> Step:
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        seconds = ctx.spec.timeout
-        asked: Any = ctx.arguments.get("timeout")
-        if asked is not None and seconds is not None and isinstance(asked, int | float):
-            seconds = max(
-                seconds, min(asked, LONGEST) + SPARE
-            )  # such a tool keeps its own deadline; this one only catches its fall
         coroutine = proceed(ctx)
         try:
             waited = coroutine.send(None)
         except StopIteration as stop:  # it never had to wait, so neither do we
             return stop.value  # type: ignore[no-any-return]
-        return await _watched(ctx, coroutine, waited, seconds)
+        return await _watched(ctx, coroutine, waited)
 
     return having(step, applies=_is_limited)
 
 
-async def _watched(
-    ctx: ToolContext, coroutine: Coroutine[Any, Any, ToolResult], waited: Any, seconds: float | None
-) -> ToolResult:
+async def _watched(ctx: ToolContext, coroutine: Coroutine[Any, Any, ToolResult], waited: Any) -> ToolResult:
     """A call that has to wait."""
+    seconds = ctx.spec.timeout
+    asked: Any = ctx.arguments.get("timeout")
+    if asked is not None and seconds is not None and isinstance(asked, int | float):
+        seconds = max(
+            seconds, min(asked, LONGEST) + SPARE
+        )  # such a tool keeps its own deadline; this one only catches its fall
     try:
         return await Until(coroutine, seconds, waited=waited, excused=lambda: ctx.excused)
     except DeadlinePassed:

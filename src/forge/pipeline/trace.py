@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Coroutine
 from contextvars import ContextVar
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -71,6 +72,11 @@ def _failed(telemetry: Any, span: Any, cause: BaseException | None, kind: str) -
 
 
 def _is_there(spec: ToolSpec) -> bool:
+    return "opentelemetry.trace" in sys.modules or _is_installed()
+
+
+@cache  # a search of all of sys.path, once a tool otherwise
+def _is_installed() -> bool:
     return find_spec("opentelemetry") is not None
 
 
