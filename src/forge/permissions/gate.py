@@ -17,6 +17,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions import refusals
 from forge.permissions.answers import Answer, Approver, answer_of, approve_all, nobody
+from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.foresight import foreseen, introduced
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
 from forge.permissions.remember import Memory, Remembered, fingerprint, memory
@@ -25,7 +26,7 @@ from forge.permissions.rulings import own, ruling_of
 from forge.permissions.targets import identity
 from forge.permissions.targets import wanted as wanted_by
 
-__all__ = ["Answer", "Approver", "Grant", "PolicyGate", "approve_all", "is_opened", "nobody"]
+__all__ = ["Answer", "Approver", "CallGate", "Grant", "PolicyGate", "approve_all", "gate_of", "is_opened", "nobody"]
 
 MOST_TARGETS = 1_000  # of one call
 ROUNDS = 5  # questions about one call: an edit may need another
@@ -43,7 +44,7 @@ class Wish(NamedTuple):
 
 
 @dataclass(slots=True)
-class Grant:
+class Grant(CallGate):
     """What one call was granted, and the gate its tool sees: asking again for what was granted asks nobody."""
 
     gate: PolicyGate
@@ -52,20 +53,43 @@ class Grant:
     edited: Mapping[str, Any] | None = None  # what runs instead of what the model sent
     feedback: list[str] = field(default_factory=list)  # what was said with the yes
 
+    judges = True
+
+    @property
+    def policy(self) -> Policy:  # type: ignore[override]
+        return self.gate.policy
+
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
         await self.gate.settle(ctx, self, (permission, target))
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
-        """What `require` would do, or with no permission the whole call, without asking anyone."""
         return self.gate.judge_for(ctx, self, (permission, target) if permission else None)
+
+    async def confirm(self, ctx: ToolContext, question: str) -> bool:
+        return await self.gate.confirm(ctx, question)
+
+    async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
+        return await self.gate.ask(ctx, request)
+
+    async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
+        return await self.gate.review(ctx, result) if self.review and not result.pending else result
+
+    def remembered(self, session_id: str) -> list[str]:
+        return self.gate.remembered(session_id)
+
+    async def authorize(self, inner: ToolContext) -> ToolContext:
+        return await self.gate.authorize(inner)
+
+    def adopt(self, inner: CallGate, edited: Mapping[str, Any]) -> None:
+        self.review |= inner.review
+        self.feedback += inner.feedback
+        if inner.edited is not None:
+            self.edited = edited
 
 
 def is_opened(ctx: ToolContext, permission: Permission) -> bool:
-    """Whether a rule allows it to this call: a person's yes to the call is not about it."""
-    if not isinstance(ctx.gate, Grant):
-        return False
-    ruling = ctx.gate.judge(ctx, permission, "")
-    return ruling.decision is Decision.ALLOW and bool(ruling.rule)
+    """Says whether a rule allows the permission to this call: a person's yes to the call is not about it."""
+    return gate_of(ctx).is_opened(ctx, permission)
 
 
 class PolicyGate:

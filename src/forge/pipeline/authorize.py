@@ -9,7 +9,8 @@ from forge.core.executor import Next
 from forge.core.plain import plain
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.permissions.gate import Grant, PolicyGate
+from forge.permissions.call_gate import CallGate, gate_of
+from forge.permissions.gate import PolicyGate
 from forge.permissions.targets import wanted
 
 
@@ -37,12 +38,12 @@ class Authorize:
 
     async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         if ctx.outcome is not None:
-            return await _reviewed(ctx, await proceed(ctx))
+            return await gate_of(ctx).show_result(ctx, await proceed(ctx))
         if not isinstance(self.gate, PolicyGate):
             return await self._one_by_one(ctx, proceed)
         granted = await self.gate.authorize(ctx)
-        result = await _reviewed(granted, await proceed(granted))
-        return _with_notes(result, granted.gate) if isinstance(granted.gate, Grant) else result
+        own = gate_of(granted)
+        return _with_notes(await own.show_result(granted, await proceed(granted)), own)
 
     def clear_state(self, session_id: str) -> None:
         """A session that begins anew is asked anew."""
@@ -57,18 +58,11 @@ class Authorize:
         return await proceed(ctx.replace(gate=self.gate))
 
 
-async def _reviewed(ctx: ToolContext, result: ToolResult) -> ToolResult:
-    """Shown to the person first, if they wanted that; the note that work goes on is not what they wait for."""
-    if isinstance(ctx.gate, Grant) and ctx.gate.review and not result.pending:
-        return await ctx.gate.gate.review(ctx, result)
-    return result
-
-
-def _with_notes(result: ToolResult, grant: Grant) -> ToolResult:
+def _with_notes(result: ToolResult, gate: CallGate) -> ToolResult:
     """The model learns what the person said with a yes, and which arguments ran instead of its own."""
-    notes = [f"The person approved this and said: {said}" for said in grant.feedback]
-    if grant.edited is not None:
-        edited = dict(grant.edited)
+    notes = [f"The person approved this and said: {said}" for said in gate.feedback]
+    if gate.edited is not None:
+        edited = dict(gate.edited)
         result = result.with_data(edited_arguments=plain(edited))
         notes.append(f"The person changed the arguments; it ran with {ToolResult.of(edited).for_llm[:2_000]}")
     return dataclasses.replace(result, for_llm="\n".join([result.for_llm, *notes])) if notes else result

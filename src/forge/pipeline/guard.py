@@ -14,7 +14,7 @@ from forge.core.executor import Next, Step
 from forge.core.plain import plain
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import ToolSpec
-from forge.permissions.gate import Grant
+from forge.permissions.call_gate import gate_of
 from forge.pipeline._step import having
 
 MARK = "[BLOCKED BY POLICY]"
@@ -73,7 +73,7 @@ def guard_edited(rules: Guard) -> Step:
     """Inside the gate: what a person put in the place of the arguments is judged like what the model sent."""
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        if isinstance(ctx.gate, Grant) and ctx.gate.edited is not None:
+        if gate_of(ctx).edited is not None:
             own = rules.rules(ctx.scope.session_id)
             if own is not None:
                 own.check_call(ctx.spec, ctx.arguments)

@@ -16,10 +16,10 @@ async def authorized(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, holde
     So every rule about the inner tool holds, whichever way it is reached.
     """
     from forge.core.messages import ToolCall  # listing tools does without these
-    from forge.permissions.gate import Grant
+    from forge.permissions.call_gate import gate_of
 
-    outer = ctx.gate
-    if not isinstance(outer, Grant):
+    outer = gate_of(ctx)
+    if not outer.judges:
         for permission, target in tool.wants(parsed, ctx.scope) or ():
             if permission is not None:
                 await ctx.require(permission, target)
@@ -27,10 +27,7 @@ async def authorized(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, holde
     call = ToolCall(tool.spec.name, parsed, ctx.call.id)
     inner = ToolContext(call, tool, parsed, ctx.scope, ctx.activity, ctx.owner)
     with ctx.asking():
-        granted = await outer.gate.authorize(inner)
-    if isinstance(granted.gate, Grant):  # what was said with the yes is for the call that the model made
-        outer.review |= granted.gate.review
-        outer.feedback += granted.gate.feedback
-        if granted.gate.edited is not None:
-            outer.edited = {**ctx.arguments, holder: granted.gate.edited}
+        granted = await outer.authorize(inner)
+    own = gate_of(granted)
+    outer.adopt(own, {**ctx.arguments, holder: own.edited})  # words that came with a yes are for the model's own call
     return dict(granted.arguments)

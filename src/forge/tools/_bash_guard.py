@@ -11,8 +11,8 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
 from forge.core.threads import in_thread
+from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.destructive import destructive
-from forge.permissions.gate import Grant
 from forge.permissions.policy import Decision
 from forge.permissions.read_only import only_reads, reads_plainly
 from forge.permissions.read_only_history import may_show_withheld
@@ -56,10 +56,10 @@ async def still_allowed(ctx: ToolContext, sandbox: str | bool) -> Reading | None
     alone. Rules about executing it count all the same, and what the policy withholds must be hidden from it.
     """
     check(ctx.arguments, ctx.scope)
-    gate, line = ctx.gate, ctx.arguments["command"]
+    gate, line = gate_of(ctx), ctx.arguments["command"]
     if ctx.spec.permissions != {Permission.EXECUTE}:
         return None
-    if not isinstance(gate, Grant):  # what a gate of another kind allowed may have been no more than to read
+    if not gate.judges:  # what a gate of another kind allowed may have been no more than to read
         return None if read_by(ctx.arguments, ctx.scope) is None else Reading()
     ruling = gate.judge(ctx, Permission.EXECUTE, line)
     if ruling.decision is Decision.ALLOW:
@@ -73,7 +73,7 @@ async def still_allowed(ctx: ToolContext, sandbox: str | bool) -> Reading | None
     return None
 
 
-async def _reading(ctx: ToolContext, gate: Grant, found: list[str], tier: str) -> Reading | None:
+async def _reading(ctx: ToolContext, gate: CallGate, found: list[str], tier: str) -> Reading | None:
     """How the line runs read-only in a tier; None where that cannot be enforced, and a person has to be asked."""
     if not is_enforced(ctx.arguments, ctx.scope, tier):
         return None

@@ -12,7 +12,7 @@ from forge.core.context import ToolContext
 from forge.core.spec import Permission
 from forge.core.threads import in_thread
 from forge.permissions import paths
-from forge.permissions.gate import Grant
+from forge.permissions.call_gate import CallGate
 from forge.permissions.policy import Decision, Rules
 from forge.process.layout import SETTINGS
 
@@ -29,15 +29,15 @@ class Reading:
     hidden: tuple[Path, ...] = ()
 
 
-def withholds(ctx: ToolContext, gate: Grant) -> bool:
+def withholds(ctx: ToolContext, gate: CallGate) -> bool:
     """Whether the policy keeps anything from being read; True where it does not say."""
-    policy = gate.gate.policy
+    policy = gate.policy
     return not isinstance(policy, Rules) or bool(_targets(policy, ctx)) or not _reads_by_default(ctx, gate)
 
 
-async def hidden_paths(ctx: ToolContext, gate: Grant) -> tuple[Path, ...] | None:
+async def hidden_paths(ctx: ToolContext, gate: CallGate) -> tuple[Path, ...] | None:
     """The paths to hide, so that nothing is read that the policy withholds; None where they cannot be named."""
-    policy = gate.gate.policy
+    policy = gate.policy
     if not isinstance(policy, Rules) or not _reads_by_default(ctx, gate):
         return None
     targets = _targets(policy, ctx)
@@ -57,7 +57,7 @@ def _targets(policy: Rules, ctx: ToolContext) -> list[str]:
     return policy.restricted_targets(ctx.spec, Permission.READ, ctx.scope)
 
 
-def _reads_by_default(ctx: ToolContext, gate: Grant) -> bool:
+def _reads_by_default(ctx: ToolContext, gate: CallGate) -> bool:
     return gate.judge(ctx, Permission.READ, "").decision is Decision.ALLOW
 
 

@@ -14,7 +14,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
-from forge.permissions.gate import Grant
+from forge.permissions.call_gate import gate_of
 from forge.process.jobs import jobs_of
 from forge.tools._debug_record import Entry, Recorder
 from forge.workspace.state import NAME
@@ -65,8 +65,7 @@ def approvals(look: Look) -> ToolResult:
     """What waits for an answer, what was answered, and what "always" covers."""
     asked = look.of_session(look.recorder.asked() if look.recorder else [])
     answered = look.of_session(look.recorder.answers() if look.recorder else [])[-look.limit :]
-    gate = look.ctx.gate
-    always = gate.gate.remembered(look.ctx.scope.session_id) if isinstance(gate, Grant) else []
+    always = gate_of(look.ctx).remembered(look.ctx.scope.session_id)
     lines = [
         *_part("Pending", [_line(entry) for entry in asked]),
         *_part("Answered", [f"{_line(entry)}: {entry.facts['answer']}" for entry in answered]),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from forge.core.context import ToolContext
 from forge.core.spec import Permission
-from forge.permissions.gate import Grant
+from forge.permissions.call_gate import gate_of
 from forge.permissions.policy import Decision, Rules
 
 
@@ -17,10 +17,10 @@ def denied(ctx: ToolContext) -> Callable[[str], bool]:
 
 def rules_out(ctx: ToolContext) -> Callable[[str], bool] | None:
     """The same; None where no rule could deny reading."""
-    gate = ctx.gate
-    if not isinstance(gate, Grant):
+    gate = gate_of(ctx)
+    if not gate.judges:
         return None
-    policy = gate.gate.policy
+    policy = gate.policy
     if isinstance(policy, Rules) and not policy.may_deny(ctx.spec, Permission.READ):
         return None
     return lambda path: gate.judge(ctx, Permission.READ, path).decision is Decision.DENY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
-from forge.permissions.gate import Grant
+from forge.permissions.call_gate import gate_of
 from forge.permissions.policy import Decision
 from forge.permissions.targets import identity
 from forge.workspace.open import is_link
@@ -28,18 +28,17 @@ async def approved(ctx: ToolContext, permission: Permission, path: str, *, blank
     if itself not in places:
         places.append(itself)
     spelled = paths.spelled(path)
-    if isinstance(ctx.gate, Grant) and any(str(place.path) != spelled for place in places):
+    if gate_of(ctx).judges and any(str(place.path) != spelled for place in places):
         await _judged_again(ctx, permission, path, places)
     return places
 
 
 async def _judged_again(ctx: ToolContext, permission: Permission, path: str, places: list[Place]) -> None:
     """What the gate approved was what the path led to then. It asks again if that changed."""
-    assert isinstance(ctx.gate, Grant)
     await ctx.require(permission, path)
     meant = identity(permission, path, ctx.scope)
     for place in places:
-        ruling = ctx.gate.judge(ctx, permission, str(place.path))
+        ruling = gate_of(ctx).judge(ctx, permission, str(place.path))
         if ruling.decision is Decision.DENY:
             raise ToolError(
                 f"{quoted(path)} leads to {quoted(place.shown)}, which is denied by {ruling.reason}",

@@ -63,12 +63,12 @@ class TestRunner(
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
     ) -> ToolResult:
         from forge.core.threads import in_thread  # they load what only a call needs
-        from forge.permissions.gate import Grant
+        from forge.permissions.call_gate import gate_of
         from forge.tools._test_results import told
         from forge.tools._tests_commands import planned
 
         plan = planned(ctx.scope, framework, target)
-        if isinstance(ctx.gate, Grant):  # the files that it was found out from may have changed since it was asked for
+        if gate_of(ctx).judges:  # the files that it was found out from may have changed since it was asked for
             await ctx.require(Permission.EXECUTE, plan.line)
         ctx.progress(f"running {plan.framework}", command=plan.line)
         finished = await self._finished(ctx, plan, timeout)

@@ -97,13 +97,12 @@ async def _confirmed(tool: McpTool, ctx: ToolContext) -> None:
     """A tool that says of itself that it destroys is asked about, like one that is mounted."""
     if not tool.spec.confirm:
         return
-    from forge.permissions.gate import Grant
+    from forge.permissions.call_gate import gate_of
 
-    if isinstance(ctx.gate, Grant):
-        with ctx.asking():
-            question = f"{_shown(tool.remote, 100)} says of itself that it may destroy something. Call it?"
-            if await ctx.gate.gate.confirm(ctx, question):
-                return
+    with ctx.asking():
+        question = f"{_shown(tool.remote, 100)} says of itself that it may destroy something. Call it?"
+        if await gate_of(ctx).confirm(ctx, question):
+            return
     raise ToolError("the person does not want it to be called", ErrorKind.PERMISSION, "Ask them what to do instead.")
 
 

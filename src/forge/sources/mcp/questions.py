@@ -11,7 +11,7 @@ from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.schema import check_schema, compiled
 from forge.core.spec import ToolSpec
 from forge.permissions.answers import Answer
-from forge.permissions.gate import Grant
+from forge.permissions.call_gate import gate_of
 from forge.permissions.request import PermissionRequest
 from forge.sources.untrusted import clean, clean_schema, one_line
 
@@ -116,8 +116,6 @@ async def _asked(
     personal: bool = True,
 ) -> Answer:
     """Whoever is asked for this call's permissions is asked this too; nobody, if nothing guards it."""
-    if not isinstance(ctx.gate, Grant):
-        return Answer.no(by="nobody")
     request = PermissionRequest(
         ctx.spec,
         ctx.call,
@@ -130,7 +128,7 @@ async def _asked(
         personal=personal,
         form=form,
     )
-    return await ctx.gate.gate.ask(ctx, request)
+    return await gate_of(ctx).ask(ctx, request)
 
 
 def _says(server: str, message: str) -> list[str]:

@@ -122,9 +122,9 @@ class McpTool(Tool):
         """Whoever let this call pass saw the definition: it is what counts from now on."""
         if self.state is State.PINNED:
             return
-        from forge.permissions.gate import Grant  # the gate is loaded already, unless nothing guards this call
+        from forge.permissions.call_gate import gate_of  # the gate is loaded already, unless nothing guards this call
 
-        if isinstance(ctx.gate, Grant):
+        if gate_of(ctx).judges:
             await self._source.approve(self, by=f"a call in session {ctx.scope.session_id}")
         elif self.needs_person:
             why = "changed since it was approved" if self.state is State.CHANGED else "may not be the approved one"

@@ -1,0 +1,76 @@
+"""The gate of one call, as its tool and the steps see it: what can be asked of it, whoever guards the call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forge.core.context import Gate, ToolContext
+from forge.core.result import ToolResult
+from forge.core.spec import Permission
+from forge.permissions.answers import Answer
+from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling
+
+
+def gate_of(ctx: ToolContext) -> CallGate:
+    """Returns the gate of a call. A gate that knows only `require` answers everything else as `CallGate` does."""
+    return ctx.gate if isinstance(ctx.gate, CallGate) else _Requiring(ctx.gate)
+
+
+class CallGate:
+    """What a call may ask of its gate. These are the answers of a gate that knows no rules and has nobody to ask."""
+
+    __slots__ = ()
+    judges = False  # True: it knows the rules and what was granted, so `judge` and `authorize` mean something
+    review = False
+    edited: Mapping[str, Any] | None = None  # the arguments that run instead of those of the model
+    feedback: Sequence[str] = ()  # words that came with a yes
+    policy: Policy | None = None
+
+    async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
+        """Raises `ToolError` if the permission is refused."""
+        raise NotImplementedError
+
+    def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
+        """Returns what `require` would do, or without a permission what the whole call would meet. Asks nobody."""
+        return Ruling(Decision.ASK, "the gate of this call knows no rules")
+
+    def is_opened(self, ctx: ToolContext, permission: Permission) -> bool:
+        """Says whether a rule allows the permission to this call: a person's yes to the call is not about it."""
+        ruling = self.judge(ctx, permission, "")
+        return ruling.decision is Decision.ALLOW and bool(ruling.rule)
+
+    async def confirm(self, ctx: ToolContext, question: str) -> bool:
+        """Asks the person about something that no rule decides."""
+        return False
+
+    async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
+        """Puts a question of the tool's own to the person who is asked about its calls."""
+        return Answer.no(by="nobody")
+
+    async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
+        """Shows the result to a person who wanted to see it before the model does."""
+        return result
+
+    def remembered(self, session_id: str) -> list[str]:
+        """Returns what "always" covers in a session, for people."""
+        return []
+
+    async def authorize(self, inner: ToolContext) -> ToolContext:
+        """Judges a call that this call makes. Returns the context to run it with."""
+        return inner
+
+    def adopt(self, inner: CallGate, edited: Mapping[str, Any]) -> None:
+        """Takes over what was said about a call that this call made; `edited` runs if the person changed arguments."""
+
+
+class _Requiring(CallGate):
+    """Stands for a gate that knows only `require`."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
+        await self._gate.require(ctx, permission, target)
