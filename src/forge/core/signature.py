@@ -27,6 +27,7 @@ from forge.core.errors import DefinitionError
 from forge.core.extra_keys import closed_json_schema, closed_validator
 from forge.core.parameters import Setting
 from forge.core.plain import plain
+from forge.core.simple_types import SimpleArguments, simple_arguments
 from forge.core.spec import JsonSchema, ToolSpec
 from forge.core.typed_dicts import readable_by_pydantic
 
@@ -118,11 +119,13 @@ class Signature:
 
     @cached_property
     def _adapter(self) -> Any:
+        fields = {key: self._type(key) for key in self.parameters if key != self.context_parameter}
+        if (simple := simple_arguments(fields, self.defaults.keys())) is not None:
+            return simple
         from pydantic import ConfigDict, TypeAdapter  # heavy: paid at the first call, not at import
         from pydantic.errors import PydanticUserError
         from typing_extensions import TypedDict
 
-        fields = {key: self._type(key) for key in self.parameters if key != self.context_parameter}
         shape: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
         shape.__required_keys__ = frozenset(fields) - self.defaults.keys()
         shape.__optional_keys__ = frozenset(fields) & self.defaults.keys()
@@ -155,13 +158,7 @@ class Signature:
 
     @cached_property
     def schema(self) -> JsonSchema:
-        try:
-            schema: dict[str, Any] = self._adapter.json_schema(schema_generator=closed_json_schema())
-        except DefinitionError:
-            raise
-        except Exception as error:  # pydantic has no common class for "this type has no JSON form"
-            raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
-        schema = {"type": "object", "properties": {}, **without_titles(schema)}
+        schema: dict[str, Any] = {"type": "object", "properties": {}, **self._generated()}
         for key, shown in schema["properties"].items():
             text = _annotated_text(self.hints[key]) or self.documented.get(key)
             if text:
@@ -174,6 +171,19 @@ class Signature:
             if own.most is not None:
                 shown["maximum"] = own.most
         return schema
+
+    def _generated(self) -> dict[str, Any]:
+        """The schema of the types alone."""
+        try:
+            adapter = self._adapter
+            if isinstance(adapter, SimpleArguments):
+                return adapter.json_schema()
+            made: dict[str, Any] = without_titles(adapter.json_schema(schema_generator=closed_json_schema()))
+        except DefinitionError:
+            raise
+        except Exception as error:  # pydantic has no common class for "this type has no JSON form"
+            raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
+        return made
 
     def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
         """The `parse` of a typed tool: one pass when the arguments are right, words when they are not."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from forge.core.errors import DefinitionError
 
@@ -133,6 +133,8 @@ class ToolSpec:
     runs_on: str = ""  # the kind of worker it needs, such as "gpu", in runs that have several; else it runs here
     origin: str = ""  # where it came from: a module, a file, an MCP server
 
+    has_own_schema: ClassVar[bool]  # each spec's own: whether `parameters` were given as data, and not as a function
+
     def __post_init__(self) -> None:
         fill, who = object.__setattr__, f"tool {self.name!r}"
         if isinstance(self.aliases, str):
@@ -142,6 +144,7 @@ class ToolSpec:
             fill(self, field, collected(who, field, getattr(self, field)))
         if type(self.category) is not Category:
             fill(self, "category", _member(who, "category", Category, self.category))
+        fill(self, "has_own_schema", not callable(self.__dict__["_parameters"]))
         if isinstance(self.__dict__["_parameters"], type):
             raise DefinitionError(
                 f"{who}: its parameters are a class; give the schema, such as Model.model_json_schema(), or use "
@@ -162,11 +165,6 @@ class ToolSpec:
             )
 
     @property
-    def has_own_schema(self) -> bool:
-        """Whether `parameters` were given as data, and not as a function still to be called."""
-        return not callable(self.__dict__["_parameters"])
-
-    @property
     def targets(self) -> tuple[str, ...]:
         return tuple(self.target.split())
 
@@ -179,7 +177,10 @@ class ToolSpec:
         """A copy with other fields; what was not computed yet stays uncomputed."""
         late = {name: self.__dict__[f"_{name}"] for name in ("description", "parameters")}
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in late}
-        return ToolSpec(**{**plain, **late, **fields})
+        made = ToolSpec(**{**plain, **late, **fields})
+        if "parameters" not in fields:  # computed meanwhile is not given
+            object.__setattr__(made, "has_own_schema", self.has_own_schema)
+        return made
 
     def is_like(self, other: ToolSpec) -> bool:
         """Whether the other one says the same; what was not computed yet is computed where it has to be."""
