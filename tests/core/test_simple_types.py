@@ -49,7 +49,7 @@ def _numbered(hints: list[Any]) -> list[str]:
 
 
 def by_pydantic(hint: Any, *, required: bool) -> TypeAdapter[Any]:
-    shape: Any = TypedDict("Arguments", {"value": hint})  # type: ignore[misc]
+    shape: Any = TypedDict("Arguments", {"value": hint})  # type: ignore[name-match]
     shape.__required_keys__ = frozenset({"value"} if required else ())
     shape.__optional_keys__ = frozenset(() if required else {"value"})
     setattr(shape, "__pydantic_config__", ConfigDict(extra="forbid", allow_inf_nan=False))  # noqa: B010
@@ -134,7 +134,7 @@ def test_a_given_schema_that_is_broken_is_refused_and_a_right_one_is_taken() -> 
     class Own(Tool):
         def __init__(self, kind: str) -> None:
             schema = {"type": "object", "properties": {"a": {"type": kind}}}
-            self.spec = ToolSpec(name="own", description="Own.", parameters=schema)  # type: ignore[arg-type]
+            self.spec = ToolSpec(name="own", description="Own.", parameters=schema)
 
         async def invoke(self, arguments: Any, ctx: Any) -> Any:
             return arguments

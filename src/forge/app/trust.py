@@ -7,7 +7,6 @@ since changes nothing until it is accepted. Where the accepted text cannot be kn
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -246,6 +245,8 @@ def _read(store: Path) -> dict[str, dict[str, Any]]:
         if (hasattr(os, "getuid") and status.st_uid not in (0, os.getuid())) or status.st_mode & 0o022:
             raise ValueError("others may change it; remove it, or take their rights with chmod go-w")
         content = stream.read(LARGEST + 1)
+    import json  # only where something was accepted before
+
     try:
         document = json.loads(content)
         projects = document["projects"]
@@ -258,6 +259,8 @@ def _read(store: Path) -> dict[str, dict[str, Any]]:
 @contextlib.contextmanager
 def _changing(root: Path) -> Iterator[tuple[Path, dict[str, dict[str, Any]]]]:
     """What is known, written back in one piece at the end; one process at a time."""
+    import json
+
     store = data_file(STORE)
     if store is None or _known(root, os.environ).problem:
         raise _unable(_known(root, os.environ).problem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
@@ -34,6 +33,8 @@ def command(options: Options, category: str | None, permission: str | None) -> N
     specs = [tool.spec for _, tool in sorted(project_tools(options).items())]
     chosen = [spec for spec in specs if _wanted(spec, category, permission)]
     if options.json:
+        import json  # slow to load: only for programs
+
         click.echo(json.dumps({"tools": [facts(spec) for spec in chosen]}, ensure_ascii=False))
         return
     click.echo("\n".join(_table(chosen)) if chosen else "No tool matches.")

@@ -217,6 +217,8 @@ class Hub:
         for entry in entries:
             self._keep(entry)
             self._heard.add(entry.run)
+        if entries:
+            self._spread(Notice())  # at once: what else changed is read from more tables
         notice = Notice()
         if time.monotonic() - self._looked > ROWS or any(one.text.startswith(TURNING) for one in entries):
             self._looked = time.monotonic()
@@ -225,7 +227,7 @@ class Hub:
         if time.monotonic() - self._looked_at_others > OTHERS:
             self._looked_at_others = time.monotonic()
             notice.merge(await in_thread(self._changes.of_others))
-        if notice or entries:
+        if notice:
             self._spread(notice)
         return bool(entries or notice)
 

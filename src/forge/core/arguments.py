@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.places import Places
-from forge.core.plain import brief, clipped
+from forge.core.plain import brief, clipped, quoted
 from forge.core.spec import JsonSchema
 from forge.core.spelling import close_names
 
@@ -176,11 +175,11 @@ def shown_path(path: Path) -> str:
 
 def _unreadable(text: str, words: str) -> ToolError:
     place = re.search(r"line (\d+) column (\d+)", words)
-    excerpt = ""
+    near_it = ""
     if place:
         line = text.split("\n", int(place[1]))[int(place[1]) - 1]
         excerpt = line[max(0, int(place[2]) - 30) : int(place[2]) + 10]
-    near_it = f", near {json.dumps(excerpt, ensure_ascii=False)}" if excerpt else ""
+        near_it = f", near {quoted(excerpt)}" if excerpt else ""
     return ToolError(
         f"the arguments are not valid JSON: {words}{near_it}",
         ErrorKind.VALIDATION,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -126,7 +125,7 @@ def brief(value: Any, depth: int = 0) -> str:
         short = value if len(value) <= 40 else f"{value[:40]}…"
         if short.isprintable() and '"' not in short and "\\" not in short:
             return f'"{short}"'
-        return json.dumps(sendable(short), ensure_ascii=False)
+        return quoted(sendable(short))
     if isinstance(value, Mapping):
         inside = ", ".join(f"{brief(str(key))}: {brief(item, depth + 1)}" for key, item in _first(value.items(), depth))
         return f"{{{inside}{', …' if len(value) > 3 and depth < 2 else ''}}}"
@@ -136,8 +135,17 @@ def brief(value: Any, depth: int = 0) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
         return f"a number of {value.bit_length()} bits"
     if value is None or isinstance(value, bool | int | float):
+        import json  # listing tools does without
+
         return json.dumps(value)
-    return json.dumps(sendable(_represented(value)[:60]), ensure_ascii=False)
+    return quoted(sendable(_represented(value)[:60]))
+
+
+def quoted(text: str) -> str:
+    """A text as JSON writes it."""
+    import json  # listing tools does without
+
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _first(items: Any, depth: int) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -322,5 +321,7 @@ def _of_structure(value: object) -> ToolResult:
         )
     if isinstance(data, str):  # an enum, a date, NaN: its text as it is
         return ToolResult(for_llm=data)
+    import json  # listing tools does without
+
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return ToolResult(for_llm=text, data=data if isinstance(data, dict) else {})

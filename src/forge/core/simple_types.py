@@ -67,7 +67,7 @@ class SimpleArguments:
     def validator(self) -> Any:
         from pydantic_core import SchemaValidator  # heavy: paid at the first call
 
-        return SchemaValidator(self.core_schema)  # type: ignore[arg-type]
+        return SchemaValidator(self.core_schema)
 
     def json_schema(self) -> dict[str, Any]:
         """A new dictionary each time: its parameters are given texts and defaults."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from html import unescape
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind
@@ -141,6 +140,8 @@ def _title(page: str) -> str:
     found = re.search(r"(?is)<title[^>]{0,200}>(.{0,1000}?)</title", page) or re.search(
         r"(?is)<h1[^>]{0,200}>(.{0,1000}?)</h1", page
     )
+    from html import unescape  # only for servers that answer with a page
+
     return unescape(re.sub(r"<[^>]{0,1000}>", " ", found[1] if found else page))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -65,6 +64,8 @@ class CsvParse(
 
 def _answer(records: list[Record], total: int) -> ToolResult:
     """The records as JSON, with a note when there were more."""
+    import json  # listing tools does without
+
     shown = "[]" if not records else "[\n" + ",\n".join(json.dumps(r, ensure_ascii=False) for r in records) + "\n]"
     truncated = total > len(records)
     if truncated:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -59,6 +58,8 @@ class FileCreate(
         filename: Annotated[str, Limits(example="report.md"), "A name with its extension, without directories."],
         content: Annotated[str, Limits(example="# Report\n"), "The whole content, as text."],
     ) -> ToolResult:
+        import json  # listing tools does without
+
         from forge.workspace.artefacts import write_artefact  # loads what only a change needs
         from forge.workspace.paths import PathValidator
         from forge.workspace.text import Text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Annotated, Any
@@ -160,6 +159,8 @@ def _listed(path: str | list[str]) -> list[str]:
     if isinstance(path, str):
         if not (path.startswith("[") and path.endswith("]")):
             return [path]
+        import json  # listing tools does without
+
         try:
             values = json.loads(path)
         except (ValueError, RecursionError):

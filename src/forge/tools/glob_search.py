@@ -108,7 +108,7 @@ class Search:
         *,
         plain: bool = False,
     ) -> None:
-        from forge.tools._denied import denied
+        from forge.tools._denied import rules_out
         from forge.workspace.paths import PathValidator
         from forge.workspace.walk import walk
 
@@ -123,7 +123,7 @@ class Search:
             only=glob,
             stop=lambda: ctx.cancelled or time.monotonic() > end,
         )
-        self.denied = denied(ctx)
+        self.denied = rules_out(ctx)
         self.left_out = 0
         self.total = 0
         self._plain = plain  # the glob is the pattern with its brackets as parts of names
@@ -153,21 +153,26 @@ class Search:
 
     def _files(self, prefix: str) -> Iterator[tuple[int, str]]:
         """What sorts them, newest first, and their paths."""
-        for relative, entry, _ in self.walk:
-            try:
-                if entry.is_file(follow_symlinks=False):
-                    modified = entry.stat(follow_symlinks=False).st_mtime_ns
-                elif entry.is_symlink():
-                    modified = self._modified(prefix + relative)
-                else:
+        denied = self.denied
+        total = 0
+        try:
+            for relative, entry, _ in self.walk:
+                try:
+                    if entry.is_file(follow_symlinks=False):
+                        modified = entry.stat(follow_symlinks=False).st_mtime_ns
+                    elif entry.is_symlink():
+                        modified = self._modified(prefix + relative)
+                    else:
+                        continue
+                except (OSError, ToolError):  # gone meanwhile, or a link that leads nowhere or outside
                     continue
-            except (OSError, ToolError):  # gone meanwhile, or a link that leads nowhere or outside
-                continue
-            if self.denied(prefix + relative):
-                self.left_out += 1
-            else:
-                self.total += 1
-                yield -modified, relative
+                if denied is not None and denied(prefix + relative):
+                    self.left_out += 1
+                else:
+                    total += 1
+                    yield -modified, relative
+        finally:
+            self.total = total
 
     def _modified(self, shown: str) -> int:
         """Of the file that a link leads to."""
@@ -175,7 +180,7 @@ class Search:
 
         place = self.paths.resolve(shown)
         status = status_of(place)
-        if status is None or not S_ISREG(status.st_mode) or self.denied(place.shown):
+        if status is None or not S_ISREG(status.st_mode) or (self.denied is not None and self.denied(place.shown)):
             raise FileNotFoundError(shown)
         return status.st_mtime_ns
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
+
+if TYPE_CHECKING:
+    import json
 
 MAX_DEPTH = 200
 MAX_TEXT = 64 * 1024 * 1024  # characters of indented JSON; longer documents are written without indentation
@@ -54,6 +56,8 @@ class Verbatim(str):
 
 def read(text: str) -> tuple[Any, list[str]]:
     """The value of a JSON text, and the keys that occurred twice in one object."""
+    import json  # listing tools does without
+
     text = text.removeprefix("\ufeff")
     repeated: dict[str, None] = {}
 
@@ -93,6 +97,8 @@ class _TooLong(Exception):
 
 class _Writer:
     def __init__(self, max_depth: int, indent: str) -> None:
+        import json
+
         self.max_depth = max_depth
         self.indent = indent
         self.left = MAX_TEXT if indent else math.inf
@@ -171,6 +177,8 @@ def _fraction(digits: str) -> float | Verbatim:
 
 def _refuse_constant(text: str) -> Any:
     """Raises with the position of the first NaN or Infinity outside a string."""
+    import json
+
     found = next(match for match in re.finditer(_NOT_A_NUMBER, text) if match[1])
     raise json.JSONDecodeError(f"{found[1]} is not JSON", text, found.start())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -70,6 +69,8 @@ class WebSearch(
         return _answer(service, search, await self._found(service, key, search))
 
     async def _found(self, service: Service, key: str, search: Search) -> Found:
+        import json  # listing tools does without
+
         from forge.network.client import fetch  # the network is loaded by the first request
         from forge.network.limits import Limits as Bounds
         from forge.tools._web_apis import explanation, refused

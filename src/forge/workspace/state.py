@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,7 +26,8 @@ def state_directory(workspace: Path, *parts: str) -> Path:
         check_held([workspace])
         return _made(workspace / NAME, parts, marked=True)
     except (OSError, ToolError):
-        from hashlib import sha256  # only for a workspace that cannot be written
+        import tempfile  # only for a workspace that cannot be written
+        from hashlib import sha256
 
         user = os.getuid() if hasattr(os, "getuid") else 0
         mark = sha256(os.fsencode(workspace.absolute())).hexdigest()[:16]  # what one approves or notes is not another's
