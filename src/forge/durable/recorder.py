@@ -8,7 +8,7 @@ from typing import Any
 from forge.core.events import Event, TextDelta, ToolOutput, ToolProgress
 from forge.durable.attempt import Attempt
 
-PAUSE = 0.05  # seconds: what is read as it comes is written so often, with all that happened in between
+PAUSE = 0.03  # seconds: what is read as it comes is written so often, with all that happened in between
 LONGEST = 64 * 1024  # characters of pieces that are put together
 MOST = 16 * 1024 * 1024  # … that wait for a slow database: more are left out, they come again as a whole in the end
 REST = 0.25  # … and if there is nothing of that kind, so often: each time costs what a step costs
