@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
+from forge.permissions.programs import LINE_OPTIONS
+from forge.permissions.refused_options import LAUNCHERS, TABLE
 from forge.tools._cli_binaries import Allowed, refuse_shells, require_allowed, resolve
-from forge.tools._cli_flags import TABLE, refuse_exec_flags
+from forge.tools._cli_flags import refuse_exec_flags
 from forge.tools._cli_layers import (
     apply_guardrails,
     guardrails_of,
@@ -585,6 +587,34 @@ def test_commands_that_a_program_reads_are_judged_too(ground):
     sqlite = ground.binary("sqlite3")
     assert refuse_exec_flags(sqlite, ["x.db"], ground.paths, stdin="select 1;\n") == ""
     refusal(refuse_exec_flags, sqlite, ["x.db"], ground.paths, stdin="select 1;\n.shell id\n")
+
+
+@pytest.mark.parametrize("name", sorted(LINE_OPTIONS.keys() - LAUNCHERS - {"git"}))
+def test_what_rules_know_to_start_a_program_is_refused_here_too(ground, name):
+    binary = ground.binary(name)
+    for option in LINE_OPTIONS[name] - {"EXEC", "SYSTEM", "SHELL"}:
+        given = [[option, "x"]] + [[f"{option}=x"]] * option.startswith("--") + [[f"{option}x"]] * (len(option) == 2)
+        for args in given:
+            refusal(refuse_exec_flags, binary, args, ground.paths)
+        assert refuse_exec_flags(binary, args, ground.paths, allowed=True)
+    assert refuse_exec_flags(binary, ["input.txt"], ground.paths) == ""
+
+
+def test_a_value_that_looks_like_an_option_of_another_program_is_accepted(ground):
+    assert refuse_exec_flags(ground.binary("restic"), ["backup", "--tag", "password-command"], ground.paths) == ""
+    assert refuse_exec_flags(ground.binary("jq"), ["--password-command"], ground.paths) == ""
+    refusal(refuse_exec_flags, ground.binary("restic"), ["backup", "--password-comm", "id"], ground.paths)
+
+
+@pytest.mark.parametrize("name", ["chronic", "eatmydata", "runcon", "i386", "proxychains4", "nq", "hush"])
+def test_programs_that_rules_look_through_are_not_started(name):
+    with pytest.raises(ToolError, match=r"shell|starts"):
+        refuse_shells(name, Allowed((name,)))
+
+
+@pytest.mark.parametrize("name", ["uv", "ssh", "npx", "poetry", "hyperfine"])
+def test_programs_with_other_uses_may_be_allowed(name):
+    refuse_shells(name, Allowed((name,)))
 
 
 def test_the_table_names_no_option_twice():

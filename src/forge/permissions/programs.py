@@ -12,16 +12,16 @@ from collections.abc import Mapping
 
 SHELLS = frozenset(
     "sh bash dash zsh ksh ksh93 mksh lksh ash rbash rzsh fish csh tcsh bsd-csh yash posh sash rc es elvish xonsh nu osh"
-    " static-sh".split()
+    " static-sh hush ion jsh nushell oil oils pdksh rksh ysh".split()
 )
 
 # Words between a program and the command behind it, options aside.
 POSITIONALS: Mapping[str, int] = {
-    **dict.fromkeys("chroot chrt flock runuser script setarch setuidgid sg ssh su taskset timeout".split(), 1),
+    **dict.fromkeys("chroot chrt flock runcon runuser script setarch setuidgid sg ssh su taskset timeout".split(), 1),
     **dict.fromkeys("gosu mosh mosh-server perf screen su-exec tmux tmate s6-setuidgid setlock logsave".split(), 1),
     **dict.fromkeys("bundle conda hatch mise pdm pipenv pipx poetry rye uv micromamba mamba pixi".split(), 1),
     **dict.fromkeys("rbenv pyenv asdf opam cabal stack nix guix gdbserver faketime foreman".split(), 1),
-    **dict.fromkeys("direnv rustup".split(), 2),
+    **dict.fromkeys("direnv rustup tcpserver".split(), 2),
     **dict.fromkeys("autossh clush pdsh pssh dsh xinit startx debconf".split(), 1),
     **dict.fromkeys("bwrap concurrently".split(), 40),  # options with two values; every word a line
     **dict.fromkeys("sshpass lxc-attach lxc-execute lxc-start machinectl systemd-nspawn csvtool socket".split(), 1),
@@ -30,13 +30,14 @@ WRAPPERS = frozenset(POSITIONALS) | frozenset(
     "aa-exec agetty aoss arch-chroot arch-nspawn builtin bunx busybox bwrap capsh catatonit catchsegv ccache"
     " cgexec choom chpst chronic command coproc cpulimit daemonize dbus-launch dbus-run-session distcc doas dtach"
     " dumb-init eatmydata entr env eval exec fakechroot fakeroot firejail gdb genie getty gnome-terminal"
-    " grc gtester hyperfine ionice konsole ksu linux32 linux64 ltrace msgfilter multitime newgrp nice nohup npx"
-    " nsenter numactl openvt parallel pexec pkexec prlimit proot proxychains proxychains4 rlwrap rr run0 runscript"
-    " rxvt schroot sem setpriv setsid softlimit ssh-agent start-stop-daemon stdbuf strace sudo sudoedit"
-    " systemd-inhibit systemd-run time tini toolbox torify torsocks toybox trap tsocks unbuffer unshare urxvt uvx"
+    " grc gtester hyperfine ionice konsole ksu linux32 linux64 ltrace minijail0 msgfilter multitime newgrp nice nohup"
+    " npx nq nsenter numactl openvt parallel pexec pkexec prlimit proot proxychains proxychains4 rlwrap rr run0"
+    " runscript rxvt schroot sem setpriv setsid softlimit ssh-agent start-stop-daemon stdbuf strace sudo sudoedit"
+    " systemd-inhibit systemd-run time tini toolbox torify torsocks toybox trap tsocks unbuffer unshare urxvt"
+    " uutils uvx"
     " dpkg-architecture i386 i486 i586 i686 x86_64 athlon uname26 ppc ppc32 ppc64 ppc64le s390 s390x sparc sparc64 mips"
     " mips64 arm armh aarch64"  # names of setarch
-    " valgrind watch watchexec x-terminal-emulator xargs xfce4-terminal xterm xvfb-run".split()
+    " valgrind watch watchexec x-terminal-emulator xargs xfce4-terminal xterm xvfb-run zargs".split()
 )
 LOADER = re.compile(r"ld(?:-linux[^/]*|-musl[^/]*|64|-[\d.]+)?\.so[^/]*|qemu-[\w-]+")  # runs the program it is given
 TAKES_LINES = SHELLS | frozenset(

@@ -10,20 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-
-SHELLS = frozenset(
-    "ash bash busybox csh dash elvish es fish hush ion jsh ksh lksh mksh nu nushell oil oils osh pdksh posh powershell"
-    " pwsh rbash rc rksh rzsh scsh sh tcsh toybox xonsh yash ysh zsh".split()
-)
-LAUNCHERS = frozenset(
-    "at batch bwrap catchsegv chpst chroot chrt command coreutils crontab daemonize dbus-run-session doas dumb-init ed"
-    " emacs entr env ex exec expect fakechroot fakeroot firejail flock gdb ionice linux32 linux64 lldb ltrace"
-    " minijail0 nice nohup nq nsenter nvim parallel perf pkexec proot prlimit rlwrap run-parts runcon runuser"
-    " rvim screen script setarch setpriv setsid setuidgid softlimit ssh-agent start-stop-daemon stdbuf strace su sudo"
-    " systemd-run taskset tclsh tcpserver time timeout tini tmux unbuffer unshare uutils valgrind vi view vim vimdiff"
-    " watch x86_64 xargs xvfb-run zargs".split()
-)
-"""They do little but start the program that their arguments name."""
+from forge.permissions.refused_options import LAUNCHERS, SHELLS
 
 _MANY_IN_ONE = frozenset({"busybox", "coreutils", "toybox", "uutils"})  # what they do depends on the name of the link
 _LOADERS = ("ld-linux", "ld-musl", "ld.so", "ld64.so", "ld-2")  # of shared libraries: they start what they load

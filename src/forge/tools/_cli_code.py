@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from forge.core.context import Scope
+from forge.permissions.refused_options import AWKS, SEDS
 from forge.tools._cli_binaries import Binary
 from forge.workspace.paths import PathValidator
 
-AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk", "bwk"})
 GREPS = frozenset({"grep", "egrep", "fgrep", "rg", "ripgrep"})
-SEDS = frozenset({"sed", "gsed"})
 
 # Only options without a value may come before the pattern: of others the value would be taken for it, and the pattern,
 # or a path, for what it is not.

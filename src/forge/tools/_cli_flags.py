@@ -4,123 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.permissions.refused_options import ANY, OTHER_NAMES, TABLE, Flags, starting_options
 from forge.tools._cli_binaries import Binary
-from forge.tools._cli_code import AWKS, SEDS, inline_module, reaching_code
+from forge.tools._cli_code import inline_module, reaching_code
 from forge.tools._cli_git import git_flag
 from forge.workspace.paths import PathValidator
 
 _TELLING = frozenset("-V -VV -v -h -help --help --version -copyright".split())
 _HARMLESS = frozenset({"-", "/dev/null", "/dev/stdout"})  # where what is written does not matter
-
-
-class Flags(NamedTuple):
-    """What is refused of one program. Long options count however far they are abbreviated."""
-
-    short: str = ""  # letters, also inside a cluster such as -xvI
-    valued: str = ""  # letters after which the rest of a cluster is a value
-    long: str = ""  # names without dashes; one that ends in * stands for all that begin so
-    words: str = ""  # exactly so, such as -exec; one that ends in * as above
-    writes: str = ""  # letters that name a file to write: harmless with - or /dev/null
-    long_writes: str = ""
-    first_is_cluster: bool = False  # `tar xf`
-    script: bool = False  # an interpreter: without a script it runs what it reads
-
-
-_ANY = Flags(words="-exec -execdir -ok -okdir", long="exec exec-batch to-command use-compress-program compress-program")
-_TAR = Flags(
-    "FIPTh",
-    "bCfgHKLNVX",
-    "absolute-names checkpoint-action dereference files-from info-script new-volume-script rmt-command rsh-command"
-    " to-command use-compress-program",
-    first_is_cluster=True,
-)
-_CURL = Flags(
-    "JKOT",
-    "AbCdEeFHhmPQrtUuwXxYyz",
-    "config engine expand-* output-dir proto-default remote-header-name remote-name remote-name-all upload-file"
-    " variable",
-    writes="Dco",
-    long_writes="alt-svc cookie-jar dump-header etag-save hsts libcurl output stderr trace trace-ascii",
-)
-_SSH = Flags("DEFIoS", "BbceiJLlmOpQRWw")
-_PYTHON = Flags("ci", "mWX", words="-", script=True)
-_PERL = Flags("EMdemx", "I", words="-", script=True)
-_RUBY = Flags("er", "CEI", words="-", script=True)
-_NODE = Flags(
-    "eipr",
-    "C",
-    "env-file eval experimental-loader import inspect* interactive loader print require run snapshot-blob",
-    "-",
-    script=True,
-)
-_COMPILER = Flags(words="-B* -fplugin* -plugin* -specs* --specs* -wrapper -Xlinker -fuse-ld* -Wl,* -dumpdir")
-_GREP = Flags("R", "ABCDdefm", "dereference-recursive")
-
-TABLE: dict[str, Flags] = {
-    "7z": Flags(words="@* -si* -spf*"),
-    "ack": Flags(long="pager follow"),
-    "ag": Flags("f", "ABCGgmp", "follow pager"),
-    "cargo": Flags(long="config", words="-Z*"),
-    "cp": Flags("L", "St", "dereference"),
-    "cpio": Flags("iop", "", "create extract pass-through rsh-command"),
-    "curl": _CURL,
-    "deno": Flags(words="eval repl -A"),
-    "diff3": Flags(long="diff-program"),
-    "du": Flags("L", "BdtX", "dereference files0-from"),
-    "fd": Flags("XLx", "EScdejot", "exec exec-batch follow"),
-    "file": Flags("Lf", "FPem", "dereference files-from"),
-    "find": Flags(
-        words="-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from -follow -L",
-    ),
-    "gh": Flags(words="alias extension extensions ext"),
-    "go": Flags(words="-exec* --exec* -toolexec* --toolexec* -overlay* --overlay* -vettool* --vettool*"),
-    "gpg": Flags(long="exec-path photo-viewer keyserver-options load-extension agent-program dirmngr-program"),
-    "helm": Flags(long="post-renderer*", words="plugin"),
-    "install": Flags(long="strip-program"),
-    "java": Flags(words="-agent* -javaagent* -XX:OnError* -XX:OnOutOfMemoryError*"),
-    "kubectl": Flags(long="kubeconfig", words="plugin"),
-    "lua": Flags("eil", words="-", script=True),
-    "make": Flags(long="eval", words="SHELL=* .SHELLFLAGS=* MAKEFLAGS=*"),
-    "node": _NODE,
-    "nc": Flags("ce", "IipqsTVwXx", "exec sh-exec lua-exec"),
-    "npm": Flags("c", "", "call node-options script-shell", "exec x"),
-    "openssl": Flags(words="-engine -provider-path -provider -config"),
-    "pandoc": Flags("F", "DHBAVMc", "filter lua-filter pdf-engine pdf-engine-opt"),
-    "patch": Flags("e", "BDFgiopRrVxYz", "ed"),
-    "pdflatex": Flags(words="-shell-escape --shell-escape -enable-write18 --enable-write18 -output-directory*"),
-    "perl": _PERL,
-    "php": Flags("BEFRadr", "Sct", "run process-* interactive define", "-", script=True),
-    "psql": Flags("f", "FLPRTUcdhopv", "file"),
-    "python": _PYTHON,
-    "rg": Flags("Lz", "ABCEMTdefgjmrt", "follow hostname-bin pre pre-glob search-zip"),
-    "rsync": Flags("Lek", "BTfM", "copy-dirlinks copy-links copy-unsafe-links config daemon files-from rsh rsync-path"),
-    "ruby": _RUBY,
-    "sdiff": Flags(long="diff-program"),
-    "sort": Flags("", "kSt", "compress-program files0-from"),
-    "split": Flags(long="filter"),
-    "sqlite3": Flags(words="-cmd -init --cmd --init -A* --A*"),
-    "ssh": _SSH,
-    "ssh-keygen": Flags("D", "CIMNOPRSVYabfilmnrstwz"),
-    "tar": _TAR,
-    "tcpdump": Flags("z", "BCEFGTVWcijmrswy"),
-    "tree": Flags("l", "IPL", "fromfile"),
-    "wc": Flags(long="files0-from"),
-    "wget": Flags("ei", "ABDGIOPQRTUXalotw", "config execute input-file use-askpass"),
-    "zip": Flags("@", "", "unzip-command", "-TT"),
-    **dict.fromkeys(("cc", "c++", "clang", "clang++", "g++", "gcc"), _COMPILER),
-    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep"), _GREP),
-    **dict.fromkeys(SEDS, Flags("f", "el", "file")),
-    **dict.fromkeys(AWKS, Flags("DEWefil", "Fv", "debug exec file include load source")),
-}
-_OTHER_NAMES = {
-    "bsdtar": "tar", "bun": "node", "fdfind": "fd", "fetch": "curl", "gmake": "make", "gpg2": "gpg", "gsort": "sort",
-    "gtar": "tar", "gfind": "find", "bfind": "find", "latex": "pdflatex", "lualatex": "pdflatex", "luajit": "lua",
-    "ncat": "nc", "netcat": "nc", "nodejs": "node", "npx": "npm", "pnpm": "npm", "pypy": "python", "ripgrep": "rg",
-    "scp": "ssh", "sftp": "ssh", "xelatex": "pdflatex", "yarn": "npm", "zipcloak": "zip",
-}  # fmt: skip
 
 
 def refuse_exec_flags(
@@ -147,10 +40,10 @@ def exec_flag(binary: Binary, args: Sequence[str], stdin: str, paths: PathValida
     for name in dict.fromkeys(map(_family, binary.names)):
         if name == "git" and (found := git_flag(args, paths)) is not None:
             return found
-        flags = TABLE.get(name, _ANY)
+        flags, starting = TABLE.get(name, ANY), tuple(starting_options((name, *binary.names)))
         own, given = _own_arguments(args, flags) if flags.script else (len(args), True)
         for index, argument in enumerate(args[:own]):
-            if _is_listed(argument, index, args, flags):
+            if _is_listed(argument, index, args, flags) or _starts(argument, starting):
                 return index, f'"{argument}"'
         if not given:
             return -1, "a program that it reads"
@@ -180,8 +73,8 @@ def _own_arguments(args: Sequence[str], flags: Flags) -> tuple[int, bool]:
 def _family(name: str) -> str:
     plain = re.sub(r"-?\d[\d.]*$", "", name) or name
     for one in (name, plain):
-        if one in TABLE or one in _OTHER_NAMES or one == "git":
-            return _OTHER_NAMES.get(one, one)
+        if one in TABLE or one in OTHER_NAMES or one == "git":
+            return OTHER_NAMES.get(one, one)
     return plain
 
 
@@ -199,6 +92,15 @@ def _is_listed(argument: str, index: int, args: Sequence[str], flags: Flags) -> 
     if not argument.startswith("-") and not (flags.first_is_cluster and index == 0):
         return False
     return _in_cluster(argument.removeprefix("-"), following, flags)
+
+
+def _starts(argument: str, options: Sequence[str]) -> bool:
+    """Whether it is one of these options, its value attached or not."""
+    if argument.startswith("--"):
+        name = argument[2:].partition("=")[0]
+        return bool(name) and any(option[2:].startswith(name) for option in options if option.startswith("--"))
+    letters = argument[:2]
+    return argument in options or (argument[:1] == "-" and len(letters) == 2 and letters in options)
 
 
 def _in_cluster(letters: str, following: str, flags: Flags) -> bool:
