@@ -120,7 +120,7 @@ async def test_an_operations_key_is_neither_shown_to_the_model_nor_asked_of_it(m
         assert NAME.lower() not in str(tool.spec.parameters).lower()
         assert (await send(tool, {})).success
         assert (KEY in server.asked[0].headers) is (method != "get")
-        assert tool.takes_key is (method != "get")  # type: ignore[attr-defined]
+        assert tool.takes_key is (method != "get")
 
 
 async def test_a_key_that_the_caller_gives_is_left_alone() -> None:
@@ -183,4 +183,4 @@ def test_the_configuration_names_the_header(tmp_path: Path) -> None:
     configuration = load_configuration(str(file))
     assert configuration.openapi["pets"].idempotency_header == "X-Key"
     (made,) = Sources(configuration, tmp_path).webhooks()
-    assert made.takes_key  # type: ignore[attr-defined]
+    assert made.takes_key

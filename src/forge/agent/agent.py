@@ -27,7 +27,7 @@ from forge.core.messages import Message
 from forge.core.mounting import mounted
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry, ToolSource
-from forge.core.secrets import Secrets
+from forge.core.secrets import Secrets, secrets_of
 from forge.core.session_end import end_started
 from forge.core.tool import Tool
 from forge.permissions.gate import Approver, PolicyGate, nobody
@@ -94,7 +94,7 @@ class Agent(Generic[OutputT]):
         self._is_open = False
         self._sessions: set[str] = set()  # those that were named: their programs end with this agent
         for item in () if isinstance(tools, ToolRegistry) else tools:
-            self.secrets.learn(getattr(item, "secrets", ()))  # headers of a server, the URL of a webhook
+            self.secrets.learn(secrets_of(item))
             if isinstance(item, AbstractAsyncContextManager):
                 self._sources.append(item)
             else:

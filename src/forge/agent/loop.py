@@ -20,7 +20,7 @@ from forge.core.events import Event, RunFinished, TextDelta, TurnFinished
 from forge.core.executor import ToolExecutor
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.plain import text_of
-from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.providers.errors import BrokeOff, PromptTooLong
@@ -298,7 +298,7 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
     """An answer without calls: the end, unless it is not what was asked for or something is still under way."""
     complaint = ""
     ends = any(spec.ends_turn for spec in run.executor.registry.specs(run.scope.session_id))
-    if getattr(run.provider, "expects_calls", False) and ends:
+    if expects_calls(run.provider) and ends:
         complaint = "Your answer held no tool call. Call a tool; to finish, call task_completion."
     if run.accept is not None:
         complaint = run.accept(reply.text)

@@ -9,7 +9,7 @@ from forge.agent.compact import BATCH, CROWDED, compacted, needs_summary, prune,
 from forge.agent.conversation import Conversation
 from forge.agent.tokens import Tally
 from forge.core.messages import Message
-from forge.core.provider import Provider
+from forge.core.provider import Provider, window_of
 
 WINDOW = 128_000  # tokens, where nobody says how many the model takes
 RESERVE = 0.2  # of the window: for the answer, and for what the tools of a turn put out
@@ -29,7 +29,7 @@ class Shortening:
         self._meta: MutableMapping[str, Any] = {} if meta is None else meta
         self._tally = Tally()
         self._looked_at = 0  # tokens when pruning was last tried
-        self.window = window or int(getattr(provider, "window", 0)) or WINDOW
+        self.window = window or window_of(provider) or WINDOW
 
     async def __call__(self, conversation: Conversation) -> None:
         tokens = self._tally.of(conversation.shown)

@@ -22,6 +22,7 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step, ToolExecutor
 from forge.core.registry import ToolRegistry
+from forge.core.secrets import secrets_of
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
@@ -82,7 +83,7 @@ def assemble(wishes: Wishes, approve: Approver = nobody) -> Assembly:
         configuration, scope.workspace, sources, lambda: skills, dev=wishes.dev or bool(built and built.dev)
     )
     for holder in (*sources.all.values(), *registry.values()):
-        secrets.learn(getattr(holder, "secrets", ()))  # headers of a server, the URL of a webhook
+        secrets.learn(secrets_of(holder))
     recover_once(scope)
     gate = PolicyGate(project_policy(configuration, wishes.policy), approve)
     state, egress = SessionState(scope.workspace), project_egress(configuration)

@@ -26,6 +26,7 @@ from forge.app.version import version
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.mounting import LiveSource, YieldingSource
 from forge.core.registry import ToolRegistry, ToolSource
+from forge.core.secrets import secrets_of
 from forge.core.spec import INTERFACE_VERSION, ToolSpec
 from forge.core.tool import Tool
 from forge.sources.pins import Pin, Pins, digest
@@ -137,7 +138,7 @@ class Exactly:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return tuple(getattr(self._source, "secrets", ()))
+        return tuple(secrets_of(self._source))
 
     async def __aenter__(self) -> Sequence[Tool]:
         return self._same(await self._source.__aenter__())

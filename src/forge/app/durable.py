@@ -24,7 +24,7 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall
-from forge.core.provider import ModelRequest, Provider
+from forge.core.provider import ModelRequest, Provider, window_of
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
@@ -128,7 +128,7 @@ def subject_of(assistant: Assistant) -> Subject:
         secrets=made.executor.secrets,
         limits=assistant.limits,
         instructions=assistant.prompt,
-        window=int(getattr(provider, "window", 0)) or WINDOW,
+        window=window_of(provider) or WINDOW,
         scope=assistant.scope,
         models=named,
     )

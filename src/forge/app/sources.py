@@ -16,7 +16,7 @@ from forge.app.egress import project_egress
 from forge.app.workspace import workspace_root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.mounting import mounted
-from forge.core.registry import ToolRegistry, ToolSource
+from forge.core.registry import ToolRegistry, ToolSource, problems_of
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # loaded where a project has them
@@ -105,7 +105,8 @@ class Sources:
             problems = (
                 _said(label, problem)
                 for label, source in sources.items()
-                for problem in (getattr(source, "problems", ()) if label not in failed else ())
+                if label not in failed
+                for problem in problems_of(source)
             )
             for problem in dict.fromkeys(problems):
                 report(problem)

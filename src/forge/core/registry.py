@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from forge.core.class_options import with_attributes
 from forge.core.defining import check_listed
@@ -15,6 +15,20 @@ from forge.core.tool import FunctionTool, Tool, are_alike, unknown
 
 ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
 """Tools that need something kept open: an MCP server, an HTTP client, a watched folder."""
+
+
+class ReportsProblems(Protocol):
+    """A source of tools that may offer only some of them, and says what is wrong with the others."""
+
+    @property
+    def problems(self) -> Sequence[object]: ...
+
+
+def problems_of(source: ToolSource | ReportsProblems) -> Sequence[object]:
+    """Returns what a source says is wrong with tools that it does not offer; () where it says nothing."""
+    found: Sequence[object] = getattr(source, "problems", ())
+    return found
+
 
 MOST_SESSIONS = 1_000  # for which revealed tools are remembered
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from forge.core.plain import plain
 
@@ -15,6 +15,22 @@ MOST = 50_000  # values inside one part of an event: its arguments, its result's
 MOST_CUTS = 1_000  # places where a text was cut
 LONGEST_LOOKALIKE = 4_096  # characters beyond a cut that are looked at, so that no token is cut in two
 SHORTEST = 8  # a shorter value would mask ordinary words
+
+
+class HoldsSecrets(Protocol):
+    """A tool or a source of tools that holds secrets: headers of a server, the URL of a webhook. They are masked."""
+
+    @property
+    def secrets(self) -> Iterable[str]: ...
+
+
+def secrets_of(holder: object) -> Iterable[str]:
+    """Returns the secrets of a `HoldsSecrets`; () of anything else.
+
+    They are read by name, so that a wrapper may forward them: isinstance does not see that, from Python 3.12 on.
+    """
+    found: Iterable[str] = getattr(holder, "secrets", ())
+    return found
 
 
 class Secrets:

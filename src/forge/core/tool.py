@@ -149,6 +149,7 @@ class Tool:
             self.__dict__.pop("parse", None)
 
     is_ready = True  # False: `ready` must be awaited before the spec is complete
+    takes_key = False  # True: its server does a call once, by the call's key, so a call may be made again after a crash
     needs_person = False  # True: a person says yes to each call; no rule, no "always" and no --yes answers for one
 
     async def ready(self) -> None:

@@ -133,8 +133,7 @@ class RecordedExecutor(ToolExecutor):
     def _may_be_repeated(self, call: ToolCall) -> bool:
         tool = self.registry.find(call.name)
         has_run_of_its_own = isinstance(tool, Task) or (bool(tool.spec.runs_on) and not self._is_placed)
-        takes_key = bool(getattr(tool, "takes_key", False))  # its server does a call once, by the call's key
-        return has_run_of_its_own or takes_key or may_run_again(tool.spec)
+        return has_run_of_its_own or tool.takes_key or may_run_again(tool.spec)
 
     def _unknown(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Another try was about to run it, and nobody knows more: the model and the person are told so."""

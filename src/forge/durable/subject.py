@@ -13,7 +13,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step
-from forge.core.provider import Provider
+from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.durable.approval import stored_approval
@@ -78,7 +78,7 @@ class Subject:
         if not model or self.models is None:
             return self
         provider = self.models(model)
-        return replace(self, provider=provider, window=int(getattr(provider, "window", 0)) or self.window)
+        return replace(self, provider=provider, window=window_of(provider) or self.window)
 
     def sub(self, agent_type: str) -> Subject:
         """What a sub-agent of this one is run with. Raises `ToolError` where there is no such type."""

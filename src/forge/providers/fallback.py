@@ -8,7 +8,7 @@ from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message
 from forge.core.plain import clipped
-from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
 
 LONGEST_REASON = 500  # bytes, of each model's failure
 _OURS = (ErrorKind.VALIDATION, ErrorKind.PERMISSION, ErrorKind.CANCELLED)  # another model would not help
@@ -31,7 +31,7 @@ class Fallback:
     @property
     def expects_calls(self) -> bool:
         """Whether all of these models are told to call a tool in every reply."""
-        return all(getattr(provider, "expects_calls", False) for provider in self.providers)
+        return all(expects_calls(provider) for provider in self.providers)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
         """Streams what the first model that works says. Raises `ProviderError` when none does."""

@@ -1,0 +1,49 @@
+"""What may be said by a provider, a tool or a source beside what it must say: the protocols hold for those of Forge."""
+
+from __future__ import annotations
+
+from forge import Scripted, Tool
+from forge.core.provider import ExpectsCalls, HasWindow, expects_calls, window_of
+from forge.core.registry import ReportsProblems
+from forge.core.secrets import HoldsSecrets
+from forge.providers.fallback import Fallback
+from forge.providers.text_calls import TextCalls
+from forge.sources.mcp.server import McpServer
+from forge.sources.openapi.source import OpenApi
+from forge.sources.scripts.folder import ScriptFolder
+from forge.sources.webhook import Webhook
+
+
+def provided(text: TextCalls, several: Fallback) -> list[ExpectsCalls]:
+    return [text, several]
+
+
+def secret(server: McpServer, api: OpenApi, hook: Webhook) -> list[HoldsSecrets]:
+    return [server, api, hook]
+
+
+def reported(server: McpServer, api: OpenApi, folder: ScriptFolder) -> list[ReportsProblems]:
+    return [server, api, folder]
+
+
+class Large:
+    window = 200_000
+
+
+class Vague:
+    window = "large"
+
+
+class Careful(Tool):
+    """Do something once."""
+
+    takes_key = True
+
+    def run(self, text: str) -> str:
+        return text
+
+
+large: HasWindow = Large()
+vague: HasWindow = Vague()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+tokens: int = window_of(Large())
+calls: bool = expects_calls(Scripted("done"))
