@@ -61,6 +61,8 @@ class Places(Protocol):
     def roots(self) -> Sequence[Root]: ...
     @property
     def writes(self) -> bool: ...
+    def place_of(self, real: str) -> object | None:
+        """None outside of them."""
 
 
 def confinement_of(

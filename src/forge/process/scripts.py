@@ -1,4 +1,7 @@
-"""Runs a script: JSON to its stdin, its stdout as the result, its stderr shown meanwhile and told if it fails."""
+"""Runs a script of a project or a skill in its confinement: JSON to its stdin, its stdout as the result.
+
+Its stderr is shown meanwhile, and told if it fails.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ import os
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import readable
 from forge.core.result import ToolResult
+from forge.core.threads import in_thread
 from forge.process.environment import shell_environment
+from forge.process.layout import Places, confinement_of
 from forge.process.run import Capture, Confinement, Finished, run
-from forge.process.runtimes import Command, Runnable
+from forge.process.runtimes import Command, Runnable, command_for
 from forge.process.script_settings import ScriptSettings
 
 MOST_OF_ERRORS = 2_000  # characters, the last ones
@@ -26,6 +32,39 @@ SPARE = 0.2  # seconds before the pipeline's deadline, so that what came until t
 
 async def run_script(
     script: Runnable,
+    settings: ScriptSettings,
+    arguments: Mapping[str, Any],
+    ctx: ToolContext,
+    *,
+    places: Places,
+    folder: Path,
+    network: bool,
+    check: Callable[[], None],
+    clean: Callable[[str], str],
+) -> ToolResult:
+    """Runs a script to its end and returns what came of it.
+
+    `check` raises `ToolError` where the file is not the one that was read. The script may also read `folder`.
+    `network`: a rule opens it. `clean` makes what the script says on stderr fit for a sentence.
+    """
+    writable = [root.path for root in places.roots if root.writable]
+
+    def prepare() -> Command:
+        check()
+        return command_for(script, settings.python, writable)
+
+    command: Command = await in_thread(prepare)
+    confinement = confinement_of(
+        ctx.scope,
+        places,
+        also=[folder] if places.place_of(str(folder)) is None else [],
+        network=settings.network or network,
+    )
+    return await _run(script, command, settings, arguments, ctx, confinement, clean)
+
+
+async def _run(
+    script: Runnable,
     command: Command,
     settings: ScriptSettings,
     arguments: Mapping[str, Any],
@@ -33,7 +72,6 @@ async def run_script(
     confinement: Confinement,
     clean: Callable[[str], str],
 ) -> ToolResult:
-    """To its end, and what came of it. `clean` makes what it says on stderr fit for a sentence."""
     env = _environment(settings, command)
     argv = [*command.argv]
     if command.bundler:

@@ -10,7 +10,7 @@ from typing import Any
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
-from forge.core.spec import is_name
+from forge.core.spec import Permission, is_name
 from forge.process.script_settings import ScriptSettings
 from forge.process.script_tool import FileTool
 from forge.skills.catalog import Problem
@@ -19,10 +19,11 @@ from forge.skills.sections import Section
 from forge.skills.skill import Skill, confined
 from forge.workspace.digest import digest_of
 from forge.workspace.open import explained, open_file
-from forge.workspace.paths import Place
+from forge.workspace.paths import PathValidator, Place
 
 FOLDER = "scripts"
 LANGUAGES = (".py", ".ts", ".js", ".sh")
+LONGEST_SAID = 2_000  # characters of what a script says on stderr
 LARGEST = 4 * 1024 * 1024  # bytes of a script: it is read before every call
 
 
@@ -48,9 +49,29 @@ class SkillTool(FileTool):
         self.script = script
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.skills.running import run_skill_script  # it loads what only a call needs
+        from forge.permissions.gate import is_opened  # they load what only a call needs
+        from forge.process.scripts import run_script
 
-        return await run_skill_script(self.script, self.settings, arguments, ctx)
+        return await run_script(
+            self.script,
+            self.settings,
+            arguments,
+            ctx,
+            places=PathValidator.of(ctx.scope),
+            folder=self.script.place.root,
+            network=is_opened(ctx, Permission.NETWORK),
+            check=self._check,
+            clean=_clean,
+        )
+
+    def _check(self) -> None:
+        """Makes certain that the file is still the one that was read."""
+        if digest_of(read_script(self.script.place)) != self.script.digest:
+            raise ToolError(
+                f"{self.script.path} was changed since the skill was loaded",
+                ErrorKind.SECURITY,
+                "The person has to start Forge again, so that the skill is read again.",
+            )
 
 
 def skill_tools(
@@ -92,6 +113,10 @@ def read_script(place: Place) -> bytes:
     if len(content) > LARGEST:
         raise ToolError(f"it has more than {LARGEST // 1024 // 1024} MiB", ErrorKind.CONFIG, "Make it smaller")
     return content
+
+
+def _clean(text: str) -> str:
+    return "\n".join(filter(None, (one_line(line, LONGEST_SAID) for line in text.splitlines())))
 
 
 def _check(section: Section, taken: Collection[str]) -> None:

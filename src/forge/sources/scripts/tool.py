@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
+from forge.core.spec import Permission
 from forge.process.script_settings import ScriptSettings
 from forge.process.script_tool import FileTool
-from forge.sources.scripts.loading import Script
+from forge.sources.scripts.loading import Script, read_script
+from forge.workspace.digest import digest_of
+from forge.workspace.paths import PathValidator
 
 
 class ScriptTool(FileTool):
@@ -30,9 +34,39 @@ class ScriptTool(FileTool):
         self.reload = reload
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.sources.scripts.running import run_script  # it loads what only a call needs
+        from forge.permissions.gate import is_opened  # they load what only a call needs
+        from forge.process.scripts import MOST_OF_ERRORS, run_script
+        from forge.sources.untrusted import clean
 
-        return await run_script(self.script, self.settings, arguments, ctx, self.reload)
+        return await run_script(
+            self.script,
+            self.settings,
+            arguments,
+            ctx,
+            places=PathValidator.of(ctx.scope),
+            folder=self.script.place.path.parent,
+            network=is_opened(ctx, Permission.NETWORK),
+            check=self._check,
+            clean=lambda text: clean(text, MOST_OF_ERRORS),
+        )
+
+    def _check(self) -> None:
+        """Makes certain that the file is still the one whose header the model was shown."""
+        path = self.script.path
+        try:
+            is_same = digest_of(read_script(self.script.place)) == self.script.digest
+        except ToolError as error:
+            self.reload()
+            problem = f"{path} cannot be run: {error.message}"
+            raise ToolError(problem, ErrorKind.NOT_FOUND, "Look at the tools there are now.") from None
+        if not is_same:
+            self.reload()
+            raise ToolError(
+                f"{path} was changed since it was loaded, and is loaded again",
+                ErrorKind.USER,
+                "Look at what the tool takes now, and call it again.",
+                passing=False,
+            )
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         """One that changed is marked as another: a yes to what it was is none to what it is."""
