@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -55,7 +56,9 @@ def forge() -> None:
 def main() -> NoReturn:
     """The entry point."""
     _occupy_standard_streams()
-    sys.exit(perform(sys.argv[1:]))
+    code = perform(sys.argv[1:])
+    gc.disable()  # the interpreter would collect once more at its end, before the system takes everything back
+    sys.exit(code)
 
 
 def perform(arguments: Sequence[str]) -> int:
