@@ -44,6 +44,13 @@ def test_what_cannot_be_added_to_safely_is_left_to_the_person(text):
         _added(text, RULE)
 
 
+def test_a_file_that_grows_when_it_is_read_is_refused():
+    levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+    with pytest.raises(ToolError, match="more than 20 aliases"):
+        _added(f"a0: &a0 [x]\n{levels}", RULE)
+    assert RULE in yaml.safe_load(_added("a0: &a0 [x]\nb: [*a0, *a0]\n", RULE))["permissions"]["rules"]
+
+
 def test_a_change_is_shown_and_written_only_to_the_file_it_was_made_for(tmp_path):
     path = tmp_path / "forge.yaml"
     path.write_text(FILES["block"])
