@@ -7,8 +7,10 @@ import shlex
 
 import pytest
 
+from forge.cli.tool_describe import _page
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category
+from forge.core.tool import tool
 from forge.tools import built_ins
 
 BUILT_INS = {tool.spec.name: tool for tool in built_ins(ToolRegistry()) if tool.spec.category is not Category.DEV}
@@ -18,8 +20,20 @@ def test_programs_get_schema_and_example(here):
     described = here("tool", "describe", "csv_parse", "--json").json
     assert described["parameters"]["properties"]["path"]["type"] == "string"
     assert described["optional_permissions"] == ["read"]
+    assert described["returns"] is None
     assert described["origin"] == "forge.tools.csv_parse"
     assert isinstance(described["example"], dict)
+
+
+def test_the_page_shows_the_schema_of_the_data_where_there_is_one():
+    @tool
+    def ages() -> dict[str, int]:
+        """Tell the ages."""
+        return {}
+
+    shown = _page(ages.spec).partition("returns:")[2]
+    assert json.loads(shown) == {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert "returns:" not in _page(BUILT_INS["math_calculate"].spec)
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_INS))

@@ -23,12 +23,14 @@ def command(options: Options, name: str) -> None:
     \b
     forge tool describe math_calculate
 
-    With --json: what `forge tool list` has, and parameters, optional_permissions, example (the arguments of a call).
+    With --json: what `forge tool list` has, and parameters, returns (the schema of its data), optional_permissions,
+    example (the arguments of a call).
     """
     spec = tool_named(name, project_tools(options, name)).spec
     if options.json:
         more = {
             "parameters": spec.parameters,
+            "returns": spec.returns,
             "optional_permissions": sorted(map(str, spec.optional_permissions)),
             "example": example_arguments(spec.parameters),
         }
@@ -50,4 +52,7 @@ def _page(spec: ToolSpec) -> str:
     }
     lines = [click.style(spec.name, bold=True), spec.description, ""]
     lines += [f"{label + ':':<12}{value}" for label, value in entries.items()]
-    return "\n".join([*lines, "parameters:", json.dumps(spec.parameters, indent=2, ensure_ascii=False)])
+    lines += ["parameters:", json.dumps(spec.parameters, indent=2, ensure_ascii=False)]
+    if spec.returns is not None:
+        lines += ["returns:", json.dumps(spec.returns, indent=2, ensure_ascii=False)]
+    return "\n".join(lines)

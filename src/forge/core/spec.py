@@ -84,14 +84,22 @@ class ToolOptions(ToolTraits, total=False):
 
 T = TypeVar("T")
 
+LATE = ("description", "parameters", "returns")
+"""Fields that may be given as functions."""
+
 
 class _Late(Generic[T]):
     """A field that may be given as a function and is then computed on first use, once."""
+
+    def __init__(self, *default: T) -> None:
+        self.default = default
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.key = f"_{name}"
 
     def __get__(self, spec: Any, owner: type) -> T:
+        if spec is None and self.default:
+            return self.default[0]
         if spec is None:
             raise AttributeError(self.key)  # so that the dataclass sees a field without default
         value = spec.__dict__[self.key]
@@ -105,11 +113,14 @@ class _Late(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ToolSpec:
-    """A tool as others see it. `description` and `parameters` may be functions, called when they are first read."""
+    """A tool as others see it. `description`, `parameters` and `returns` may be functions, called when first read."""
 
     name: str
     description: _Late[str] = _Late()
     parameters: _Late[JsonSchema] = _Late()
+    returns: _Late[JsonSchema | None] = _Late(
+        None
+    )  # the schema of the data that a call returns; None: text, or unknown
     aliases: tuple[str, ...] = ()
     argument_aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> parameter
     category: Category = Category.CUSTOM
@@ -175,7 +186,7 @@ class ToolSpec:
 
     def changed(self, **fields: Any) -> ToolSpec:
         """A copy with other fields; what was not computed yet stays uncomputed."""
-        late = {name: self.__dict__[f"_{name}"] for name in ("description", "parameters")}
+        late = {name: self.__dict__[f"_{name}"] for name in LATE}
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in late}
         made = ToolSpec(**{**plain, **late, **fields})
         if "parameters" not in fields:  # computed meanwhile is not given
@@ -186,7 +197,7 @@ class ToolSpec:
         """Whether the other one says the same; what was not computed yet is computed where it has to be."""
         if self is other:
             return True
-        names = [field.name for field in dataclasses.fields(self) if field.name not in ("description", "parameters")]
+        names = [field.name for field in dataclasses.fields(self) if field.name not in LATE]
         if any(getattr(self, name) != getattr(other, name) for name in names):
             return False
         return self.description == other.description and self.parameters == other.parameters

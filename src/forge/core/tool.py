@@ -25,6 +25,7 @@ from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.model_schema import is_model, parser_of, schema_of
 from forge.core.parameters import Setting
 from forge.core.result import ToolResult
+from forge.core.returned import returned_schema
 from forge.core.signature import Signature, names_taken
 from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTraits, is_name
 
@@ -428,6 +429,7 @@ def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_
         **{"origin": getattr(made_of, "__module__", ""), **_plain(options), "name": name},
         description=(lambda: description_from(file, embedded, made_of)) if file else embedded,
         parameters=lambda: signature.schema,
+        returns=lambda: returned_schema(signature.function),
     )
     if spec.isolate and "<" in getattr(made_of, "__qualname__", ""):
         raise DefinitionError(

@@ -16,11 +16,10 @@ from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import text_of
-from forge.core.spec import ToolSpec
+from forge.core.spec import LATE, ToolSpec
 from forge.core.tool import FunctionTool, SchemaTool, Tool
 
 _BOUND = ("parse", "invoke", "made_with")  # closures made at the first call, and what is needed here alone
-_LATE = ("description", "parameters")
 _MAIN = "__forge_isolated__"  # the name the main program runs under there, so that its `if __name__` is passed over
 
 
@@ -71,7 +70,7 @@ class _Packer(pickle.Pickler):
         if isinstance(value, Tool):
             return _reduced(value)
         if isinstance(value, ToolSpec):
-            return _spec, (_fields(value) | {name: getattr(value, name) for name in _LATE},)
+            return _spec, (_fields(value) | {name: getattr(value, name) for name in LATE},)
         if isinstance(value, MethodType):
             return _method, (value.__self__, value.__name__)
         if isinstance(value, FunctionType | type):
@@ -133,7 +132,7 @@ def _function_tool(function: Any, options: Any, fields: dict[str, Any]) -> Funct
 
 
 def _fields(spec: ToolSpec) -> dict[str, Any]:
-    return {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in _LATE}
+    return {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in LATE}
 
 
 def _spec(fields: dict[str, Any]) -> ToolSpec:

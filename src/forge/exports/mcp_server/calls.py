@@ -203,7 +203,7 @@ class Call:
             outcome = ToolResult.error("the call was cancelled: the server ends", ErrorKind.CANCELLED)
         except Exception as error:
             outcome = ToolResult.error(text_of(error), ErrorKind.SYSTEM)
-        answer = wire.result(outcome, self.call.id)
+        answer = wire.result(outcome, self.call.id, self.calls.executor.registry.find(self.call.name).spec)
         for call, late in self.calls.executor.background.take_completed(self.session.id):
             words = f"[The background work of {call.name}, call {call.id}, is over.]\n{late.for_llm}"
             answer["content"] += wire.result(replace(late, for_llm=words), call.id)["content"]

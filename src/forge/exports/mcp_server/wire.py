@@ -11,6 +11,7 @@ from urllib.parse import quote
 from forge.core.plain import plain, sendable
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Permission, ToolSpec
+from forge.exports.mcp_server.structured import NOTE, shape_of
 
 MAX_STRUCTURED = 1024 * 1024  # bytes of `data` as JSON; a larger one is left out
 MAX_ATTACHED = 32 * 1024 * 1024  # bytes of all attachments of a result
@@ -21,11 +22,13 @@ _CHANGES = {Permission.WRITE, Permission.EXECUTE}
 def definition(spec: ToolSpec) -> dict[str, Any]:
     """What `tools/list` says of a tool. Raises whatever building its schema raises."""
     permissions = sorted(str(one) for one in spec.permissions | spec.optional_permissions)
+    shape = shape_of(spec)
     return {
         "name": spec.name,
         "title": spec.name.replace("__", ": ").replace("_", " ").capitalize(),
         "description": sendable(spec.description),
         "inputSchema": {"type": "object", "properties": {}, **plain(spec.parameters)},
+        **({"outputSchema": shape.schema} if shape is not None else {}),
         "annotations": hints(spec),
         "_meta": {"forge/permissions": permissions, "forge/category": str(spec.category), "forge/origin": spec.origin},
     }
@@ -46,8 +49,11 @@ def hints(spec: ToolSpec) -> dict[str, bool]:
     }
 
 
-def result(outcome: ToolResult, call_id: str) -> dict[str, Any]:
-    """What `tools/call` answers: the model's text, what is attached, and the data as structured content."""
+def result(outcome: ToolResult, call_id: str, spec: ToolSpec | None = None) -> dict[str, Any]:
+    """What `tools/call` answers: the model's text, what is attached, and the data as structured content.
+
+    The data of a tool that says what it returns fits the `outputSchema` of its definition.
+    """
     content: list[dict[str, Any]] = []
     if outcome.for_llm:
         content.append({"type": "text", "text": sendable(outcome.for_llm)})
@@ -55,7 +61,11 @@ def result(outcome: ToolResult, call_id: str) -> dict[str, Any]:
     wire: dict[str, Any] = {"content": content, "isError": outcome.is_error, "resultType": "complete"}
     if outcome.failure is not None:
         wire["_meta"] = {"forge/error_type": str(outcome.failure.kind)}
-    if outcome.data:
+    shape = shape_of(spec) if spec is not None and not outcome.is_error else None
+    if shape is not None:
+        _add_structured(wire, shape.fit(outcome))
+        wire.setdefault("structuredContent", {NOTE: "The data is too large to be sent."})
+    elif outcome.data:
         _add_structured(wire, outcome.data)
     return wire
 

@@ -1,0 +1,120 @@
+"""The data of a result as MCP wants it: an object that fits the schema that the tool was offered with."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jsonschema_rs
+
+from forge.core.plain import plain, text_of
+from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
+
+log = logging.getLogger(__name__)
+
+RESULT = "result"  # the key of a value that is no object, as the official SDK has it
+NOTE = "forge_note"
+_ADDED = ("attempts", "edited_arguments", "mended", "repaired", "rounds", "warning")  # by steps, to any data
+_NOTE = {"type": "string", "description": "Why the data is missing. Read the text instead."}
+
+
+class Shape:
+    """What a tool returns, for its clients: `schema` is what they are told, `fit` makes the data of a result fit it.
+
+    A call may run and still have no data: it was a repetition, it goes on in the background, its result was too long,
+    or it is not what the function said. Then there is a note in its place, which the schema allows.
+    """
+
+    def __init__(self, returns: Mapping[str, Any]) -> None:
+        own = _root(returns)
+        self.is_wrapped = not (own.get("type") == "object" and not own.keys() & {"anyOf", "oneOf", "allOf", "$ref"})
+        if self.is_wrapped:
+            shelf = {"$defs": own["$defs"]} if "$defs" in own else {}
+            inner = {key: value for key, value in own.items() if key != "$defs"}
+            own = {"type": "object", "properties": {RESULT: inner}, "required": [RESULT], **shelf}
+        required = own.pop("required", [])
+        if own.get("additionalProperties") is False:
+            del own["additionalProperties"]  # steps add to the data
+        own["properties"] = {**own.get("properties", {}), NOTE: _NOTE}
+        if required:
+            own["anyOf"] = [{"required": required}, {"required": [NOTE]}]
+        self.schema: dict[str, Any] = own
+        self._validator = jsonschema_rs.validator_for(own, offline=True)
+
+    @property
+    def is_text(self) -> bool:
+        """Says whether a text may be the value: texts are content, and no data."""
+        return self.is_wrapped and self._fits({RESULT: "a text of any kind"})
+
+    def fit(self, outcome: ToolResult) -> dict[str, Any]:
+        """Returns the data of a call that succeeded, or a note."""
+        for found in _wrapped(outcome.for_llm) if self.is_wrapped else _objects(outcome):
+            if self._fits(found):
+                return found
+        return {NOTE: _why(outcome)}
+
+    def _fits(self, found: Any) -> bool:
+        return bool(self._validator.is_valid(found))
+
+
+_shapes: WeakKeyDictionary[ToolSpec, Shape | None] = WeakKeyDictionary()
+
+
+def shape_of(spec: ToolSpec) -> Shape | None:
+    """Returns the shape of a tool's data, built once; None where the tool does not say, or returns text."""
+    if spec not in _shapes:
+        _shapes[spec] = _shaped(spec)
+    return _shapes[spec]
+
+
+def _shaped(spec: ToolSpec) -> Shape | None:
+    returns = spec.returns
+    if returns is None:
+        return None
+    try:
+        shape = Shape(plain(returns))
+    except (ValueError, jsonschema_rs.ReferencingError) as error:  # a class may write its schema itself
+        log.warning("%s is offered without the schema of its data, which is wrong: %s", spec.name, text_of(error)[:300])
+        return None
+    return None if shape.is_text else shape
+
+
+def _root(returns: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema itself, where its root only leads to a definition, as that of a class that holds itself does."""
+    own = dict(returns)
+    name = str(own.get("$ref", "")).removeprefix("#/$defs/")
+    if own.keys() == {"$ref", "$defs"} and name in own["$defs"]:
+        return {**own["$defs"][name], "$defs": own["$defs"]}
+    return own
+
+
+def _objects(outcome: ToolResult) -> list[dict[str, Any]]:
+    data = plain(outcome.data)
+    if not isinstance(data, dict):
+        return []
+    return [data, {key: value for key, value in data.items() if key not in _ADDED}]
+
+
+def _wrapped(text: str) -> list[dict[str, Any]]:
+    """A value that is no object is in the text alone, where secrets are masked already; notes may follow it."""
+    first = text.partition("\n")[0]
+    found: list[dict[str, Any]] = []
+    try:
+        found.append({RESULT: json.loads(first)})
+    except (ValueError, RecursionError):
+        pass
+    if first == "Done.":
+        found.append({RESULT: None})
+    return [*found, {RESULT: first}]
+
+
+def _why(outcome: ToolResult) -> str:
+    if outcome.pending:
+        return "The work goes on in the background."
+    if outcome.data.get("repeated"):
+        return "The call was a repetition and was not run again."
+    return "The result does not have the shape that the tool says, or not all of it is here."
