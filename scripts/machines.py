@@ -164,6 +164,8 @@ def _variables(machine: Machine, folder: Path) -> dict[str, str]:
     if machine.user:
         shutil.chown(home, machine.user)
     found: dict[str, str | None] = {**os.environ, "HOME": str(home), **machine.environment}
+    if machine.user:
+        found["TMPDIR"] = None  # where this user puts things is closed to others
     return dict(_set(found, str(unreadable)))
 
 

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 
@@ -33,6 +34,9 @@ os.environ["PATH"] = os.pathsep.join(
     one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.access(one, os.R_OK | os.X_OK)
 )
 os.umask(0o022)
+# and neither does how busy the machine is: without this, an example that takes 200 ms is a failure
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -641,6 +642,33 @@ else:
         finished(finder)
     assert len([file for file in path.parent.iterdir() if ".corrupt-" in file.name]) == 1
     assert sorted(message.text for message in again(path, "new")) == list("0123")
+
+
+def test_no_process_sets_the_file_aside_while_another_opens_it(path, monkeypatch):
+    """Opened before and read after, the old file would be read with the log of the new one, and empty it."""
+    path.parent.mkdir()
+    connect, refused = sqlite3.connect, []
+
+    def others_are_locked_out(*arguments, **options):
+        with pytest.raises(BlockingIOError) as caught:
+            lock_all_out(path.parent)
+        refused.append(caught.value)
+        return connect(*arguments, **options)
+
+    with SessionStore(path) as store, monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", others_are_locked_out)
+        store.open("a").append(Message("user", "one"))
+        assert len(refused) == 1
+        lock_all_out(path.parent)
+
+
+def lock_all_out(directory):
+    """Lock it as a process does that sets a file aside, and let go of it."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(handle)
 
 
 def test_two_files_set_aside_in_one_second_are_both_kept(path):

@@ -216,9 +216,9 @@ def test_what_is_remembered_is_bounded(monkeypatch):
 
 def test_the_cost_of_a_text_is_bounded():
     text = ENGLISH * 100_000  # 50 MB
-    started = time.perf_counter()
+    started = time.process_time()
     estimate(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 class Counting(list):

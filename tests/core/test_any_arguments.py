@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
-from tests.core.calling import SCOPE, Heard, executor
+from tests.core.calling import SCOPE, Heard, all_told, executor
 
 
 class Item(BaseModel):
@@ -63,7 +63,10 @@ VALUES = some.recursive(
 ARGUMENTS = some.dictionaries(some.sampled_from(NAMES), VALUES, max_size=6)
 
 many = settings(
-    max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
@@ -75,7 +78,9 @@ def runner() -> Iterator[asyncio.Runner]:
 
 def send(runner: asyncio.Runner, name: str, arguments: Any) -> ToolResult:
     heard = Heard()
-    result = runner.run(executor(TYPED, RAW, heard=heard).execute(ToolCall(name, arguments), SCOPE))
+    runs = executor(TYPED, RAW, heard=heard)
+    result = runner.run(runs.execute(ToolCall(name, arguments), SCOPE))
+    runner.run(all_told(runs))
     assert heard.balanced
     json.dumps([event.to_dict() for event in heard], allow_nan=False).encode()
     if result.failure is None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.core.calling import at_most, ends, python
+from tests.core.calling import ends, python
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
 
@@ -90,7 +90,7 @@ async def main():
 asyncio.run(main())
 print("over")
 """
-    code, output, errors = ends(python(program), 15)
+    code, output, errors = ends(python(program), 40)
     assert (code, output.split()) == (0, ["ready", "timed", "out", "over"]), errors
 
 
@@ -103,7 +103,7 @@ async def main():
 
 asyncio.run(main())
 """
-    code, output, errors = ends(python(program), 20)
+    code, output, errors = ends(python(program), 40)
     assert code == 0, errors
     assert "results 200" in output
 
@@ -117,7 +117,7 @@ async def main():
 asyncio.run(main())
 print("over")
 """
-    code, output, errors = ends(python(program), 15)
+    code, output, errors = ends(python(program), 40)
     assert (code, output.split()) == (0, ["begun", "ready", "over"]), errors
 
 
@@ -143,7 +143,7 @@ async def main():
 
 asyncio.run(main())
 """
-    code, output, errors = ends(python(program), 15)
+    code, output, errors = ends(python(program), 40)
     assert (code, output.split()) == (0, ["quick"] * 3), errors
 
 
@@ -235,11 +235,10 @@ def interrupted(program: str, times: int = 1) -> tuple[int, str]:
     running = python(f"{PREPARE}\n{program}\nprint('went on', flush=True)")
     assert running.stdout is not None
     assert running.stdout.readline() == "ready\n"
-    with at_most(12.0):
-        for _ in range(times):
-            running.send_signal(signal.SIGINT)
-            _wait(running)
-        code, output, errors = ends(running, 10)
+    for _ in range(times):
+        running.send_signal(signal.SIGINT)
+        _wait(running)
+    code, output, errors = ends(running, 40)  # its tools last 60
     assert "went on" not in output
     return code, errors
 

@@ -581,9 +581,9 @@ def test_longer_patterns_are_denied_behind_wrappers_too():
     ],
 )
 def test_hostile_lines_take_bounded_time(line):
-    started = time.perf_counter()
+    started = time.process_time()
     decide([*NO_RM, "deny execute *a*b*c*d*e*"], "execute", line)
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3
 
 
 @pytest.mark.parametrize(

@@ -446,9 +446,9 @@ def test_a_line_is_judged_from_the_directory_it_runs_in(tmp_path):
 )
 @pytest.mark.slow
 def test_hostile_lines_take_bounded_time(line):
-    started = time.perf_counter()
+    started = time.process_time()
     destructive(line, SCOPE)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_where_nobody_has_a_home_lines_are_judged_all_the_same(monkeypatch):

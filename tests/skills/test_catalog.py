@@ -174,7 +174,7 @@ def test_a_broken_one_says_so_when_it_is_asked_for(project):
         project.catalog().find("none")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(head=st.text(), body=st.text(), key=st.sampled_from(["", "description: ", "metadata: ", "metadata: {forge: "]))
 def test_any_file_is_a_skill_or_a_problem(project, head, body, key):
     text = f"---\nname: any\ndescription: d\n{key}{head}\n---\n## Tool: t\n**Input:** {body}\n{body}"

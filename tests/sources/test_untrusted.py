@@ -44,10 +44,10 @@ def test_nothing_is_what_is_left_of_what_is_no_text():
 
 
 def test_a_flood_costs_no_time():
-    began = time.perf_counter()
+    began = time.process_time()
     for flood in ("\u200b" * 5_000_000, "\x1b]" * 5_000_000, "\n" * 5_000_000, "a\u0301" * 5_000_000):
         assert len(clean(flood, 2_000)) <= 2_000
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_a_name_is_one_line():

@@ -419,7 +419,7 @@ def modelled(steps: list[dict[str, Any]]) -> dict[str, bytes] | None:
     return files
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(operations, min_size=1, max_size=4))
 def test_any_operations_do_what_a_simple_model_says_or_nothing(tmp_path_factory, steps):
     desk = Desk(tmp_path_factory.mktemp("model"))

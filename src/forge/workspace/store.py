@@ -106,12 +106,20 @@ class Store:
         if self._connection is not None and _identity(self.path) != self._file:  # deleted, or set aside by others
             self.close()
         if self._connection is None:
-            self._connection, self._file = self._open(), _identity(self.path)
+            self._connection = self._open()
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
-        if not self._in_memory:
+        if self._in_memory:
+            return self._connected()
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _alone_in(self.path.parent, fcntl.LOCK_SH):  # set aside now, it would be read with its successor's log
             make_private(self.path)
+            connection = self._connected()
+            self._file = _identity(self.path)
+        return connection
+
+    def _connected(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path,
             timeout=PATIENCE if self._patience is None else self._patience,
@@ -242,7 +250,7 @@ def _start_log(connection: sqlite3.Connection) -> bool:
 
 def _set_aside(path: Path, error: Exception) -> StoreError:
     """Move a damaged file away, unless another process has done so already. What to say about it."""
-    with _alone_in(path.parent):
+    with _alone_in(path.parent, fcntl.LOCK_EX):
         if not _is_damaged(path):
             return StoreError(
                 f"{path} was damaged ({error}), and has been replaced since", passing=True, suggestion="Try again."
@@ -276,11 +284,11 @@ def _is_damaged(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
-    """One process at a time."""
+def _alone_in(directory: Path, kind: int) -> Iterator[None]:
+    """One process at a time sets a file aside (LOCK_EX), and none while another opens it (LOCK_SH)."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        fcntl.flock(handle, kind)
         yield
     finally:
         os.close(handle)

@@ -42,7 +42,9 @@ def no_clash(files: dict[str, File]) -> bool:
     return not any(other.startswith(f"{path}/") for path in files for other in files)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(files=FILES.filter(no_clash), data=st.data())
 def test_whatever_is_changed_added_or_taken_away_is_found_out(
     files: dict[str, File], data: Any, tmp_path_factory: pytest.TempPathFactory
@@ -68,7 +70,9 @@ def test_whatever_is_changed_added_or_taken_away_is_found_out(
     assert path in caught.value.message
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_a_manifest_of_any_nonsense_is_an_error_and_nothing_else(
     data: Any, tmp_path_factory: pytest.TempPathFactory

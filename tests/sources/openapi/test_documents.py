@@ -108,22 +108,22 @@ def merging_bomb() -> str:
 )
 async def test_what_is_no_document_is_told(tmp_path, text, why):
     (tmp_path / "a.yaml").write_text(text)
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ToolError) as caught:
         await open_tools(tmp_path / "a.yaml")
     assert caught.value.kind is ErrorKind.CONFIG
     assert "a.yaml" in caught.value.message
     assert why in caught.value.message
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 async def test_a_bomb_of_aliases_does_not_go_off(tmp_path):
     (tmp_path / "a.yaml").write_text(bomb())
-    started = time.monotonic()
+    started = time.process_time()
     (tool,) = (await open_tools(tmp_path / "a.yaml")).values()
     assert len(json.dumps(tool.spec.parameters)) < 200_000
     assert tool.parameter_names == ["v"]
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 async def test_bytes_that_are_no_text_are_told(tmp_path):
@@ -161,9 +161,9 @@ async def test_thousands_of_operations_cost_nothing_until_they_are_looked_at():
     }
     parameters = {"p": {"name": "p", "in": "query", "schema": {"type": "string"}}}
     many = {**document(components={"parameters": parameters}), "paths": paths}
-    started = time.monotonic()
+    started = time.process_time()
     tools = await open_tools(many)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
     assert len(tools) == 5_000
     assert not any("_drawn" in vars(tool) for tool in tools.values())
     assert tools["pets__op7"].spec.parameters["properties"]["p"] == {"type": "string"}
