@@ -22,12 +22,10 @@ def returned_schema(function: Callable[..., Any]) -> JsonSchema | None:
     """
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return None
-    if not getattr(function, "__annotations__", {}).get("return"):
-        return None  # most often seen: nothing heavy is imported for it
     try:
-        hint = get_type_hints(function, include_extras=True).get("return")
+        hint = get_type_hints(function, include_extras=True).get("return", Any)
         if hint in _WITHOUT:
-            return None
+            return None  # most often seen: nothing heavy is imported for it
         from pydantic import TypeAdapter  # heavy: paid when somebody asks
 
         adapter: Any = TypeAdapter(readable_by_pydantic(hint))
