@@ -18,8 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from forge.app.assemble import Wishes
-from forge.app.guarded import Guarded
+from forge.app.project import RunOptions
 from forge.console.entrance import Entrance, new_key
 from forge.console.home import Home, open_project
 from forge.console.place import link
@@ -112,10 +111,8 @@ def _day(number: int) -> Iterator[dict[str, Any]]:
 async def main(workspace: Path, big: int) -> None:
     script = workspace / "script.json"
     script.write_text(json.dumps(["Hello."]), encoding="utf-8")
-    home = open_project(Wishes(workspace=str(workspace)), model=f"scripted:{script}")
-    assert home.agent is not None
-    assert isinstance(home.agent.provider, Guarded)
-    home.agent.provider.provider = Busy()
+    home = open_project(RunOptions(workspace=str(workspace)), model=f"scripted:{script}")
+    home.agent.provider = Busy()
     entrance = Entrance(new_key(), "benchmark")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -22,7 +22,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.durable import workflow
-from forge.durable.subject import Subject
+from forge.durable.agents import for_stored_runs
 from forge.durable.worker import Worker
 from forge.permissions.policy import rules
 
@@ -54,7 +54,7 @@ class Counting:
             yield Message("assistant", tool_calls=(ToolCall(name, {"number": -1 if last else done}, f"c{done}"),))
 
 
-def subject(directory: Path) -> Subject:
+def subject(directory: Path) -> Agent:
     @tool(idempotent=True)
     async def die(number: int) -> str:
         """Kill the process that looks at the last number first."""
@@ -67,7 +67,7 @@ def subject(directory: Path) -> Subject:
         return f"{number} was looked at"
 
     limits = Limits(turns=1_000_000, calls=0)
-    return Subject.of(
+    return for_stored_runs(
         Agent(Counting(), tools=[look, put, die], policy=rules("allow write"), limits=limits),
         Scope(workspace=directory),
     )

@@ -24,8 +24,8 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.durable import beats
+from forge.durable.agents import for_stored_runs
 from forge.durable.approval import stored_approval
-from forge.durable.subject import Subject
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
 from forge.permissions.request import PermissionRequest
@@ -108,7 +108,7 @@ async def main(database: str, settings: dict[str, Any]) -> None:
         beats._boot = lambda: uuid4().hex  # as if on a machine of its own: nobody sees that its process has ended
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    async with Worker(database, [Subject.of(agent(), Scope(workspace=workspace))], **settings) as worker:
+    async with Worker(database, [for_stored_runs(agent(), Scope(workspace=workspace))], **settings) as worker:
         print("ready", worker.id, flush=True)
         await ended.wait()
         print("drained" if await worker.drain(20) else "left", flush=True)

@@ -22,10 +22,10 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
+from forge.durable.agents import for_stored_runs
 from forge.durable.beats import EVERY
 from forge.durable.engine import BUSY_FOR
 from forge.durable.rows import NewRun
-from forge.durable.subject import Subject
 from forge.durable.worker import TICK, Worker
 
 RUNS = 10  # of each length
@@ -120,7 +120,7 @@ def _sum(costs: tuple[Cost, Cost]) -> Cost:
     return costs[0] + costs[1]
 
 
-def _subject(directory: Path, result_bytes: int) -> Subject:
+def _subject(directory: Path, result_bytes: int) -> Agent:
     @tool(idempotent=True)
     async def look(number: int) -> str:
         """Look at a number and say much about it."""
@@ -144,7 +144,7 @@ def _subject(directory: Path, result_bytes: int) -> Subject:
             yield Message("assistant", words, tool_calls=calls)
 
     agent = Agent(Counting(), tools=[look, rest], limits=Limits(turns=1_000, calls=0))
-    return Subject.of(agent, Scope(workspace=directory))
+    return for_stored_runs(agent, Scope(workspace=directory))
 
 
 def _words(seed: int, length: int) -> str:

@@ -9,10 +9,11 @@ _HOME = {
     "forge.agent.agent": ("Agent",),
     "forge.agent.conversation": ("Conversation",),
     "forge.agent.limits": ("Limits", "Price"),
-    "forge.agent.loop": ("run_loop",),
+    "forge.agent.loop": ("LoopSettings", "run_loop"),
     "forge.agent.result": ("RunResult",),
     "forge.agent.session": ("SessionStore",),
     "forge.agent.subagent": ("AgentType",),
+    "forge.app.project": ("Project", "load_project"),
     "forge.core.activity": ("ActivityStream",),
     "forge.core.context": ("Root", "Scope", "ToolContext"),
     "forge.core.errors": ("DefinitionError", "DuplicateToolError", "ErrorKind", "ToolError", "Waiting"),
@@ -125,6 +126,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
         Price as Price,
     )
     from forge.agent.loop import (
+        LoopSettings as LoopSettings,
+    )
+    from forge.agent.loop import (
         run_loop as run_loop,
     )
     from forge.agent.result import (
@@ -135,6 +139,12 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.agent.subagent import (
         AgentType as AgentType,
+    )
+    from forge.app.project import (
+        Project as Project,
+    )
+    from forge.app.project import (
+        load_project as load_project,
     )
     from forge.channels.channel import (
         Channel as Channel,

@@ -279,8 +279,7 @@ async def test_background_work_that_outlives_its_run_is_heard_of_in_the_next():
     first = await agent.run("go", session="ada")
     assert first.text == "first"
     release.set()
-    assert agent._background is not None
-    await agent._background.settled(5)
+    await agent.executor.background.settled(5)
     second = await agent.run([*first.messages, Message("user", "again")], session="ada")
     assert any("the index is ready" in message.text for message in second.messages)
 

@@ -6,6 +6,7 @@ import pytest
 
 from forge import (
     Limits,
+    LoopSettings,
     Message,
     Price,
     ProviderError,
@@ -67,7 +68,7 @@ async def run(*turns, tools=(add, fails, writes), history=None, policy=None, **m
     executor = executor_of(*tools, policy=policy)
     messages = history if history is not None else [Message("user", "go")]
     limits = more.pop("limits", None)
-    return await run_loop(provider, executor, messages, Scope(), limits, **more)
+    return await run_loop(provider, executor, messages, Scope(), limits, LoopSettings(**more))
 
 
 def tool_texts(result):
@@ -346,7 +347,9 @@ async def test_events_tell_the_turns_and_the_end_last():
 
 async def test_having_no_tools_is_legal_and_options_reach_the_provider():
     provider = Scripted("hi")
-    await run_loop(provider, standard_executor([]), [Message("user", "x")], options={"temperature": 0.5})
+    await run_loop(
+        provider, standard_executor([]), [Message("user", "x")], settings=LoopSettings(options={"temperature": 0.5})
+    )
     assert provider.requests[-1].options == {"temperature": 0.5}
     assert list(provider.requests[-1].tools) == []
 

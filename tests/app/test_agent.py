@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+import forge.agent.agent
 import forge.app.model
+from forge.agent.agent import Agent
 from forge.agent.session import SessionStore
-from forge.app.agent import Assistant, assistant
-from forge.app.assemble import Wishes
 from forge.app.kept import Kept, new_name, not_kept, open_kept, session_store
+from forge.app.project import Project, RunOptions
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.events import Event, TextDelta
@@ -57,15 +58,18 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`made(model)`: an assistant whose model is this one."""
 
-    def make(model: Says, **more: Any) -> Assistant:
-        monkeypatch.setattr(forge.app.agent, "provider_for", lambda name: model)
-        return assistant(Wishes(session="s"), "says:what", approve=approve_all, **more)
+    def make(model: Says, **more: Any) -> Agent:
+        return Project(RunOptions(session="s")).agent(model, approve=approve_all, **more)
 
     return make
 
 
-def run(made: Assistant, kept: Kept, prompt: str | None, **more: Any) -> Any:
-    return asyncio.run(made.answer(kept.conversation, prompt, kept.shortening, **more))
+def run(made: Agent, kept: Kept, prompt: str | None, *, wait: bool = False) -> Any:
+    async def main() -> Any:
+        async with made:
+            return await made.run(prompt, history=kept.conversation, prepare=kept.shortening, wait_for_background=wait)
+
+    return asyncio.run(main())
 
 
 def test_the_agent_has_the_projects_tools_and_can_delegate(made):
@@ -75,8 +79,8 @@ def test_the_agent_has_the_projects_tools_and_can_delegate(made):
         "It is found.",
     )
     agent = made(model)
-    assert {"csv_parse", "task", "task_completion", "ask_question", "converse"} <= set(agent.made.registry)
-    result = run(agent, not_kept(model), "find it")
+    assert {"csv_parse", "task", "task_completion", "ask_question", "converse"} <= set(agent.registry)
+    result = run(agent, not_kept(agent), "find it")
     assert (result.text, result.reason) == ("It is found.", "answer")
     assert "found\n\n[task_id: " in result.messages[-2].text
     assert model.shown[1][-1].text == "look"
@@ -84,7 +88,8 @@ def test_the_agent_has_the_projects_tools_and_can_delegate(made):
 
 def test_the_model_is_told_where_it_works_once(made, workspace):
     model = Says("one", "two")
-    agent, kept = made(model), not_kept(model)
+    agent = made(model)
+    kept = not_kept(agent)
     run(agent, kept, "first")
     run(agent, kept, "second")
     assert [message.role for message in model.shown[1]] == ["system", "user", "assistant", "user"]
@@ -93,30 +98,31 @@ def test_the_model_is_told_where_it_works_once(made, workspace):
 
 def test_turns_are_limited(made):
     model = Says(*(calls(ToolCall("uuid_generate", {}, str(number))) for number in range(9)))
-    assert run(made(model, turns=2), not_kept(model), "go").reason == "max_turns"
+    agent = made(model, turns=2)
+    assert run(agent, not_kept(agent), "go").reason == "max_turns"
 
 
 def test_without_a_model_it_says_what_to_set(workspace, monkeypatch):
     monkeypatch.setattr(forge.app.model, "default_model", lambda: None)
     with pytest.raises(ToolError) as refused:
-        assistant(Wishes())
+        Project(RunOptions()).agent()
     assert "ANTHROPIC_API_KEY" in refused.value.message
     assert "--model scripted:FILE" in refused.value.suggestion
 
 
 def test_the_model_whose_key_is_set_is_taken_unless_another_is_named(workspace, monkeypatch):
     monkeypatch.setattr(forge.app.model, "default_model", lambda: "says:default")
-    monkeypatch.setattr(forge.app.agent, "provider_for", lambda name: Says())
-    assert assistant(Wishes()).model == "says:default"
-    assert assistant(Wishes(), "says:named").model == "says:named"
+    monkeypatch.setattr(forge.agent.agent, "provider_for", lambda name: Says())
+    assert Project(RunOptions()).agent().model == "says:default"
+    assert Project(RunOptions()).agent("says:named").model == "says:named"
 
 
 def test_a_session_goes_on_where_it_ended(made, workspace):
     model = Says("one", "two")
     agent = made(model)
     with session_store(workspace) as store:
-        run(agent, open_kept(store, "s", model), "first")
-        run(agent, open_kept(store, "s", model), "second")
+        run(agent, open_kept(store, "s", agent), "first")
+        run(agent, open_kept(store, "s", agent), "second")
         assert [message.text for message in store.show("s").messages[1:]] == ["first", "one", "second", "two"]
 
 
@@ -124,7 +130,7 @@ def test_what_another_process_said_meanwhile_is_heard(made, workspace):
     model = Says("one", "two")
     agent = made(model)
     with session_store(workspace) as store, session_store(workspace) as other:
-        kept = open_kept(store, "s", model)
+        kept = open_kept(store, "s", agent)
         run(agent, kept, "first")
         other.open("s").append(Message("user", "from elsewhere"), Message("assistant", "heard"))
         kept.refresh()
@@ -134,7 +140,8 @@ def test_what_another_process_said_meanwhile_is_heard(made, workspace):
 
 def test_a_new_question_answers_the_calls_that_were_interrupted(made, workspace):
     model = Says("fine")
-    agent, kept = made(model), not_kept(model)
+    agent = made(model)
+    kept = not_kept(agent)
     kept.conversation.say(Message("system", "…"), Message("user", "go"), calls(ToolCall("uuid_generate", {}, "7")))
     run(agent, kept, "what happened?")
     roles = [(message.role, message.call_id) for message in model.shown[0][2:]]
@@ -144,10 +151,11 @@ def test_a_new_question_answers_the_calls_that_were_interrupted(made, workspace)
 
 def test_without_a_question_the_open_calls_are_run(made, workspace):
     model = Says("fine")
-    agent, kept = made(model), not_kept(model)
+    agent = made(model)
+    kept = not_kept(agent)
     kept.conversation.say(Message("user", "go"), calls(ToolCall("math_calculate", {"expression": "6 * 7"}, "7")))
     run(agent, kept, None)
-    assert model.shown[0][2].text == "42"
+    assert model.shown[0][-1].text == "42"
 
 
 def test_background_work_of_one_run_is_heard_of_in_the_next(made):
@@ -164,14 +172,16 @@ def test_background_work_of_one_run_is_heard_of_in_the_next(made):
         return ctx.background(work(), "Started.")
 
     async def both() -> None:
-        await agent.answer(kept.conversation, "go")
-        over.set()
-        await agent.made.executor.background.settled()
-        await agent.answer(kept.conversation, "and?")
+        async with agent:
+            await agent.run("go", history=kept.conversation)
+            over.set()
+            await agent.executor.background.settled()
+            await agent.run("and?", history=kept.conversation)
 
     model = Says(calls(ToolCall("index")), "It runs.", "It is done.")
-    agent, kept = made(model), not_kept(model)
-    agent.made.registry.add(index)
+    agent = made(model)
+    kept = not_kept(agent)
+    agent.registry.add(index)
     asyncio.run(both())
     assert "indexed 42 files" in model.shown[-1][-1].text
 
@@ -184,16 +194,16 @@ def test_a_run_may_wait_for_background_work(made):
 
     model = Says(calls(ToolCall("index")), "It runs.", "It is done.")
     agent = made(model)
-    agent.made.registry.add(index)
-    assert run(agent, not_kept(model), "go", wait=True).text == "It is done."
+    agent.registry.add(index)
+    assert run(agent, not_kept(agent), "go", wait=True).text == "It is done."
 
 
 def test_every_run_begins_and_ends_with_its_event(made):
     model = Says("one")
     agent = made(model)
     events: list[Event] = []
-    agent.made.executor.activity.subscribe(events.append)
-    run(agent, not_kept(model), "go")
+    agent.activity.subscribe(events.append)
+    run(agent, not_kept(agent), "go")
     assert [event.type for event in events] == ["run_started", "turn_finished", "run_finished"]
     assert {(event.session, event.agent) for event in events} == {("s", "main")}
 
@@ -213,8 +223,9 @@ def test_names_of_sessions_differ():
 async def test_a_crowded_window_is_made_room_in_and_the_summary_kept(tmp_path):
     model = Says("Goals: all of it.")
     model.window = 4_000
+    agent = Agent(model)
     with session_store(tmp_path) as store:
-        kept = open_kept(store, "s", model)
+        kept = open_kept(store, "s", agent)
         for number in range(40):
             kept.conversation.say(
                 Message("user", f"question {number} " + "and words " * 40), Message("assistant", "yes")
@@ -223,7 +234,7 @@ async def test_a_crowded_window_is_made_room_in_and_the_summary_kept(tmp_path):
         assert len(kept.conversation.shown) < 40
         assert len(kept.conversation.messages) == 80
         assert any("Goals: all of it." in message.text for message in kept.conversation.shown)
-        again = open_kept(store, "s", model)
+        again = open_kept(store, "s", agent)
         assert again.conversation.shown == kept.conversation.shown
         again.conversation.say(Message("user", "more"))
         assert again.conversation.shown[-1].text == again.conversation.messages[-1].text == "more"

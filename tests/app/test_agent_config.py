@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from forge import Conversation, ToolError
-from forge.app.agent import assistant
-from forge.app.assemble import Wishes
 from forge.app.config import load_configuration
+from forge.app.project import Project, RunOptions
 
 
 @pytest.fixture
@@ -36,14 +35,14 @@ agents:
   helper: {prompt: "Look.", tools: [csv_parse, {group: read}], model: "scripted:DIR/inner.yaml", limits: {turns: 3}}
 """
     )
-    made = assistant(Wishes(config=config, workspace=str(folder)))
+    made = Project(RunOptions(config=config, workspace=str(folder))).agent()
     assert (made.limits.turns, made.limits.calls, made.limits.cost) == (7, 9, 2)
     conversation = Conversation([])
-    result = asyncio.run(made.answer(conversation, "go"))
+    result = asyncio.run(made.run("go", history=conversation))
     assert result.text == "done"
     assert "pirate" in conversation.messages[0].text
     assert any("looked" in message.text for message in conversation.messages if message.role == "tool")
-    assert assistant(Wishes(config=config, workspace=str(folder)), turns=2).limits.turns == 2
+    assert Project(RunOptions(config=config, workspace=str(folder))).agent(turns=2).limits.turns == 2
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ import pytest
 
 import forge.app.durable as durable
 from forge.agent.session import SessionStore
-from forge.app.agent import assistant
-from forge.app.assemble import Wishes
 from forge.app.config import Configuration, load_configuration, read_configuration
 from forge.app.durable import (
     HEARD,
@@ -21,15 +19,15 @@ from forge.app.durable import (
     keep,
     keep_finished,
     make_own_file,
-    opening,
+    models_for,
     project_database,
     project_version,
     queue_limits,
     request_of,
-    subject_of,
 )
 from forge.app.durable_entries import passwords, without_password
 from forge.app.effective import effective
+from forge.app.project import Project, RunOptions
 from forge.app.secrets import project_secrets
 from forge.app.turns_on import turns_on
 from forge.core.context import Scope
@@ -39,6 +37,7 @@ from forge.core.provider import ModelRequest
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Permission
 from forge.core.tool import tool
+from forge.durable.agents import find_agent
 from forge.durable.attempt import Attempt, current
 from forge.durable.queues import Limits
 from forge.durable.rows import NewRun, Outcome, Question, RunInfo
@@ -156,41 +155,43 @@ def test_a_directory_that_somebody_else_brought_keeps_no_runs(tmp_path):
 def made(folder: Path, *turns: Any, config: str = "{}") -> Any:
     (folder / "script.json").write_text(json.dumps(turns))
     (folder / "forge.yaml").write_text(config)
-    wishes = Wishes(workspace=str(folder), config=str(folder / "forge.yaml"))
-    return assistant(wishes, f"scripted:{folder / 'script.json'}", approve=approver("r"))
+    wishes = RunOptions(workspace=str(folder), config=str(folder / "forge.yaml"))
+    return Project(wishes).agent(f"scripted:{folder / 'script.json'}", approve=approver("r"))
 
 
-def test_a_subject_is_run_with_what_forge_run_has(tmp_path):
+def test_a_worker_runs_the_agent_that_forge_run_has(tmp_path):
     agent = made(tmp_path, "hi", config="limits: {turns: 7}\n")
-    subject = subject_of(agent)
-    assert (subject.name, subject.limits.turns, subject.scope) == ("main", 7, agent.scope)
-    assert subject.registry is agent.made.registry
-    assert subject.secrets is agent.made.executor.secrets
-    assert subject.window > 0
+    found = find_agent({"main": agent}, "main", agent.model, models_for(agent))
+    assert (found.name, found.limits.turns, found.scope) == ("main", 7, agent.scope)
+    assert found.registry is agent.registry
+    assert found.secrets is agent.secrets
+    assert found.window > 0
 
 
 async def test_a_worker_has_the_models_that_runs_ask_for_by_name(tmp_path, store):
     agent = made(tmp_path, "hi")
-    subject = subject_of(agent)
+    models = models_for(agent)
     (tmp_path / "other.json").write_text('["I am another"]')
-    other = subject.asking(f"scripted:{tmp_path / 'other.json'}")
+    other = find_agent({"main": agent}, "main", f"scripted:{tmp_path / 'other.json'}", models)
     run = store.create(NewRun(id="r", messages=(Message("user", "go"),)))
     assert await said(other.provider, run, store, Message("user", "go")) == "I am another"
-    assert other.provider is subject.asking(f"scripted:{tmp_path / 'other.json'}").provider
-    assert subject.asking("").provider is subject.asking(agent.model).provider is agent.provider
+    assert other.provider is models(f"scripted:{tmp_path / 'other.json'}")
+    for name in ("", agent.model):
+        assert find_agent({"main": agent}, "main", name, models).provider is agent.provider
     with pytest.raises(ToolError, match="nobody:model"):
-        subject.asking("nobody:model")
+        find_agent({"main": agent}, "main", "nobody:model", models)
 
 
 def test_a_run_begins_as_any_other_does(tmp_path):
     agent = made(tmp_path, "hi", config="agent: {prompt: Be brief.}\nguardrails: {deny_prompts: [forbidden]}\n")
-    first = opening(agent, [], "go")
+    first = agent.begin("go").messages
     assert [message.role for message in first] == ["system", "user"]
     assert "Be brief." in first[0].text
     open_call = Message("assistant", tool_calls=(ToolCall("bash", {}, "c"),))
-    assert [message.role for message in opening(agent, [*first, open_call], "more")][-2:] == ["tool", "user"]
+    more = agent.begin("more", [*first, open_call]).messages
+    assert [message.role for message in more][-2:] == ["tool", "user"]
     with pytest.raises(ToolError):
-        opening(agent, [], "something forbidden")
+        agent.begin("something forbidden")
 
 
 class Home:
@@ -223,7 +224,8 @@ async def said(provider: Any, run: RunInfo, store: RunStore, *messages: Message)
 async def test_a_script_is_followed_from_where_a_run_is_whoever_said_the_rest(tmp_path, store):
     before = [Message("user", "a"), Message("assistant", "of an earlier run"), Message("user", "b")]
     run = store.create(NewRun(id="r", messages=before))
-    one, two = (subject_of(made(tmp_path, "first", "second")).provider for _ in range(2))
+    agents = [made(tmp_path, "first", "second") for _ in range(2)]
+    one, two = (models_for(agent)(agent.model) for agent in agents)
     assert await said(one, run, store, *before) == "first"
     assert await said(two, run, store, *before, Message("assistant", "first"), Message("user", "c")) == "second"
     assert await said(one, run, store, *before) == "first"

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from forge.app.assemble import Wishes, assemble
 from forge.app.channels import ProjectChannels
 from forge.app.config import load_configuration
 from forge.app.examine.work import examine_work
+from forge.app.project import Project, RunOptions
 from forge.app.schedules import project_schedules, runner
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -134,7 +134,7 @@ async def test_a_channel_that_is_not_there_is_said_before_anything_is_due(projec
 @pytest.mark.parametrize(("channels", "fine"), [("", False), ("channels: {nobody: {type: terminal}}", True)])
 async def test_a_model_names_no_channel_that_is_not_there(tmp_path, channels, fine):
     (tmp_path / "forge.yaml").write_text(f'permissions: {{rules: ["allow tool:schedule_set"]}}\n{channels}')
-    made = assemble(Wishes(workspace=str(tmp_path), config=str(tmp_path / "forge.yaml")))
+    made = Project(RunOptions(workspace=str(tmp_path), config=str(tmp_path / "forge.yaml"))).agent(with_model=False)
     result = await made.executor.execute(
         ToolCall("schedule_set", {"cron": "@daily", "task": "x", "channel": "nobody"}), made.scope
     )

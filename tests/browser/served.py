@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from forge.app import agent
+from forge.agent import agent
 from forge.cli.console import command
 from forge.core.events import TextDelta
 from forge.core.messages import Message

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import forge.app.agent
+import forge.agent.agent
 from tests.cli.conftest import Ended, environment, start
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
@@ -323,7 +323,7 @@ async def test_ctrl_c_leaves_the_end_as_the_last_line_of_json(workspace):
 
 STUBBORN = """
 import asyncio, os, signal, sys
-import forge.app.agent
+import forge.agent.agent
 from forge.cli import perform as run
 
 class Stubborn:
@@ -337,7 +337,7 @@ class Stubborn:
         yield
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-forge.app.agent.provider_for = lambda name: Stubborn()
+forge.agent.agent.provider_for = lambda name: Stubborn()
 sys.exit(run(["run", "go", "--model", "stubborn:any", *sys.argv[1:]]))
 """
 
@@ -369,7 +369,7 @@ def test_an_internal_error_is_the_end_of_the_run_too(here, workspace, monkeypatc
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the wheel came off")
 
-    monkeypatch.setattr(forge.app.agent.Assistant, "answer", broken)
+    monkeypatch.setattr(forge.agent.agent.Agent, "run", broken)
     ended = here("run", "go", "--json", "--model", script(workspace, "ok"))
     assert ended.code == 1
     assert (ended.lines[-1]["event"], ended.lines[-1]["reason"]) == ("run_finished", "error")

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from forge.app.assemble import Wishes
+from forge.app.project import RunOptions
 from forge.console.entrance import Entrance, new_key
 from forge.console.home import Home, open_project
 from forge.console.server import make_app, serve
@@ -113,7 +113,9 @@ async def running_console(
     port: int = 0,
 ) -> AsyncIterator[Console]:
     """One that is entered already."""
-    home = open_project(Wishes(workspace=str(workspace), config=config, policy=policy), model=model, database=database)
+    home = open_project(
+        RunOptions(workspace=str(workspace), config=config, policy=policy), model=model, database=database
+    )
     with socket.create_server(("127.0.0.1", port)) as listening:
         port = listening.getsockname()[1]
         entrance = Entrance(key or new_key(), "born")

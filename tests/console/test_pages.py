@@ -183,9 +183,9 @@ async def test_a_rule_is_shown_written_and_holds_at_once(project):
         assert told["decision"] == "allow"
         assert (await console.post("/api/policy/rule", {"rule": "nonsense"}, 400))["error"]["why"] == "validation_error"
 
-        subject = next(one for one in console.home.subjects if one.name == "main")
+        subject = next(one for one in console.home.agents if one.name == "main")
         assert console.home.worker is not None
-        assert console.home.worker.subjects["main"] is subject
+        assert console.home.worker.agents["main"] is subject
 
 
 async def test_without_a_file_of_its_own_no_rule_is_written(tmp_path):

@@ -18,8 +18,8 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.result import ToolResult
 from forge.core.tool import tool
+from forge.durable.agents import for_stored_runs
 from forge.durable.engine import Engine
-from forge.durable.subject import Subject
 from forge.permissions.answers import approve_all
 from forge.providers.scripted import Scripted
 
@@ -95,7 +95,7 @@ async def main() -> None:
     agent = Agent(Scripted(*[turn] * 20), tools=[look, pay, begin], approve=approve_all)
     engine = Engine(sys.argv[1], worker=sys.argv[2])
     async with engine:
-        engine.subjects["main"] = Subject.of(agent, Scope(workspace=DIRECTORY))
+        engine.agents["main"] = for_stored_runs(agent, Scope(workspace=DIRECTORY))
         for lost in sys.argv[4:]:
             await asyncio.to_thread(engine.hand_back, lost)
         for run in engine.store.list():

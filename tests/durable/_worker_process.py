@@ -19,8 +19,8 @@ from forge.agent.agent import Agent
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
+from forge.durable.agents import for_stored_runs
 from forge.durable.queues import Limits
-from forge.durable.subject import Subject
 from forge.durable.worker import Worker
 from forge.permissions.answers import approve_all
 
@@ -72,8 +72,8 @@ class Counting:
         yield Message("assistant", "", tool_calls=(ToolCall(order["tool"], arguments, f"c{done + 1}"),))
 
 
-def subject() -> Subject:
-    return Subject.of(Agent(Counting(), tools=[note, look, block], approve=approve_all))
+def subject() -> Agent:
+    return for_stored_runs(Agent(Counting(), tools=[note, look, block], approve=approve_all))
 
 
 async def main(database: str, settings: dict[str, Any]) -> None:

@@ -27,12 +27,12 @@ from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
 from forge.durable import attempt as attempts
 from forge.durable import recorder
+from forge.durable.agents import find_agent, for_stored_runs
 from forge.durable.approval import answer_from_json, answer_to_json
 from forge.durable.client import Runs
 from forge.durable.follow_up import go_on
 from forge.durable.rows import NewRun, Outcome
 from forge.durable.store import RunStore, StoreError
-from forge.durable.subject import Subject, found
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
@@ -425,9 +425,9 @@ async def test_a_name_that_no_database_takes_is_an_unknown_tool(database: str, t
 
 def test_an_agent_may_have_a_slash_in_its_name() -> None:
     agent = Agent(script("hi"), name="team/main", agents={"general": AgentType()})
-    subjects = {"team/main": Subject.of(agent, Scope())}
-    assert found(subjects, "team/main").name == "team/main"
-    assert found(subjects, "team/main/general").name == "team/main/general"
+    subjects = {"team/main": for_stored_runs(agent, Scope())}
+    assert find_agent(subjects, "team/main").name == "team/main"
+    assert find_agent(subjects, "team/main/general").name == "team/main/general"
 
 
 async def test_a_segment_ends_before_it_is_too_large_to_be_stored(

@@ -15,9 +15,9 @@ from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
 from forge.durable import pruning
+from forge.durable.agents import for_stored_runs
 from forge.durable.client import Runs
 from forge.durable.rows import NewRun, Outcome, Question, RunInfo, Wait
-from forge.durable.subject import Subject
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer
 from forge.permissions.policy import rules
@@ -445,7 +445,7 @@ async def test_a_run_is_followed_to_its_question_answered_and_followed_to_its_en
     calls: list[Any] = [[ToolCall("note", {"name": "a"}, "c1"), ToolCall("note", {"name": "b"}, "c2")], "All noted."]
     agent = Agent(Scripted(*calls), tools=[note], policy=rules("ask write"))
     runs = Runs(database)
-    async with Worker(database, [Subject.of(agent, Scope(workspace=tmp_path))]):
+    async with Worker(database, [for_stored_runs(agent, Scope(workspace=tmp_path))]):
         run = await asyncio.to_thread(lambda: runs.submit("go"))
         first = [event async for event in runs.follow(run.id)]
         assert [event.type for event in first if event.type.startswith("tool")] == ["tool_call_start"] * 2

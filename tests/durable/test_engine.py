@@ -38,7 +38,7 @@ async def test_it_runs_on_this_loop_and_leaves_it_as_it_was(local_first: str, tm
     for number in range(2):  # again in the same process
         with fleet_of(local_first, tmp_path) as fleet:
             async with Engine(local_first, version="1") as engine:
-                engine.subjects["main"] = subject()
+                engine.agents["main"] = subject()
                 assert running_engine() is engine
                 name = await asyncio.to_thread(lambda: fleet.submit(f"r{number}", calls=1))  # noqa: B023
                 while not fleet.store.get(name).is_over:  # noqa: ASYNC110 - the loop has to turn
@@ -75,14 +75,14 @@ async def test_one_that_cannot_start_leaves_room_for_another(sqlite: str, tmp_pa
 async def test_runs_of_another_version_are_left_alone(local_first: str, tmp_path: Path) -> None:
     with fleet_of(local_first, tmp_path) as fleet:
         async with Engine(local_first, version="2") as engine:
-            engine.subjects["main"] = subject()
+            engine.agents["main"] = subject()
             await asyncio.to_thread(lambda: fleet.submit("old", calls=1))
             await asyncio.to_thread(lambda: fleet.submit("new", calls=1, version="2"))
             while not fleet.store.get("new").is_over:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             assert fleet.store.get("old").status == "queued"
         async with Engine(local_first, version="1") as engine:
-            engine.subjects["main"] = subject()
+            engine.agents["main"] = subject()
             while not fleet.store.get("old").is_over:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -90,12 +90,12 @@ async def test_runs_of_another_version_are_left_alone(local_first: str, tmp_path
 async def test_what_is_under_way_at_the_end_goes_on_in_the_next(local_first: str, tmp_path: Path) -> None:
     with fleet_of(local_first, tmp_path) as fleet:
         async with Engine(local_first, version="1", worker="first") as engine:
-            engine.subjects["main"] = subject()
+            engine.agents["main"] = subject()
             await asyncio.to_thread(lambda: fleet.submit("r", tool="look", calls=2, seconds=0.3))
             while not fleet.begun("r"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         async with Engine(local_first, version="1", worker="second") as engine:
-            engine.subjects["main"] = subject()
+            engine.agents["main"] = subject()
             assert await asyncio.to_thread(engine.hand_back, "somebody else") == []
             assert await asyncio.to_thread(engine.hand_back, "first") == ["r.1"]
             assert await asyncio.to_thread(engine.hand_back, "first") == []

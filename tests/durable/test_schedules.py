@@ -15,11 +15,11 @@ from forge.agent.agent import Agent
 from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
+from forge.durable.agents import OfferedTools, for_stored_runs
 from forge.durable.deliveries import deliver_ended
 from forge.durable.rows import NewRun, Outcome, RunInfo
 from forge.durable.schedules import Due, Schedules, fire_due, latest
 from forge.durable.store import RunStore
-from forge.durable.subject import Subject
 from forge.permissions.answers import approve_all
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule
@@ -46,10 +46,13 @@ class Home:
     worker = "w"
     offers = ()
     version = "7"
+    models = None
+    watch = None
+    offered = OfferedTools()
 
     def __init__(self, store: RunStore) -> None:
         self.store = store
-        self.subjects = {"main": Subject.of(Agent(script("hi"), instructions="You watch."))}
+        self.agents = {"main": for_stored_runs(Agent(script("hi"), instructions="You watch."))}
         self.started: list[str] = []
 
     async def start_segment(self, run: RunInfo) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,8 @@ from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import ToolResult
 from forge.core.tool import tool
 from forge.durable import attempt
+from forge.durable.agents import find_agent
 from forge.durable.follow_up import go_on
-from forge.durable.subject import found
 from forge.permissions.answers import approve_all
 from forge.providers.scripted import Scripted
 from tests.durable.working import answered, begun, ended, rested, script, told, working
@@ -168,7 +167,7 @@ async def test_a_run_asks_the_model_that_it_was_begun_with_and_so_do_those_it_st
     own = AgentType(provider=Scripted("I have my own"))
     agent = Agent(script("the agent's"), agents={"general": AgentType(), "own": own}, approve=approve_all)
     async with working(sqlite, agent, tmp_path) as worker:
-        worker.subjects["main"] = replace(worker.subjects["main"], models=named)
+        worker.engine.models = named
         for name in ("", "other", "unknown"):
             await begun(worker, run_id=f"r-{name}", scope={"model": name} if name else {})
         results = {name: (await ended(worker, f"r-{name}")).result or {} for name in ("", "other", "unknown")}
@@ -179,7 +178,7 @@ async def test_a_run_asks_the_model_that_it_was_begun_with_and_so_do_those_it_st
         assert "there is no such model here" in results["unknown"]["error"]["message"]
         assert texts["unknown"] == "", "an error is never the answer"
         assert "Give this worker its key" in results["unknown"]["error"]["suggestion"]
-        assert found(worker.subjects, "main/own", "other").provider is own.provider
+        assert find_agent(worker.agents, "main/own", "other", named).provider is own.provider
 
 
 async def test_a_sub_agent_is_a_run_of_its_own(database: str, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.core.zones import zone_of
 from forge.durable import attempt
+from forge.durable.agents import OfferedTools, for_stored_runs
 from forge.durable.follow_up import go_on
 from forge.durable.store import RunStore
-from forge.durable.subject import Subject
 from forge.durable.wait_tool import _end, wait
 from forge.permissions.answers import approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
@@ -173,8 +173,8 @@ async def test_a_bad_wait_is_an_error_for_the_model_and_the_run_goes_on(sqlite: 
 
 async def test_only_stored_runs_are_offered_it(tmp_path: Path) -> None:
     agent = Agent(script("hi"), tools=[pay])
-    subject = Subject.of(agent)
-    assert "wait" in subject.tools
+    subject = for_stored_runs(agent)
+    assert "wait" in OfferedTools().of(subject)
     assert "wait" not in agent.registry
     with pytest.raises(ToolError, match="not stored"):
         await wait(ToolContext(ToolCall("wait", {}, "w"), wait), seconds=1)
@@ -182,11 +182,12 @@ async def test_only_stored_runs_are_offered_it(tmp_path: Path) -> None:
 
 def test_tools_that_come_and_go_are_seen_and_an_agents_own_wait_is_kept() -> None:
     agent = Agent(script("hi"))
-    subject = Subject.of(agent)
-    assert subject.tools is subject.tools
-    assert "pay" not in subject.tools
+    subject = for_stored_runs(agent)
+    offered = OfferedTools()
+    assert offered.of(subject) is offered.of(subject)
+    assert "pay" not in offered.of(subject)
     agent.registry.add(pay)
-    assert "pay" in subject.tools
+    assert "pay" in offered.of(subject)
 
     @tool(name="wait")
     def own() -> str:
@@ -194,7 +195,7 @@ def test_tools_that_come_and_go_are_seen_and_an_agents_own_wait_is_kept() -> Non
         return "waited"
 
     agent.registry.add(own)
-    assert subject.tools["wait"].spec.description.startswith("Wait in a way")
+    assert offered.of(subject)["wait"].spec.description.startswith("Wait in a way")
 
 
 @pytest.mark.parametrize(

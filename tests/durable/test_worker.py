@@ -16,13 +16,13 @@ import sqlalchemy as sa
 from forge import Agent, ToolCall, tool
 from forge.core.messages import Message
 from forge.durable import housekeeping
+from forge.durable.agents import for_stored_runs
 from forge.durable.beats import Beats, listed, workers
 from forge.durable.database import Database
 from forge.durable.engine import Engine, running_engine
 from forge.durable.housekeeping import Housekeeping
 from forge.durable.rows import OVER, NewRun, Outcome, Wait
 from forge.durable.store import RunStore
-from forge.durable.subject import Subject
 from forge.durable.tables import runs
 from forge.durable.workflow import MOST_TRIES
 from tests.durable.fleet import fleet_of, until
@@ -156,7 +156,7 @@ async def test_a_worker_that_leaves_in_good_order_is_none_that_a_run_lost(sqlite
             assert _tries(worker.store) == 1
         assert _tries(worker.store) == 0
     async with Engine(sqlite, worker="lost", version="0") as engine:  # and one that does not
-        engine.subjects["main"] = Subject.of(agent)
+        engine.agents["main"] = for_stored_runs(agent)
         while begins < 4:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     async with Engine(sqlite, version="0", listen=False) as engine:

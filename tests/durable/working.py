@@ -12,9 +12,9 @@ from forge.agent.agent import Agent
 from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
+from forge.durable.agents import for_stored_runs
 from forge.durable.follow_up import go_on
 from forge.durable.rows import NewRun, RunInfo
-from forge.durable.subject import Subject
 from forge.durable.worker import Worker
 from forge.providers.scripted import Scripted
 
@@ -36,7 +36,7 @@ def script(*turns: Turn) -> Scripted:
 @asynccontextmanager
 async def working(database: str, agent: Agent, workspace: Path, **settings: Any) -> AsyncIterator[Worker]:
     async with agent:
-        subjects = [Subject.of(agent, Scope(workspace=workspace))]
+        subjects = [for_stored_runs(agent, Scope(workspace=workspace))]
         async with Worker(database, subjects, version="0", **settings) as worker:
             yield worker
 

@@ -17,6 +17,7 @@ import pytest
 
 from forge import (
     Limits,
+    LoopSettings,
     Message,
     ProviderError,
     Scope,
@@ -92,7 +93,7 @@ class Weather:
             return "Rainy"
 
         executor = standard_executor(ToolRegistry([weather]), policy=rules("allow *"))
-        return await run_loop(local(), executor, self.history, Scope(), **more)
+        return await run_loop(local(), executor, self.history, Scope(), more.pop("limits", None), LoopSettings(**more))
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -108,7 +109,11 @@ async def test_text_streams_from_the_model_through_the_loop():
     pieces: list[str] = []
     executor.activity.subscribe(lambda event: pieces.append(event.text) if isinstance(event, TextDelta) else None)
     result = await run_loop(
-        provider_for("local:"), executor, [Message("user", "Say hello.")], Scope(), options=options(16)
+        provider_for("local:"),
+        executor,
+        [Message("user", "Say hello.")],
+        Scope(),
+        settings=LoopSettings(options=options(16)),
     )
     assert result.reason in ("answer", "max_tokens"), result.error
     assert len(pieces) > 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forge import Scope, Secrets, ToolCall, ToolCompleted, ToolContext, ToolError, ToolResult, rules, tool
-from forge.app.assemble import Wishes, assemble
+from forge.app.project import Project, RunOptions
 from forge.core.activity import ActivityStream
 from forge.pipeline import standard_executor
 from forge.pipeline.record import record, replay
@@ -81,12 +81,12 @@ def test_a_new_recording_is_its_owners_alone_from_the_beginning(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     usual = os.umask(0o022)
     try:
-        assemble(Wishes(workspace=str(tmp_path), record="calls.ndjson"))
+        Project(RunOptions(workspace=str(tmp_path), record="calls.ndjson")).agent(with_model=False)
     finally:
         os.umask(usual)
     assert (tmp_path / "calls.ndjson").stat().st_mode & 0o777 == 0o600
     with pytest.raises(ToolError, match="cannot record to"):
-        assemble(Wishes(workspace=str(tmp_path), record="no/such/calls.ndjson"))
+        Project(RunOptions(workspace=str(tmp_path), record="no/such/calls.ndjson")).agent(with_model=False)
 
 
 async def test_secrets_are_masked_in_the_recording_and_the_call_is_found_again(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forge.app.assemble import Wishes, assemble
+from forge.app.project import Project, RunOptions
 from forge.core.context import Scope, ToolContext
 from forge.core.events import RunFinished, RunStarted, TextDelta
 from forge.core.executor import ToolExecutor
@@ -196,7 +196,7 @@ async def test_secrets_stay_masked_everywhere(bench):
 
 def test_the_state_of_a_session_is_that_of_the_project(tmp_path):
     (tmp_path / "a.txt").write_text("old\n")
-    made = assemble(Wishes(workspace=str(tmp_path), dev=True), approve_all)
+    made = Project(RunOptions(workspace=str(tmp_path), dev=True)).agent(with_model=False, approve=approve_all)
 
     def call(name: str, **arguments: Any) -> ToolResult:
         result = asyncio.run(made.executor.execute(ToolCall(name, arguments), made.scope))

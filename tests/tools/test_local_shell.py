@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forge.app.assemble import Wishes, assemble
+from forge.app.project import Project, RunOptions
 from forge.cli import perform as run_command
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
@@ -82,13 +82,13 @@ def test_a_rule_against_executing_it_counts_for_reading_lines_too(shell):
 @pytest.mark.parametrize("name", DEV)
 def test_without_dev_a_development_tool_is_nowhere(name, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    made = assemble(Wishes(workspace=str(tmp_path)))
+    made = Project(RunOptions(workspace=str(tmp_path))).agent(with_model=False)
     assert name not in made.registry
     assert name not in [one["function"]["name"] for one in made.registry.definitions()]
     result = asyncio.run(made.executor.execute(ToolCall(name, {}), made.scope))
     assert result.failure is not None
     assert result.failure.message == "no such tool"
-    with_dev = assemble(Wishes(workspace=str(tmp_path), dev=True))
+    with_dev = Project(RunOptions(workspace=str(tmp_path), dev=True)).agent(with_model=False)
     assert with_dev.registry[name].spec.category is Category.DEV
     assert name in [one["function"]["name"] for one in with_dev.registry.definitions()]
 
@@ -117,5 +117,5 @@ def test_the_command_line_lists_and_calls_them_only_with_dev(tmp_path, monkeypat
 def test_a_configuration_cannot_bring_one_back_without_dev(tmp_path):
     (tmp_path / "forge.yaml").write_text("tools: [{name: '*'}]\n")
     wishes: dict[str, Any] = {"workspace": str(tmp_path), "config": str(tmp_path / "forge.yaml")}
-    assert not set(DEV) & set(assemble(Wishes(**wishes)).registry)
-    assert set(DEV) <= set(assemble(Wishes(**wishes, dev=True)).registry)
+    assert not set(DEV) & set(Project(RunOptions(**wishes)).agent(with_model=False).registry)
+    assert set(DEV) <= set(Project(RunOptions(**wishes, dev=True)).agent(with_model=False).registry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,6 +33,21 @@ Accept = Callable[[str], str]
 """Looks at a final answer: what is wrong with it, in words for the model, or nothing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """How a run is driven, beside the model, the tools and the limits."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)  # for the model
+    accept: Accept | None = None
+    prepare: Prepare | None = None
+    not_started: Collection[str] = ()  # ids of open calls of which is known that they never ran
+    wait_for_background: bool = False
+    pause: Callable[[], bool] | None = None  # asked before every turn: yes ends the run as waiting, to be run again
+    announce: bool = True  # False for a sub-agent: only the run as a whole is announced
+    spent: Spent | None = None  # what earlier parts of the run used; it is added to
+    id: str = ""  # by default a new one
+
+
 @dataclass(slots=True, kw_only=True)
 class Run:
     """Everything one run needs; `run_loop` makes it of its arguments."""
@@ -40,21 +56,15 @@ class Run:
     executor: ToolExecutor
     conversation: Conversation
     scope: Scope
-    limits: Limits = field(default_factory=Limits)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    accept: Accept | None = None
-    prepare: Prepare | None = None
-    not_started: Collection[str] = ()  # ids of open calls of which is known that they never ran
-    wait_for_background: bool = False
-    pause: Callable[[], bool] | None = None  # asked before every turn: yes ends the run as waiting, to be run again
-    announce: bool = True  # False for a sub-agent: only the run as a whole is announced
-    spent: Spent = field(default_factory=Spent)
-    first: int = 0  # where this run begins in the history
+    limits: Limits
+    settings: LoopSettings
+    spent: Spent
+    id: str
+    first: int  # where this run begins in the history
     partial: list[str] = field(default_factory=list)  # what the model has said of an answer that is not over
     is_short_of_calls: bool = False  # it wanted more than `limits.calls`
     recoveries: int = 0
     cuts: int = 0
-    id: str = field(default_factory=lambda: uuid4().hex[:8])
 
 
 async def run_loop(
@@ -63,22 +73,32 @@ async def run_loop(
     history: list[Message] | Conversation,
     scope: Scope | None = None,
     limits: Limits | None = None,
-    **more: Any,
+    settings: LoopSettings | None = None,
+    **old: Any,
 ) -> RunResult:
     """Run until an answer. The history is appended to; one that ends in open calls resumes with those calls.
+
+    `old`: fields of `LoopSettings`, given as keywords; deprecated.
 
     Never raises, except to be cancelled: then every open call has its result, so that the history can be run again.
     """
     conversation = history if isinstance(history, Conversation) else Conversation(history)
+    settings = settings if settings is not None else LoopSettings()
+    if old:
+        words = f"run_loop({', '.join(old)}=…): write run_loop(…, settings=LoopSettings({', '.join(old)}=…))"
+        warnings.warn(words, DeprecationWarning, stacklevel=2)
+        settings = replace(settings, **old)
     run = Run(
         provider=provider,
         executor=executor,
         conversation=conversation,
         scope=scope if scope is not None else Scope(session_id=new_session()),
         limits=limits if limits is not None else Limits(),
-        **more,
+        settings=settings,
+        spent=settings.spent if settings.spent is not None else Spent(),
+        id=settings.id or uuid4().hex[:8],
+        first=len(conversation.messages),
     )
-    run.first = len(conversation.messages)
     try:
         result = await _in_time(run)
     except asyncio.CancelledError:
@@ -95,7 +115,7 @@ async def _in_time(run: Run) -> RunResult:
     try:
         async with asyncio.timeout(left) as limit:
             result = await _until_the_end(run)
-            while run.wait_for_background and await run.executor.background.next_completed(run.scope.session_id):
+            while run.settings.wait_for_background and await _background_news(run):
                 _hear_background(run)
     except TimeoutError:
         if not limit.expired():
@@ -114,11 +134,11 @@ async def _until_the_end(run: Run) -> RunResult:
     while True:
         if reason := run.spent.reached(run.limits, run.conversation.paid):
             return ended(run, reason)  # type: ignore[arg-type]
-        if run.pause is not None and run.pause():
+        if run.settings.pause is not None and run.settings.pause():
             return ended(run, "waiting")
         _hear_background(run)
-        if run.prepare is not None:
-            await run.prepare(run.conversation)
+        if run.settings.prepare is not None:
+            await run.settings.prepare(run.conversation)
         run.spent.turns += 1
         try:
             reply = await _ask_again_if_it_may_help(run)
@@ -155,7 +175,7 @@ async def _ask(run: Run) -> Message:
     request = ModelRequest(
         messages=run.conversation.shown,
         tools=executor.registry.specs(session),
-        options=run.options,
+        options=run.settings.options,
         spell=lambda dialect: executor.registry.definitions(dialect, session),
     )
     stream = run.provider.stream(request)
@@ -252,7 +272,8 @@ def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str
             refused[call.id] = _refusal(call, words, "Use the tools you were given.")
     if resumed:
         for call in calls:
-            if call.id not in run.not_started and not may_run_again(run.executor.registry.find(call.name).spec):
+            spec = run.executor.registry.find(call.name).spec
+            if call.id not in run.settings.not_started and not may_run_again(spec):
                 words = "its state is unknown: the run was interrupted while it was under way, and it may have happened"
                 refused[call.id] = _refusal(call, words, "Check what is there before you repeat it.")
     last = run.conversation.messages[-1]
@@ -300,8 +321,8 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
     ends = any(spec.ends_turn for spec in run.executor.registry.specs(run.scope.session_id))
     if expects_calls(run.provider) and ends:
         complaint = "Your answer held no tool call. Call a tool; to finish, call task_completion."
-    if run.accept is not None:
-        complaint = run.accept(reply.text)
+    if run.settings.accept is not None:
+        complaint = run.settings.accept(reply.text)
     if complaint:
         run.recoveries += 1
         if run.recoveries > MOST_RECOVERIES:
@@ -309,12 +330,17 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
             return ended(run, "error", reply.text, error=Failure(words[:1_000]))
         run.conversation.say(Message("user", complaint))
         return None
-    if run.pause is not None and run.executor.background.is_open(run.scope.session_id):
+    if run.settings.pause is not None and run.executor.background.is_open(run.scope.session_id):
         return ended(run, "waiting", reply.text)  # it is heard when the run goes on
-    if run.wait_for_background and await run.executor.background.next_completed(run.scope.session_id):
+    if run.settings.wait_for_background and await _background_news(run):
         return None  # what arrived is heard before the next turn
     reason: Reason = "max_tokens" if reply.finish == "length" else honest(run, "answer")
     return ended(run, reason, reply.text)
+
+
+async def _background_news(run: Run) -> bool:
+    """Wait until background work of the session is over; False where there is none."""
+    return await run.executor.background.next_completed(run.scope.session_id)
 
 
 def _hear_background(run: Run) -> None:
@@ -340,7 +366,7 @@ def _keep_what_was_said(run: Run) -> None:
 
 
 def _tell(run: Run, result: RunResult) -> None:
-    if run.announce:
+    if run.settings.announce:
         error = result.error.text() if result.error is not None else ""
         usage = result.usage._asdict()
         _emit(run, RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, error))

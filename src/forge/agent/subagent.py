@@ -6,14 +6,15 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Protocol
 from uuid import uuid4
 
+from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits
-from forge.agent.loop import run_loop
+from forge.agent.loop import LoopSettings
 from forge.agent.result import RunResult
 from forge.core.background import BackgroundWork
-from forge.core.context import ToolContext
+from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message
@@ -47,13 +48,19 @@ class Order(NamedTuple):
     prompt: str
 
 
-class Worker(NamedTuple):
-    """What a sub-agent works with."""
+class SubAgent(Protocol):
+    """An `Agent`, as far as the tool needs it."""
 
-    prompt: str
     provider: Provider | None
     registry: ToolRegistry
-    limits: Limits
+    steps: tuple[Step, ...]
+
+    async def drive(
+        self, executor: ToolExecutor, conversation: Conversation, scope: Scope, settings: LoopSettings
+    ) -> RunResult: ...
+
+    def subagent(self, agent_type: str, task: Task) -> SubAgent:
+        """The agent that works on tasks of a type that `task` knows. Raises `ToolError` where there is none."""
 
 
 Delegate = Callable[[ToolContext, Order], Awaitable[ToolResult]]
@@ -67,15 +74,11 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
 
     def __init__(
         self,
-        provider: Provider | None = None,
-        registry: ToolRegistry | None = None,
-        steps: tuple[Step, ...] = (),
+        parent: Callable[[], SubAgent] | None = None,
         types: Mapping[str, AgentType] | None = None,
     ) -> None:
-        self._provider = provider
-        self._registry = registry if registry is not None else ToolRegistry()
-        self._steps = steps  # the parent's: its policy, its denials, the person it asks
-        self._types = dict(types or {"general": AgentType()})
+        self._parent = parent
+        self.types = dict(types or {"general": AgentType()})
         self._histories: OrderedDict[tuple[str, str], list[Message]] = OrderedDict()  # by session and task
 
     async def run(
@@ -86,15 +89,15 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         agent_type: Annotated[str, "Which kind of sub-agent."] = "",
         task_id: Annotated[str, "An earlier task to go on with."] = "",
     ) -> ToolResult:
-        chosen = self._chosen(agent_type)
+        chosen = self.type_of(agent_type)
         delegate = elsewhere.get()
         if delegate is not None:
-            order = Order(agent_type or next(iter(self._types)), task_id, description, prompt)
+            order = Order(agent_type or next(iter(self.types)), task_id, description, prompt)
             return await delegate(ctx, order)
         session = ctx.scope.session_id
         history = self._history(session, task_id, chosen)
-        provider = chosen.provider or self._provider
-        if provider is None:
+        agent = self._parent().subagent(agent_type, self) if self._parent is not None else None
+        if agent is None or agent.provider is None:
             words = "No model is configured to run a sub-agent; do the task yourself, step by step."
             return ToolResult(for_llm=words, data={"error": "LLM_ASSIST_REQUIRED", "prompt": prompt})
         task_id = task_id or f"task-{uuid4().hex[:8]}"
@@ -102,25 +105,19 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         ctx.progress(f"Sub-agent: {description}", task_id=task_id)
         scope = replace(ctx.scope, agent=f"{ctx.scope.agent}/{agent_type or 'general'}", message_id="")
         background = ctx.owner if isinstance(ctx.owner, BackgroundWork) else None  # the parent hears how it ends
-        executor = ToolExecutor(
-            self._tools_of(chosen), self._steps, ctx.activity, ctx.activity.secrets, background=background
-        )
-        result = await run_loop(provider, executor, history, scope, chosen.limits, announce=False)
+        executor = ToolExecutor(agent.registry, agent.steps, ctx.activity, ctx.activity.secrets, background)
+        result = await agent.drive(executor, Conversation(history), scope, LoopSettings(announce=False))
         self._keep((session, task_id), history)
         return reported(result, task_id, description)
 
-    def worker(self, agent_type: str) -> Worker:
-        """What a sub-agent of this type works with. Raises `ToolError` where there is no such type."""
-        chosen = self._chosen("" if agent_type == "general" and "general" not in self._types else agent_type)
-        return Worker(chosen.prompt, chosen.provider, self._tools_of(chosen), chosen.limits)
-
-    def _chosen(self, name: str) -> AgentType:
+    def type_of(self, name: str) -> AgentType:
+        """The type of that name; without a name the first. Raises `ToolError` where there is none."""
         if not name:
-            return next(iter(self._types.values()))
-        if name not in self._types:
-            known = ", ".join(self._types)
+            return next(iter(self.types.values()))
+        if name not in self.types:
+            known = ", ".join(self.types)
             raise ToolError(f"there is no agent type {name!r}", ErrorKind.NOT_FOUND, f"Use one of: {known}.")
-        return self._types[name]
+        return self.types[name]
 
     def _history(self, session: str, task_id: str, chosen: AgentType) -> list[Message]:
         """A task belongs to the session that began it: another can neither see nor continue it."""
@@ -131,10 +128,10 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
             raise ToolError(f"there is no task {task_id!r}", ErrorKind.NOT_FOUND, f"Known tasks: {known}.")
         return self._histories[session, task_id]
 
-    def _tools_of(self, chosen: AgentType) -> ToolRegistry:
+    def tools_of(self, chosen: AgentType, registry: ToolRegistry) -> ToolRegistry:
         """A part of the parent's tools: never this one, so that sub-agents have no sub-agents of their own."""
         wanted = set(chosen.tools)
-        picked = self._registry.select(
+        picked = registry.select(
             lambda spec: (
                 spec.name not in CONVERSATION
                 and spec.name != self.spec.name

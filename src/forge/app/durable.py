@@ -13,10 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forge.agent.conversation import Conversation
+from forge.agent.agent import Agent
 from forge.agent.session import SessionStore
-from forge.agent.window import WINDOW
-from forge.app.agent import Assistant
 from forge.app.config import Configuration
 from forge.app.kept import session_store
 from forge.app.version import version as forge_version
@@ -24,7 +22,7 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall
-from forge.core.provider import ModelRequest, Provider, window_of
+from forge.core.provider import ModelRequest, Provider
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
@@ -37,11 +35,11 @@ from forge.workspace.state import NAME as STATE
 from forge.workspace.state import state_directory, why_not
 
 if TYPE_CHECKING:  # an extra, and slow to import: only where something durable is done
+    from forge.durable.agents import Models
     from forge.durable.attempt import Attempt
     from forge.durable.queues import Limits
     from forge.durable.rows import Question, RunInfo
     from forge.durable.store import RunStore
-    from forge.durable.subject import Subject
 
 FILE = "durable.db"
 HEARD = "heard"  # in a run's scope: how many messages of its session it began with
@@ -109,29 +107,17 @@ def project_version(configuration: Configuration, built: str = "") -> str:
     return f"{forge_version().split()[0]}+{mark[:12]}" if mark else forge_version().split()[0]
 
 
-def subject_of(assistant: Assistant) -> Subject:
-    """What a worker runs a project's agent with. Its gate asks whoever `assistant` was made to ask."""
-    from forge.durable.subject import Subject
-
-    provider, made = assistant.provider, assistant.made
-    provider.provider = _resumable(provider.provider)
+def models_for(agent: Agent) -> Models:
+    """The models that an agent's runs may ask for by name. A scripted one can be resumed from now on."""
+    if agent.provider is not None:
+        agent.provider = _resumable(agent.provider)
 
     @cache
     def named(model: str) -> Provider:
-        return provider if model == assistant.model else provider.of(_resumable(provider_for(model)))
+        own = agent.provider
+        return own if own is not None and model == agent.model else _resumable(provider_for(model))
 
-    return Subject(
-        name=assistant.scope.agent,
-        provider=provider,
-        registry=made.registry,
-        steps=made.executor.steps,
-        secrets=made.executor.secrets,
-        limits=assistant.limits,
-        instructions=assistant.prompt,
-        window=window_of(provider) or WINDOW,
-        scope=assistant.scope,
-        models=named,
-    )
+    return named
 
 
 def _resumable(provider: Provider) -> Provider:
@@ -162,13 +148,6 @@ def _forebears(attempt: Attempt) -> list[str]:
         run = attempt.store.get(run.parent)
         found.append(run.id)
     return found
-
-
-def opening(assistant: Assistant, history: list[Message], prompt: str) -> list[Message]:
-    """What a run begins with: a session's history, or the instructions, and the prompt. Raises `ToolError`."""
-    conversation = Conversation(list(history))
-    assistant.hear(conversation, prompt)
-    return conversation.messages
 
 
 def request_of(question: Question, registry: ToolRegistry, scope: Scope) -> PermissionRequest:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from os import urandom
 from pathlib import Path
 
+from forge.agent.agent import Agent
 from forge.agent.conversation import Conversation
 from forge.agent.session import Session, SessionStore
 from forge.agent.window import Shortening
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.provider import Provider
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import state_directory, why_not
 
@@ -44,16 +44,16 @@ def session_store(workspace: Path) -> SessionStore:
     return SessionStore.of(workspace)
 
 
-def open_kept(store: SessionStore, name: str, provider: Provider) -> Kept:
+def open_kept(store: SessionStore, name: str, agent: Agent) -> Kept:
     """The session of that name, made or continued. Raises `ToolError`."""
     session = store.open(name)
-    kept = Kept(_conversation(session), Shortening(provider, meta=session.meta), session)
+    kept = Kept(_conversation(session), Shortening(agent.model_for(name), meta=session.meta), session)
     kept.shortening.recall(kept.conversation)
     return kept
 
 
-def not_kept(provider: Provider) -> Kept:
-    return Kept(Conversation([]), Shortening(provider))
+def not_kept(agent: Agent, name: str = "") -> Kept:
+    return Kept(Conversation([]), Shortening(agent.model_for(name)))
 
 
 def _conversation(session: Session) -> Conversation:

@@ -14,8 +14,7 @@ from forge.app.workspace import project_scope
 from forge.core.errors import ToolError
 
 if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does without
-    from forge.app.agent import Assistant
-    from forge.app.assemble import Wishes
+    from forge.app.project import Project
     from forge.core.result import Attachment
     from forge.schedules.runner import Runner
     from forge.schedules.schedule import Outcome, Schedule
@@ -80,21 +79,20 @@ def store_of(configuration: Configuration, workspace: Path) -> ScheduleStore:
 
 def runner(asked: Asked, model: str | None = None) -> Runner:
     """Raises `ToolError` where the configuration, the workspace or the model cannot be used."""
-    from forge.app.agent import assistant
-    from forge.app.assemble import Wishes
+    from forge.app.project import Project, RunOptions
     from forge.schedules.runner import Runner
 
     configuration = load_configuration(asked.config)
     channels = ProjectChannels(configuration)
 
-    def wishes(session: str) -> Wishes:
-        return Wishes(workspace=asked.workspace, config=asked.config, policy=asked.policy, session=session)
+    def load() -> Project:
+        return Project(RunOptions(workspace=asked.workspace, config=asked.config, policy=asked.policy))
 
     check_channels(configuration, channels)  # what is wrong is said before anything is due
-    assistant(wishes("schedules"), model)
+    load().agent(model)
 
     async def run(schedule: Schedule) -> Outcome:
-        return await _run(schedule, lambda session: assistant(wishes(session), model), channels)
+        return await _run(schedule, load(), model, channels)
 
     return Runner(project_schedules(asked), run)
 
@@ -107,7 +105,7 @@ def check_channels(configuration: Configuration, channels: ProjectChannels) -> N
             raise configuration.error(f"schedules[{index}].channel", problem, name, channels.names)
 
 
-async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: ProjectChannels) -> Outcome:
+async def _run(schedule: Schedule, project: Project, model: str | None, channels: ProjectChannels) -> Outcome:
     """One task in a session of its own. What would ask is refused; what it made is delivered with its answer."""
     from forge.app.audit import NAME as AUDIT
     from forge.app.kept import new_name, open_kept, session_store
@@ -117,18 +115,22 @@ async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: P
     from forge.workspace.state import state_directory
 
     session = f"{schedule.id}-{new_name()}"
-    agent = made(session)
-    activity, workspace = agent.made.executor.activity, agent.scope.workspace
+    agent = project.agent(model)
     files: list[Attachment] = []
-    activity.subscribe(lambda event: _collect(event, files), ToolFinished)
-    stop = audit_log(activity, state_directory(workspace) / AUDIT)
+    agent.activity.subscribe(lambda event: _collect(event, files), ToolFinished)
+    stop = audit_log(agent.activity, state_directory(project.workspace) / AUDIT)
     try:
-        with closing(session_store(workspace)) as store:
-            kept = open_kept(store, session, agent.provider)
-            async with agent.made.opened():
-                result = await agent.answer(kept.conversation, scheduled_prompt(schedule), kept.shortening, wait=True)
+        with closing(session_store(project.workspace)) as store:
+            kept = open_kept(store, session, agent)
+            async with agent:  # nobody continues it: what it left running ends with the agent
+                result = await agent.run(
+                    scheduled_prompt(schedule),
+                    history=kept.conversation,
+                    session=session,
+                    prepare=kept.shortening,
+                    wait_for_background=True,
+                )
     finally:
-        agent.made.executor.end_work(session)  # nobody continues it: what it left running ends with it
         stop()
     success = result.error is None and result.reason in ("answer", "task_completion", "converse")
     text = result.text
@@ -140,7 +142,7 @@ async def _run(schedule: Schedule, made: Callable[[str], Assistant], channels: P
         except ToolError as undelivered:  # the work is done: what came of it is kept
             words = f"its answer was not delivered to {schedule.channel}: {undelivered.message}"
             success, error = False, f"{error}; {words}" if error else words
-    mask = agent.made.executor.secrets.mask  # it is stored, and shown to whoever lists what was run
+    mask = agent.secrets.mask  # it is stored, and shown to whoever lists what was run
     return Outcome(success=success, text=mask(text), error=mask(error), session=session)
 
 

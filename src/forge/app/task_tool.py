@@ -12,23 +12,23 @@ from forge.core.spec import Category
 from forge.core.tool import DeferredTool, Tool
 
 if TYPE_CHECKING:  # listing tools does without
-    from forge.core.executor import Step
+    from forge.agent.subagent import SubAgent
 
 DESCRIPTION = (
     "Give a self-contained task to a sub-agent and get its report back. It sees the prompt, not this conversation."
 )
 
 
-def add_task(registry: ToolRegistry, configuration: Configuration, steps: tuple[Step, ...] = ()) -> None:
-    """With the configured model; without one, a call answers that it needs a model."""
+def add_task(
+    registry: ToolRegistry, configuration: Configuration, parent: Callable[[], SubAgent] | None = None
+) -> None:
+    """`parent` gives the agent whose sub-agents work; without one, a call answers that it needs a model."""
 
     def make() -> Tool:
-        from forge.app.agent import task_of  # the loop and the models, which listing tools does without
-        from forge.providers.names import provider_for
+        from forge.agent.subagent import Task  # the loop and the models, which listing tools does without
+        from forge.app.agent_types import agent_types
 
-        model = configuration.agent.model
-        made = task_of(configuration, provider_for(model) if model else None, registry, steps)
-        return configured(made, configuration)
+        return configured(Task(parent, agent_types(configuration)), configuration)
 
     if TASK not in registry.names:
         registry.add(configured(_DeferredTask(make), configuration))

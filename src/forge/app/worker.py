@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from forge.app.agent import Assistant
+from forge.agent.agent import Agent
 from forge.app.audit import NAME as AUDIT
 from forge.app.channels import ProjectChannels
 from forge.app.config import Configuration
-from forge.app.durable import is_own, keep_finished, make_own_file, project_database, queue_limits, subject_of
+from forge.app.durable import is_own, keep_finished, make_own_file, models_for, project_database, queue_limits
+from forge.app.project import Project
 from forge.app.schedules import check_channels, scheduled_prompt, store_of
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
@@ -52,31 +53,33 @@ class WorkerWishes:
 class ProjectWorker:
     """Made before anything is opened, so that what cannot work is said at once. Raises `ToolError`."""
 
-    def __init__(self, agent: Assistant, wishes: WorkerWishes) -> None:
-        self._agent, self._wishes = agent, wishes
-        workspace = agent.scope.workspace
-        self.database = project_database(agent.made.configuration, workspace, wishes.database)
+    def __init__(self, project: Project, agent: Agent, wishes: WorkerWishes) -> None:
+        self._project, self._agent, self._wishes = project, agent, wishes
+        workspace = project.workspace
+        self.database = project_database(project.configuration, workspace, wishes.database)
         self.is_own = is_own(self.database, workspace)
         if self.is_own:
             make_own_file(workspace)
-        check_schedules(agent.made.configuration, workspace)
-        limits = queue_limits(agent.made.configuration)
+        check_schedules(project.configuration, workspace)
+        limits = queue_limits(project.configuration)
         self.queues = tuple(wishes.queues) or tuple(dict.fromkeys([DEFAULT, *limits]))
         self.worker = Worker(
             self.database,
-            [replace(subject_of(agent), listen=partial(audited, workspace))],
+            [agent],
+            models=models_for(agent),
+            watch=partial(audited, workspace),
             name=wishes.name,
             version=wishes.version,
             queues=self.queues,
             offers=wishes.offers,
             concurrency=wishes.concurrency,
             limits=limits,
-            chores=project_chores(agent),
+            chores=project_chores(project),
         )
 
     async def work(self, told: asyncio.Event, hurry: asyncio.Event, report: Report) -> None:
         """Until `told`: then what is under way comes to the end of its turn, unless there is a `hurry`."""
-        async with self._agent.made.opened(report), self.worker:
+        async with self._agent, self.worker:
             report(self._introduction())
             await self._until(told)
             under_way = len(self.worker.engine.running())
@@ -85,7 +88,7 @@ class ProjectWorker:
                 report(f"leaves {_runs(len(self.worker.engine.running()))} to others in the middle of a turn")
         if self.is_own:
             with RunStore(self.database) as store:
-                await in_thread(lambda: keep_finished(store, self._agent.scope.workspace))
+                await in_thread(lambda: keep_finished(store, self._project.workspace))
 
     async def _until(self, told: asyncio.Event) -> None:
         """Raises `ToolError` where the worker cannot go on: whoever supervises the process must see that."""
@@ -124,12 +127,12 @@ def check_schedules(configuration: Configuration, workspace: Path) -> None:
         store_of(configuration, workspace).close()
 
 
-def project_chores(agent: Assistant) -> Sequence[Chore]:
+def project_chores(project: Project) -> Sequence[Chore]:
     """The project's schedules: due once, however many workers look at the clock, and delivered when they are over."""
-    configuration = agent.made.configuration
+    configuration = project.configuration
     channels = ProjectChannels(configuration)
-    store = cache(lambda: store_of(configuration, agent.scope.workspace))
-    schedules = Schedules(lambda: store().list(), agent=agent.scope.agent, prompt=scheduled_prompt)
+    store = cache(lambda: store_of(configuration, project.workspace))
+    schedules = Schedules(lambda: store().list(), agent=project.scope.agent, prompt=scheduled_prompt)
 
     async def fire(engine: Engine) -> None:
         await fire_due(engine, schedules)

@@ -9,18 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
-from forge.app.agent import Assistant
+from forge.agent.agent import Agent
 from forge.app.durable import (
     is_own,
     keep,
+    models_for,
     queue_limits,
     request_of,
-    subject_of,
 )
 from forge.app.kept import session_store
+from forge.app.project import Project
 from forge.cli.audited import audited
 from forge.cli.ending import Ending
 from forge.cli.loop_thread import LoopThread
@@ -28,7 +30,7 @@ from forge.cli.next_commands import Commands
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.screen import Screen
-from forge.cli.sitting import Asked, ask_in_place, opened_sources, view_of
+from forge.cli.sitting import Asked, ask_in_place, opened_agent, view_of
 from forge.cli.waits import result_so_far, what_it_waits_for
 from forge.core.activity import ActivityStream
 from forge.core.errors import ToolError
@@ -47,38 +49,44 @@ GRACE = 20.0  # seconds that other runs, which this process helped with, have to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
-    """Where runs are kept, and which worker of this project works on them."""
+class Attending:
+    """A project whose runs a person follows: where they are kept, and which agent works on them."""
 
     database: str
     version: str
-    agent: Assistant
+    project: Project
+    agent: Agent
     commands: Commands
 
     @property
+    def workspace(self) -> Path:
+        return self.project.workspace
+
+    @property
     def is_own(self) -> bool:
-        return is_own(self.database, self.agent.scope.workspace)
+        return is_own(self.database, self.workspace)
 
 
 @contextmanager
-def attended(options: Options, asked: Asked, project: Project, queues: tuple[str, ...]) -> Iterator[Attended]:
+def attended(options: Options, asked: Asked, project: Attending, queues: tuple[str, ...]) -> Iterator[Attended]:
     agent = project.agent
     with refusals():
-        limits = queue_limits(agent.made.configuration)
+        limits = queue_limits(project.project.configuration)
         runs = Runs(project.database)
     worker = Worker(
         project.database,
-        [subject_of(agent)],
+        [agent],
+        models=models_for(agent),
         version=project.version,
         queues=tuple(dict.fromkeys(queues)),
         limits=limits,
     )
-    with closing(runs), LoopThread() as loop, opened_sources(loop, agent), _at_work(loop, worker):
+    with closing(runs), LoopThread() as loop, opened_agent(loop, agent), _at_work(loop, worker):
         screen = Screen(view_of(options, asked, agent), broken=loop.cancel)
-        activity = ActivityStream(agent.made.executor.secrets)
+        activity = ActivityStream(agent.secrets)
         activity.subscribe(screen.take)
         asks = sys.stdin.isatty() and sys.stderr.isatty() and not asked.reads_stdin
-        with closing(screen), audited(activity, agent.scope.workspace, asked.audit, wanted=not asked.no_audit):
+        with closing(screen), audited(activity, project.workspace, asked.audit, wanted=not asked.no_audit):
             yield Attended(loop, screen, activity, project, runs, asks=asks, speaks=not (options.json or asked.quiet))
 
 
@@ -114,7 +122,7 @@ class Attended:
         loop: LoopThread,
         screen: Screen,
         activity: ActivityStream,
-        project: Project,
+        project: Attending,
         runs: Runs,
         *,
         asks: bool,
@@ -214,7 +222,7 @@ class Attended:
         self._looked = now
         questions = await in_thread(lambda: self.runs.questions(run.id))
         for question in questions:
-            request = request_of(question, self.project.agent.made.registry, self.project.agent.scope)
+            request = request_of(question, self.project.agent.registry, self.project.project.scope)
             answer = await ask_in_place(self.screen, request)
             try:
                 await in_thread(lambda: self.runs.give(question, answer, "terminal"))  # noqa: B023
@@ -233,7 +241,7 @@ class Attended:
 
     def _keep(self, run: RunInfo) -> None:
         try:
-            with session_store(self.project.agent.scope.workspace) as sessions:
+            with session_store(self.project.workspace) as sessions:
                 keep(run, self.runs.store, sessions)
         except ToolError as error:
             click.echo(f"forge: the session is not kept: {error.message}", err=True)

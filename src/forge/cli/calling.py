@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import click
 
-from forge.app.assemble import Assembly, Wishes, assemble
+from forge.agent.agent import Agent
+from forge.app.project import Project, RunOptions
 from forge.app.sources import Sources
-from forge.app.task_tool import add_task
 from forge.cli.answer_lines import MAX_LINE, answer_lines
 from forge.cli.approve import ask_on_terminal
 from forge.cli.audited import audited
@@ -34,60 +34,60 @@ NEED_ALL = frozenset({"tool_search"})  # it looks at the tools of every source
 def call_once(options: Options, wishes: dict[str, Any], name: str, arguments: str | None) -> int:
     """`forge tool call NAME [JSON | -]`."""
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    made = _assembled(options, wishes, ask_on_terminal if at_terminal else nobody)
-    if not made.sources.all:
-        tool_named(name, made.registry)  # before anything is logged
+    project, agent = _loaded(options, wishes, ask_on_terminal if at_terminal else nobody)
+    if not project.sources.all:
+        tool_named(name, agent.registry)  # before anything is logged
     text, problem = _arguments(arguments)
     call = ToolCall(name, text)
 
     async def work() -> int:
-        tool_named(name, made.registry)
-        scope = replace(made.scope, message_id=uuid4().hex[:12])
-        result = problem or await made.executor.execute(call, scope)
+        tool_named(name, agent.registry)
+        scope = replace(project.scope, message_id=uuid4().hex[:12])
+        result = problem or await agent.executor.execute(call, scope)
         if options.json or not sys.stdout.isatty():
             write_all(as_line(result, call.id, name))
         else:
             click.echo(as_text(result))
         return 0 if result.success else 1
 
-    with _audited(made, wishes):
-        is_there = name in made.registry.names and name not in NEED_ALL
-        sources = None if is_there else made.sources.of(name)
-        return asyncio.run(_to_the_end(made, work(), sources))
+    with _audited(agent, project, wishes):
+        is_there = name in agent.registry.names and name not in NEED_ALL
+        sources = None if is_there else project.sources.of(name)
+        return asyncio.run(_to_the_end(agent, work(), sources))
 
 
 def call_lines(options: Options, wishes: dict[str, Any]) -> int:
     """`forge tool call -`. Nobody is asked: the standard input carries the calls."""
-    made = _assembled(options, wishes, nobody)
+    project, agent = _loaded(options, wishes, nobody)
 
     async def work() -> int:
-        await answer_lines(made.executor, made.scope, read_some, write_soon, why_left_out)
+        await answer_lines(agent.executor, project.scope, read_some, write_soon, why_left_out)
         return 0
 
-    with _audited(made, wishes):
-        return asyncio.run(_to_the_end(made, work(), made.sources))
+    with _audited(agent, project, wishes):
+        return asyncio.run(_to_the_end(agent, work(), project.sources))
 
 
-async def _to_the_end(made: Assembly, work: Coroutine[Any, Any, int], sources: Sources | None) -> int:
+async def _to_the_end(agent: Agent, work: Coroutine[Any, Any, int], sources: Sources | None) -> int:
     """What goes on in the background would end with the process, and so would what the log has not seen yet."""
     async with AsyncExitStack() as stack:
         try:
             if sources is not None:
                 with refusals():
-                    await stack.enter_async_context(sources.opened(made.registry, note))
+                    await stack.enter_async_context(sources.opened(agent.registry, note))
         except BaseException:
             work.close()
             raise
         code = await work
-        await made.executor.background.settled()
-        await made.executor.activity.drain()
+        await agent.executor.background.settled()
+        await agent.activity.drain()
         return code
 
 
-def _assembled(options: Options, wishes: dict[str, Any], approve: Approver) -> Assembly:
+def _loaded(options: Options, wishes: dict[str, Any], approve: Approver) -> tuple[Project, Agent]:
     with refusals():
-        made = assemble(
-            Wishes(
+        project = Project(
+            RunOptions(
                 workspace=options.workspace,
                 config=options.config,
                 policy=options.policy,
@@ -96,15 +96,15 @@ def _assembled(options: Options, wishes: dict[str, Any], approve: Approver) -> A
                 dry_run=wishes["dry_run"],
                 record=wishes["record"],
                 replay=wishes["replay"],
-            ),
-            approve_all if options.yes else approve,
+            )
         )
-        add_task(made.registry, made.configuration, made.executor.steps)
-        return made
+        agent = project.agent(with_model=False, approve=approve_all if options.yes else approve)
+        project.add_task(agent)
+        return project, agent
 
 
-def _audited(made: Assembly, wishes: dict[str, Any]) -> AbstractContextManager[None]:
-    return audited(made.executor.activity, made.scope.workspace, wishes["audit"], wanted=not wishes["no_audit"])
+def _audited(agent: Agent, project: Project, wishes: dict[str, Any]) -> AbstractContextManager[None]:
+    return audited(agent.activity, project.workspace, wishes["audit"], wanted=not wishes["no_audit"])
 
 
 def _arguments(given: str | None) -> tuple[str, ToolResult | None]:

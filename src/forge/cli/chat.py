@@ -20,7 +20,7 @@ from forge.cli.sitting import Asked, Sitting, sitting
 from forge.cli.tool_list import needs
 from forge.core.arguments import near
 from forge.core.errors import ToolError
-from forge.core.messages import ToolCall, unanswered_calls
+from forge.core.messages import unanswered_calls
 from forge.workspace.state import state_directory
 
 HISTORY = "history"
@@ -41,7 +41,7 @@ def chat(options: Options, asked: Asked) -> int:
     with sitting(options, asked) as made:
         if asked.session is not None:
             made.kept  # noqa: B018 - read now, so that the greeting can say how long it is
-        history = state_directory(made.agent.scope.workspace) / HISTORY if made.store is not None else None
+        history = state_directory(made.workspace) / HISTORY if made.store is not None else None
         return Chat(made, Keyboard(history), shows=not (options.json or asked.quiet)).until_the_end()
 
 
@@ -111,7 +111,7 @@ class Chat:
     def _greet(self) -> None:
         if self.shows:
             agent = self.sitting.agent
-            _say(f"forge {version()} · {agent.model} · {len(agent.made.registry)} tools · {agent.scope.workspace}")
+            _say(f"forge {version()} · {agent.model} · {len(agent.registry)} tools · {self.sitting.workspace}")
             known = len(self.sitting.kept.conversation.messages) if self.sitting.has_begun else 0
             _say(f"session {self.sitting.session}: {known} messages" if known else "/help lists the commands.")
 
@@ -124,7 +124,7 @@ class Chat:
         raise Quit
 
     def _tools(self, _: str) -> None:
-        registry = self.sitting.agent.made.registry
+        registry = self.sitting.agent.registry
         width, columns = max(map(len, registry)), shutil.get_terminal_size().columns
         for name, tool in sorted(registry.items()):
             words = tool.spec.description.partition("\n")[0]
@@ -157,13 +157,11 @@ class Chat:
             _say(f"  {one.name}  {when}  {one.messages} messages  {harmless(one.title)}")
 
     def _undo(self, rest: str) -> None:
-        executor = self.sitting.agent.made.executor
-        if "undo" not in executor.registry:
+        if "undo" not in self.sitting.agent.registry:
             _say("There is nothing to undo: none of the agent's tools changes files.")
             return
         arguments = {"action": "list"} if rest == "list" else {"action": "apply", **({"call_id": rest} if rest else {})}
-        call = ToolCall("undo", arguments)
-        result = self.sitting.do(executor.execute(call, self.sitting.agent.scope))
+        result = self.sitting.do(self.sitting.agent.call("undo", arguments, session=self.sitting.session))
         if result.is_error or rest == "list":  # a change that was taken back has been shown
             _say(as_text(result))
 

@@ -73,14 +73,14 @@ def serve_console(
         raise click.UsageError("A console is there to be asked, so --yes says too much: write rules instead.")
     with refusals():
         check_installed()
-        from forge.app.assemble import Wishes
+        from forge.app.project import RunOptions
         from forge.console.home import open_project
 
-        wishes = Wishes(workspace=options.workspace, config=options.config, policy=options.policy, dev=options.dev)
+        given = RunOptions(workspace=options.workspace, config=options.config, policy=options.policy, dev=options.dev)
         _quiet_packages(debug=options.debug)
         with _listening(port) as listening:
             home = open_project(
-                wishes, model=model, database=database, version=version, notes=_notes(options), settings=settings
+                given, model=model, database=database, version=version, notes=_notes(options), settings=settings
             )
             if grace is not None:
                 home.grace = grace
@@ -127,7 +127,7 @@ def _introduce(home: Home, running: Running, run: str, *, opens: bool) -> None:
     click.echo("forge: the link works once; forge console --url prints another. Ctrl-C ends the console.", err=True)
     for problem in home.problems:
         click.echo(f"forge: {problem}", err=True)
-    if home.agent is None:
+    if not home.has_model:
         click.echo("forge: there is no model, so there is no chat; tools, policy and all else work", err=True)
     if opens:
         import webbrowser

@@ -7,34 +7,35 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
-from forge.app.agent import Assistant, assistant
 from forge.app.durable import (
     HEARD,
     approver,
     check_installed,
     make_own_file,
-    opening,
     project_database,
     project_version,
 )
 from forge.app.kept import session_store
+from forge.app.project import Project
 from forge.app.worker import check_names
-from forge.cli.attended import Project, attended
+from forge.cli.attended import Attending, attended
 from forge.cli.keyboard import Keyboard
+from forge.cli.names import note
 from forge.cli.next_commands import Commands
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.runs_kept import kept_runs
-from forge.cli.sitting import Asked, wishes_of
+from forge.cli.sitting import Asked, run_options
 from forge.cli.waits import worker_for
 from forge.core.messages import Message
+from forge.durable.agents import MODEL
 from forge.durable.client import Runs, new_run_id
 from forge.durable.queues import DEFAULT
 from forge.durable.rows import RunInfo
-from forge.durable.subject import MODEL
 from forge.providers.scripted import Scripted
 
 
@@ -59,21 +60,21 @@ def run_durably(
         check_names([queue] if queue is not None else [], "a queue")
         project = _project(options, asked, database, run_id, version=app_version, detach=detach)
         if project.is_own:
-            make_own_file(project.agent.scope.workspace)
+            make_own_file(project.workspace)
 
     def begin(runs: Runs) -> RunInfo:
         agent, session = project.agent, asked.session or run_id
-        history = [] if session == run_id else _history(agent, session)
+        history = [] if session == run_id else _history(project.workspace, session)
         return runs.submit(
             prompt,
-            agent=agent.scope.agent,
+            agent=agent.name,
             session=session,
             tenant=tenant or "",
             queue=queue or DEFAULT,
             priority=priority or 0,
             version=project.version,
             run_id=run_id,
-            messages=opening(agent, history, prompt),
+            messages=agent.begin(prompt, list(history), session).messages,
             scope={HEARD: len(history), **({MODEL: asked.model} if asked.model else {})},
         )
 
@@ -126,8 +127,8 @@ def resume(
     return _attend(options, asked, project, begin, run.queue, after)
 
 
-def _history(agent: Assistant, session: str) -> list[Message]:
-    with session_store(agent.scope.workspace) as sessions:
+def _history(workspace: Path, session: str) -> list[Message]:
+    with session_store(workspace) as sessions:
         return sessions.open(session).messages
 
 
@@ -143,28 +144,24 @@ def _found(options: Options, run_id: str, database: str | None) -> tuple[RunInfo
 
 def _project(
     options: Options, asked: Asked, database: str | None, run_id: str, *, version: str | None, detach: bool
-) -> Project:
+) -> Attending:
     check_installed()
-    wishes = wishes_of(options, asked, run_id)
+    given = run_options(options, asked, run_id)
+    loaded = Project(given, report=note)
     # a worker has the model, and this machine may have no key for it; what is named here must be right all the same
     nobody_to_ask = Scripted() if detach and asked.model is None else None
-    agent = assistant(
-        wishes,
-        asked.model,
-        turns=asked.max_turns,
-        approve=approver(run_id, yes=options.yes),
-        provider=nobody_to_ask,
-    )
-    configuration = agent.made.configuration
-    return Project(
-        database=project_database(configuration, agent.scope.workspace, database),
-        version=version or project_version(configuration, wishes.built.sha256 if wishes.built is not None else ""),
+    agent = loaded.agent(nobody_to_ask or asked.model, turns=asked.max_turns, approve=approver(run_id, yes=options.yes))
+    configuration = loaded.configuration
+    return Attending(
+        database=project_database(configuration, loaded.workspace, database),
+        version=version or project_version(configuration, given.built.sha256 if given.built is not None else ""),
+        project=loaded,
         agent=agent,
         commands=Commands(options, database, version),
     )
 
 
-def _leave_it(options: Options, project: Project, begin: Callable[[Runs], RunInfo]) -> int:
+def _leave_it(options: Options, project: Attending, begin: Callable[[Runs], RunInfo]) -> int:
     """Store it for whoever has time, and say under which name."""
     commands = project.commands
     with refusals(), commands.suggested(), closing(Runs(project.database)) as runs:
@@ -183,7 +180,7 @@ def _leave_it(options: Options, project: Project, begin: Callable[[Runs], RunInf
 def _attend(
     options: Options,
     asked: Asked,
-    project: Project,
+    project: Attending,
     begin: Callable[[Runs], RunInfo],
     queue: str = DEFAULT,
     after: int = 0,

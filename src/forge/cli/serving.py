@@ -19,12 +19,14 @@ from typing import Any
 
 import click
 
-from forge.app.assemble import Assembly, Wishes, assemble
+from forge.agent.agent import Agent
+from forge.app.project import Project, RunOptions
 from forge.app.trust import Found
 from forge.app.version import version
 from forge.cli.audited import audited
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
+from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.exports.mcp_server import ElicitingApprover, serve_http, serve_stdio
 from forge.permissions.answers import approve_all
@@ -36,19 +38,21 @@ LOGS = ("mcp", "uvicorn", "anyio")  # of the packages that do the work
 
 def serve(options: Options, wishes: dict[str, Any]) -> int:
     with refusals():
-        made = assemble(
-            Wishes(
+        project = Project(
+            RunOptions(
                 workspace=options.workspace,
                 config=options.config,
                 policy=options.policy,
                 session=options.session,
                 dev=options.dev,
             ),
-            approve_all if options.yes else ElicitingApprover(),
+            report=lambda problem: click.echo(f"forge: {problem}", err=True),
         )
+        agent = project.agent(with_model=False, approve=approve_all if options.yes else ElicitingApprover())
         _listen_to_packages(debug=options.debug)
-        with audited(made.executor.activity, made.scope.workspace, wishes["audit"], wanted=not wishes["no_audit"]):
-            asyncio.run(_until_told(_over_http(made, wishes) if wishes["http"] else _over_stdio(made, wishes)))
+        with audited(agent.activity, project.workspace, wishes["audit"], wanted=not wishes["no_audit"]):
+            serving = _over_http if wishes["http"] else _over_stdio
+            asyncio.run(_until_told(serving(agent, project.scope, wishes)))
     return 0
 
 
@@ -61,30 +65,30 @@ def print_config(options: Options, wishes: dict[str, Any]) -> int:
     return 0
 
 
-async def _over_stdio(made: Assembly, wishes: dict[str, Any]) -> None:
-    async with _opened(made):
-        await serve_stdio(made.executor, made.scope, version=version(), everything=wishes["everything"])
+async def _over_stdio(agent: Agent, scope: Scope, wishes: dict[str, Any]) -> None:
+    async with _opened(agent):
+        await serve_stdio(agent.executor, scope, version=version(), everything=wishes["everything"])
 
 
-async def _over_http(made: Assembly, wishes: dict[str, Any]) -> None:
+async def _over_http(agent: Agent, scope: Scope, wishes: dict[str, Any]) -> None:
     host = wishes["host"]
     token = _token(wishes["token_env"], host)
-    made.executor.secrets.add(token)
+    agent.secrets.add(token)
     with _listening(host, wishes["port"]) as listening:
         url = _url(host, listening.getsockname()[1])
 
         def ready() -> None:
-            count = sum(name not in CONVERSATION for name in made.registry)
+            count = sum(name not in CONVERSATION for name in agent.registry)
             click.echo(f"forge: serving {count} tool{'s' if count != 1 else ''} at {url}", err=True)
             if wishes["token_env"] is None:
                 click.echo(f"forge: clients send the header Authorization: Bearer {token}", err=True)
             if not _is_loopback(host):
                 click.echo("forge: anybody who reaches this address can try tokens, and there is no TLS", err=True)
 
-        async with _opened(made):
+        async with _opened(agent):
             await serve_http(
-                made.executor,
-                made.scope,
+                agent.executor,
+                scope,
                 listening=listening,
                 token=token,
                 hosts=(host, *wishes["allow_host"]),
@@ -113,13 +117,13 @@ async def _until_told(work: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def _opened(made: Assembly) -> AsyncIterator[None]:
+async def _opened(agent: Agent) -> AsyncIterator[None]:
     """With the project's sources, and until every listener has seen how it ended."""
     try:
-        async with made.opened(lambda problem: click.echo(f"forge: {problem}", err=True)):
+        async with agent:
             yield
     finally:
-        await made.executor.activity.drain(PATIENCE)
+        await agent.activity.drain(PATIENCE)
 
 
 def _token(variable: str | None, host: str) -> str:

@@ -8,16 +8,16 @@ import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
+from forge.agent.agent import Agent
 from forge.agent.session import SessionStore
-from forge.app.agent import Assistant, assistant
-from forge.app.assemble import Wishes
 from forge.app.built import load_built
 from forge.app.kept import Kept, new_name, not_kept, open_kept, session_store
+from forge.app.project import Project, RunOptions
 from forge.cli.approve import ask_on_terminal
 from forge.cli.audited import audited
 from forge.cli.ending import Ending
@@ -57,8 +57,12 @@ class Asked:
 class Sitting:
     """Belongs to the person's thread; the agent works on the loop's."""
 
-    def __init__(self, loop: LoopThread, view: View, agent: Assistant, questions: Questions, screen: Screen) -> None:
+    def __init__(
+        self, loop: LoopThread, view: View, project: Project, agent: Agent, questions: Questions, screen: Screen
+    ) -> None:
         self.loop = loop
+        self.workspace = project.workspace
+        self.session = project.scope.session_id
         self.view = view
         self.agent = agent
         self.screen = screen
@@ -68,15 +72,11 @@ class Sitting:
         self._kept: Kept | None = None
 
     @property
-    def session(self) -> str:
-        return self.agent.scope.session_id
-
-    @property
     def kept(self) -> Kept:
         """The conversation. A session comes into being when it is first needed."""
         if self._kept is None:
-            provider = self.agent.provider
-            self._kept = open_kept(self.store, self.session, provider) if self.store else not_kept(provider)
+            agent, name = self.agent, self.session
+            self._kept = open_kept(self.store, name, agent) if self.store else not_kept(agent, name)
         return self._kept
 
     @property
@@ -86,8 +86,8 @@ class Sitting:
     def switch(self, name: str) -> None:
         """Go on with another session. Raises `ToolError`."""
         if self.store is not None:
-            self._kept = open_kept(self.store, name, self.agent.provider)
-            self.agent.scope = replace(self.agent.scope, session_id=name)
+            self._kept = open_kept(self.store, name, self.agent)
+            self.session = name
 
     def ask(self, prompt: str | None, *, wait: bool = False) -> Ending:
         """Run to the end and show it. Raises `OSError` when nobody takes the output, `KeyboardInterrupt` at the second
@@ -98,7 +98,13 @@ class Sitting:
             kept = self.kept
             kept.refresh()
             async with self._questions.turn():
-                result = await self.agent.answer(kept.conversation, prompt, kept.shortening, wait=wait)
+                result = await self.agent.run(
+                    prompt,
+                    history=kept.conversation,
+                    session=self.session,
+                    prepare=kept.shortening,
+                    wait_for_background=wait,
+                )
             return Ending.of(result, time.monotonic() - started)
 
         self.screen.begin()
@@ -184,10 +190,10 @@ async def ask_in_place(screen: Screen, request: PermissionRequest) -> Answer:
             raise
 
 
-def wishes_of(options: Options, asked: Asked, session: str, *, watch: bool = False) -> Wishes:
-    """What an agent is assembled from. Raises `ToolError` where a build cannot be used."""
+def run_options(options: Options, asked: Asked, session: str, *, watch: bool = False) -> RunOptions:
+    """What a project is loaded with. Raises `ToolError` where a build cannot be used."""
     built = load_built(asked.built, asked.expect, workspace=options.workspace) if asked.built is not None else None
-    return Wishes(
+    return RunOptions(
         built=built,
         workspace=options.workspace,
         config=options.config if built is None else None,
@@ -205,42 +211,40 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not asked.reads_stdin
     approve: Approver = approve_all if options.yes else questions if at_terminal else nobody
     with refusals():
-        wishes = wishes_of(options, asked, new_name(), watch=True)
-        agent = assistant(wishes, asked.model, turns=asked.max_turns, approve=approve)
-        store = _store(agent.scope, asked)
-    with closing(store) if store is not None else nullcontext(), LoopThread() as loop, opened_sources(loop, agent):
+        project = Project(run_options(options, asked, new_name(), watch=True), report=note)
+        agent = project.agent(asked.model, turns=asked.max_turns, approve=approve)
+        store = _store(project.scope, asked)
+    with closing(store) if store is not None else nullcontext(), LoopThread() as loop, opened_agent(loop, agent):
         view = view_of(options, asked, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel)
-        activity = agent.made.executor.activity
-        activity.subscribe(screen.take)
-        made = Sitting(loop, view, agent, questions, screen)
+        agent.activity.subscribe(screen.take)
+        made = Sitting(loop, view, project, agent, questions, screen)
         made.store = store
         made.invocation += _same_again(options, asked)
-        with closing(screen), audited(activity, agent.scope.workspace, asked.audit, wanted=not asked.no_audit):
+        with closing(screen), audited(agent.activity, project.workspace, asked.audit, wanted=not asked.no_audit):
             yield made
 
 
 @contextmanager
-def opened_sources(loop: LoopThread, agent: Assistant) -> Iterator[None]:
-    """The project's other tools, for as long as it lasts. A person who leaves at once does not wait for their end."""
-    opened = agent.made.opened(note)
+def opened_agent(loop: LoopThread, agent: Agent) -> Iterator[None]:
+    """With the project's other tools. A person who leaves at once does not wait for their end."""
     with refusals():
-        loop.do(_entered(opened))
+        loop.do(_entered(agent))
     try:
         yield
     except KeyboardInterrupt:
         raise
     except BaseException:
-        loop.do(_left(opened))
+        loop.do(_left(agent))
         raise
-    loop.do(_left(opened))
+    loop.do(_left(agent))
 
 
-async def _entered(manager: AbstractAsyncContextManager[None]) -> None:
+async def _entered(manager: AbstractAsyncContextManager[Any]) -> None:
     await manager.__aenter__()
 
 
-async def _left(manager: AbstractAsyncContextManager[None]) -> None:
+async def _left(manager: AbstractAsyncContextManager[Any]) -> None:
     await manager.__aexit__(None, None, None)
 
 
@@ -272,13 +276,13 @@ def _check(store: SessionStore, name: str) -> None:
         raise
 
 
-def view_of(options: Options, asked: Asked, agent: Assistant) -> View:
+def view_of(options: Options, asked: Asked, agent: Agent) -> View:
     paper = Paper(plain=options.debug)
     if options.json:
         return Ndjson(paper)
     if asked.quiet:
         return OnlyTheAnswer(paper)
-    registry = agent.made.registry
+    registry = agent.registry
     return ForPeople(
         paper, lambda name, result: registry.find(name).preview(result), lambda name: registry.find(name).spec.animate
     )

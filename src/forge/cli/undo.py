@@ -47,7 +47,7 @@ def command(context: click.Context, options: Options, listed: bool, call_id: str
 
 def _call(options: Options, arguments: dict[str, Any], session: str) -> int:
     """Through the same steps and the same policy as a call of the agent, which may lack the tool."""
-    from forge.app.assemble import Wishes, assemble  # the whole pipeline, which showing the help does without
+    from forge.app.project import Project, RunOptions  # the whole pipeline, which showing the help does without
     from forge.cli.approve import ask_on_terminal
     from forge.cli.audited import audited
     from forge.cli.pipes import write_all
@@ -60,23 +60,25 @@ def _call(options: Options, arguments: dict[str, Any], session: str) -> int:
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     approve = approve_all if options.yes else ask_on_terminal if at_terminal else nobody
     with refusals():
-        wishes = Wishes(workspace=options.workspace, config=options.config, policy=options.policy, dev=options.dev)
-        made = assemble(wishes, approve)
-        if "undo" not in made.registry:
-            made.registry.add(Undo())
-        scope = replace(made.scope, session_id=session or _latest(made.scope.workspace), message_id=uuid4().hex[:12])
+        project = Project(
+            RunOptions(workspace=options.workspace, config=options.config, policy=options.policy, dev=options.dev)
+        )
+        agent = project.agent(with_model=False, approve=approve)
+        if "undo" not in agent.registry:
+            agent.registry.add(Undo())
+        scope = replace(project.scope, session_id=session or _latest(project.workspace), message_id=uuid4().hex[:12])
     call = ToolCall("undo", arguments)
 
     async def work() -> int:
-        result = await made.executor.execute(call, scope)
+        result = await agent.executor.execute(call, scope)
         if options.json or not sys.stdout.isatty():
             write_all(as_line(result, call.id, "undo"))
         else:
             click.echo(as_text(result))
-        await made.executor.activity.drain()
+        await agent.activity.drain()
         return 0 if result.success else 1
 
-    with audited(made.executor.activity, scope.workspace, None, wanted=True):
+    with audited(agent.activity, scope.workspace, None, wanted=True):
         return asyncio.run(work())
 
 

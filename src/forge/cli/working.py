@@ -11,10 +11,9 @@ from typing import Any
 
 import click
 
-from forge.app.agent import assistant
-from forge.app.assemble import Wishes
 from forge.app.config import load_configuration
 from forge.app.durable import approver, check_installed, own_file, project_database, project_version
+from forge.app.project import Project, RunOptions
 from forge.app.workspace import workspace_root
 from forge.cli.options import Options
 from forge.cli.refusal import refusals
@@ -31,13 +30,14 @@ def work(options: Options, wishes: dict[str, Any]) -> int:
         check_names(wishes["queues"], "a queue")
         check_names(wishes["offers"], "a place")
         check_names([wishes["name"]] if wishes["name"] else [], "a worker")
-        given = Wishes(
+        given = RunOptions(
             workspace=options.workspace, config=options.config, policy=options.policy, session=options.session,
             dev=options.dev,
         )  # fmt: skip
-        agent = assistant(given, wishes.pop("model"), approve=approve_all if options.yes else approver())
-        version = wishes.pop("app_version") or project_version(agent.made.configuration)
-        made = ProjectWorker(agent, WorkerWishes(version=version, **wishes))
+        project = Project(given, report=_report)
+        agent = project.agent(wishes.pop("model"), approve=approve_all if options.yes else approver())
+        version = wishes.pop("app_version") or project_version(project.configuration)
+        made = ProjectWorker(project, agent, WorkerWishes(version=version, **wishes))
         _speak_of_work(debug=options.debug)
         asyncio.run(_until_told(made))
     return 0
@@ -65,7 +65,11 @@ async def _until_told(made: Any) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, tell)
-    await made.work(told, hurry, lambda line: click.echo(f"forge: {line}", err=True))
+    await made.work(told, hurry, _report)
+
+
+def _report(line: str) -> None:
+    click.echo(f"forge: {line}", err=True)
 
 
 def _speak_of_work(*, debug: bool) -> None:

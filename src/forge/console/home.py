@@ -12,21 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from forge.app.agent import Assistant, assistant
-from forge.app.assemble import Assembly, Wishes, assemble
+from forge.agent.agent import Agent
 from forge.app.audit import NAME as LOG
+from forge.app.config import Configuration
 from forge.app.durable import (
     approver,
     check_installed,
     is_own,
     keep_finished,
     make_own_file,
+    models_for,
     project_database,
     project_version,
     queue_limits,
-    subject_of,
 )
-from forge.app.policy import project_policy
+from forge.app.project import Project, RunOptions
 from forge.app.worker import audited, project_chores
 from forge.console.hub import Hub
 from forge.console.log_index import LogIndex
@@ -38,7 +38,6 @@ from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.durable.client import Runs
 from forge.durable.queues import DEFAULT
-from forge.durable.subject import Subject
 from forge.durable.worker import Worker
 from forge.permissions.policy import Rules
 from forge.tools.undo import Undo
@@ -56,10 +55,9 @@ GRACE = 3.0  # seconds that runs have to come to the end of their turn when the 
 class Home:
     """Made by `open_project`; `async with home.opened()` mounts the project's sources and begins to work."""
 
-    wishes: Wishes
-    made: Assembly
-    agent: Assistant | None  # None: there is no model, and `model_problem` says why
-    model_problem: str
+    project: Project
+    agent: Agent
+    model_problem: str  # why there is no model; "" where there is one
     database: str
     version: str
     runs: Runs
@@ -71,27 +69,35 @@ class Home:
     problems: list[str] = field(default_factory=list)  # what of the project could not be opened
     notes: list[str] = field(default_factory=list)  # what a person should know
     worker: Worker | None = None
-    subjects: list[Subject] = field(default_factory=list)
+    agents: list[Agent] = field(default_factory=list)  # those that runs are run with
     settings: dict[str, Any] = field(default_factory=dict)  # of the worker: queues, offers, concurrency, name
     grace: float = GRACE
     started: float = field(default_factory=time.time)
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # work of the console's own, such as a schedule's run
 
     @property
+    def has_model(self) -> bool:
+        return not self.model_problem
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.project.configuration
+
+    @property
     def workspace(self) -> Path:
-        return self.made.scope.workspace
+        return self.project.workspace
 
     @property
     def scope(self) -> Scope:
-        return self.made.scope
+        return self.project.scope
 
     @property
     def registry(self) -> ToolRegistry:
-        return self.made.registry
+        return self.agent.registry
 
     @property
     def secrets(self) -> Secrets:
-        return self.made.executor.secrets
+        return self.agent.secrets
 
     @property
     def is_own_database(self) -> bool:
@@ -104,14 +110,16 @@ class Home:
             stack.callback(self.runs.close)
             await asyncio.to_thread(self.runs.store.prepare)
             await asyncio.to_thread(self._keep)
-            await stack.enter_async_context(self.made.opened(self.problems.append))
+            await stack.enter_async_context(self.agent)
             if works:
-                limits = queue_limits(self.made.configuration)
+                limits = queue_limits(self.configuration)
                 settings = {"limits": limits, "queues": tuple(dict.fromkeys([DEFAULT, *limits])), **self.settings}
-                chores = project_chores(self.agent) if self.agent is not None else ()
+                chores = project_chores(self.project) if self.has_model else ()
                 worker = Worker(
                     self.database,
-                    self.subjects,
+                    self.agents,
+                    models=models_for(self.agent),
+                    watch=partial(audited, self.workspace),
                     version=self.version,
                     chores=chores,
                     keep_conversations=True,
@@ -132,13 +140,13 @@ class Home:
 
         What was remembered as "always" is asked again. Raises `ToolError` or `PolicyError`.
         """
-        fresh = assemble(self.wishes, approver())
-        self.policy = project_policy(fresh.configuration, self.wishes.policy)
-        self.made = replace(self.made, configuration=fresh.configuration)
-        steps = tuple(fresh.executor.steps)
-        self.subjects = [replace(subject, steps=steps) for subject in self.subjects]
+        fresh = Project(self.project.options)
+        steps = fresh.agent(with_model=False, approve=approver()).steps
+        self.policy = fresh.policy
+        self.project.configuration = fresh.configuration
+        self.agents = [agent.replace(steps=steps) for agent in self.agents]
         if self.worker is not None:
-            self.worker.subjects.update({subject.name: subject for subject in self.subjects})
+            self.worker.agents.update({agent.name: agent for agent in self.agents})
 
     def begin(self, work: Any) -> None:
         """Have something done that nobody waits for."""
@@ -154,7 +162,7 @@ class Home:
     @property
     def next_version(self) -> str:
         """What a console that is started now would have: another one, once the project's file was changed."""
-        return self.version if self.is_version_fixed else project_version(self.made.configuration)
+        return self.version if self.is_version_fixed else project_version(self.configuration)
 
     def _keep(self) -> None:
         """What ended is part of its session, whoever looked."""
@@ -173,7 +181,7 @@ class Home:
 
 
 def open_project(
-    wishes: Wishes,
+    options: RunOptions,
     *,
     model: str | None = None,
     database: str | None = None,
@@ -186,42 +194,42 @@ def open_project(
     Raises `ToolError` or `PolicyError` where something else cannot be used.
     """
     check_installed()
-    wishes = replace(wishes, session=SESSION)
-    agent, problem = _agent(wishes, model)
-    made = agent.made if agent is not None else assemble(wishes, approver())
-    url = project_database(made.configuration, made.scope.workspace, database)
-    if is_own(url, made.scope.workspace):
-        make_own_file(made.scope.workspace)
+    problems: list[str] = []
+    project = Project(replace(options, session=SESSION), report=problems.append)
+    agent, problem = _agent(project, model)
+    url = project_database(project.configuration, project.workspace, database)
+    if is_own(url, project.workspace):
+        make_own_file(project.workspace)
     runs = Runs(url)
-    main = subject_of(agent) if agent is not None else _without_model(made, problem)
-    main = replace(main, listen=partial(audited, made.scope.workspace))
+    built = options.built
     return Home(
-        wishes=wishes,
-        made=made,
+        project=project,
         agent=agent,
         model_problem=problem,
         database=url,
-        version=version or project_version(made.configuration, wishes.built.sha256 if wishes.built is not None else ""),
+        version=version or project_version(project.configuration, built.sha256 if built is not None else ""),
         runs=runs,
-        hub=Hub(runs.store, made.scope.workspace / STATE / LOG),
-        log=LogIndex(state_directory(made.scope.workspace) / LOG),
-        policy=project_policy(made.configuration, wishes.policy),
+        hub=Hub(runs.store, project.workspace / STATE / LOG),
+        log=LogIndex(state_directory(project.workspace) / LOG),
+        policy=project.policy,
         asked_model=model,
-        is_version_fixed=bool(version) or wishes.built is not None,
+        is_version_fixed=bool(version) or built is not None,
+        problems=problems,
         notes=list(notes),
         settings=dict(settings or {}),
-        subjects=[main, _undoer(main)],
+        agents=[agent, _undoer(agent)],
     )
 
 
-def _agent(wishes: Wishes, model: str | None) -> tuple[Assistant | None, str]:
-    """The project's agent, or why it has none. A model that was asked for by name must be there."""
+def _agent(project: Project, model: str | None) -> tuple[Agent, str]:
+    """The project's agent, and why it has no model. A model that was asked for by name must be there."""
     try:
-        return assistant(wishes, model, approve=approver()), ""
+        return project.agent(model, approve=approver()), ""
     except ToolError as error:
         if model is not None:
             raise
-        return None, "\n".join(filter(None, (error.message, error.suggestion)))
+        problem = "\n".join(filter(None, (error.message, error.suggestion)))
+    return project.agent(with_model=False, approve=approver()).replace(model=NoModel(problem)), problem
 
 
 class NoModel:
@@ -237,18 +245,7 @@ class NoModel:
         yield  # it must be an iterator
 
 
-def _without_model(made: Assembly, problem: str) -> Subject:
-    return Subject(
-        name=made.scope.agent,
-        provider=NoModel(problem),
-        registry=made.registry,
-        steps=tuple(made.executor.steps),
-        secrets=made.executor.secrets,
-        scope=made.scope,
-    )
-
-
-def _undoer(main: Subject) -> Subject:
+def _undoer(main: Agent) -> Agent:
     registry = ToolRegistry()
     registry.add(Undo())
-    return replace(main, name=UNDOER, registry=registry)
+    return main.replace(name=UNDOER, tools=registry)

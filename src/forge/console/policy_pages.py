@@ -30,7 +30,7 @@ LONGEST_RULE = 2_000
 
 
 def show_policy(home: Home, asked: Asked) -> dict[str, Any]:
-    configuration = home.made.configuration
+    configuration = home.configuration
     file = RuleFile.of(home)
     origins = configuration.origins
     egress = project_egress(configuration)
@@ -56,9 +56,9 @@ def show_policy(home: Home, asked: Asked) -> dict[str, Any]:
 
 
 def _layer(home: Home, name: str, rules: Rules) -> dict[str, Any]:
-    where = next((layer.name for layer in home.made.configuration.layers if layer.kind == name), "")
-    if name == "session" and home.wishes.policy is not None:
-        where = home.wishes.policy
+    where = next((layer.name for layer in home.configuration.layers if layer.kind == name), "")
+    if name == "session" and home.project.options.policy is not None:
+        where = home.project.options.policy
     return {"name": name, "where": where, "rules": [_rule(rule) for rule in rules.rules]}
 
 
@@ -70,8 +70,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
 def _sandbox(home: Home) -> dict[str, Any]:
     from forge.process.sandbox import choose, report  # tries what there is, once a process
 
-    wanted = home.made.configuration.sandbox
-    where = home.made.configuration.origins.get("sandbox", "defaults")
+    wanted = home.configuration.sandbox
+    where = home.configuration.origins.get("sandbox", "defaults")
     notes = [f"{one['tier']}: {one['detail']}" for one in report()]
     try:
         tier = str(choose(wanted))

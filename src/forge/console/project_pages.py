@@ -24,21 +24,21 @@ LONGEST_QUERY = 1_000
 
 
 def show_me(home: Home, asked: Asked) -> dict[str, Any]:
-    configuration = home.made.configuration
+    configuration = home.configuration
     main = home.scope.agent
     return {
         "key": asked.look_key,
         "version": version(),
         "project": configuration.agent.id or home.workspace.name,
         "workspace": str(home.workspace),
-        "model": home.agent.model if home.agent is not None else None,
+        "model": home.agent.model or None,
         "model_problem": home.model_problem,
         "agents": [main, *(f"{main}/{name}" for name in configuration.agents)],
         "database": home.runs.store.label,
         "is_own_database": home.is_own_database,
         "worker": home.worker.id if home.worker is not None else None,
         "read_only": False,
-        "trusted": home.wishes.config is not None,
+        "trusted": home.project.options.config is not None,
         "notes": list(home.notes),
         "demo": DEMO,
         "now": home.runs.store.now(),
@@ -92,7 +92,7 @@ def show_workers(home: Home, asked: Asked) -> dict[str, Any]:
 
 
 async def search_memory(home: Home, asked: Asked) -> dict[str, Any]:
-    configuration = home.made.configuration
+    configuration = home.configuration
     query = asked.text("q").strip()[:LONGEST_QUERY]
     limit = asked.number("limit", 10, 1, 100)
     memory = await in_thread(lambda: memory_of(configuration, home.workspace, writes=home.scope.writes))
@@ -109,5 +109,5 @@ async def search_memory(home: Home, asked: Asked) -> dict[str, Any]:
 
 def show_note(home: Home, asked: Asked) -> dict[str, Any]:
     name = asked.text("name")
-    with closing(memory_of(home.made.configuration, home.workspace, writes=home.scope.writes)) as memory:
+    with closing(memory_of(home.configuration, home.workspace, writes=home.scope.writes)) as memory:
         return {"name": name, "text": memory.read(name)}

@@ -79,7 +79,7 @@ async def check_answer(home: Home, asked: Asked) -> dict[str, Any]:
 
 async def _foreseen(home: Home, question: Question, arguments: Mapping[str, Any], session: str) -> str:
     """As the gate would show it: with what the run has read, and nothing that a step before it would do."""
-    around = [step for step in home.made.executor.steps if getattr(step, "__module__", "") in AROUND_A_PREVIEW]
+    around = [step for step in home.agents[0].steps if getattr(step, "__module__", "") in AROUND_A_PREVIEW]
 
     async def look(ctx: ToolContext, proceed: Next) -> ToolResult:
         return await would_do(ctx)

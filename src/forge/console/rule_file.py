@@ -43,8 +43,8 @@ class RuleFile:
 
     @classmethod
     def of(cls, home: Home) -> RuleFile:
-        config = home.wishes.config
-        if home.wishes.built is not None:
+        config = home.project.options.config
+        if home.project.options.built is not None:
             return cls(None, "what was built is run as it is")
         if config is None:
             return cls(None, "the project has no forge.yaml that is used")

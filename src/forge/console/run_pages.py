@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from forge.app.durable import HEARD, keep, opening
+from forge.app.durable import HEARD, keep
 from forge.app.kept import session_store
 from forge.console.asking import Asked, Download, Events, Made
 from forge.console.entries import attachment, family, of_runs, one_entry, span, tail_of_runs
@@ -20,11 +20,11 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.plain import brief
 from forge.durable._found import COLUMNS, info
+from forge.durable.agents import MODEL
 from forge.durable.attempt import ATTEMPTS
 from forge.durable.children import ONLY
 from forge.durable.client import new_run_id
 from forge.durable.rows import OVER, RunInfo
-from forge.durable.subject import MODEL
 from forge.durable.tables import runs
 from forge.workspace.tracking import SessionState
 
@@ -141,17 +141,17 @@ def begin_run(home: Home, asked: Asked) -> Made:
 
 def begin(home: Home, prompt: str, session: str = "") -> RunInfo:
     """A new run of the project's agent, in a session of its own or in one that is there. Raises `ToolError`."""
-    if home.agent is None:
+    if not home.has_model:
         raise ToolError("there is no model to chat with", ErrorKind.CONFIG, home.model_problem)
     run_id = new_run_id()
     history = _history(home, session) if session else []
     return home.runs.submit(
         prompt,
-        agent=home.agent.scope.agent,
+        agent=home.agent.name,
         session=session or run_id,
         version=home.version,
         run_id=run_id,
-        messages=opening(home.agent, history, prompt),
+        messages=home.agent.begin(prompt, list(history), session).messages,
         scope={HEARD: len(history), **({MODEL: home.asked_model} if home.asked_model else {})},
     )
 

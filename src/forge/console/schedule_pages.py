@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.app.durable import HEARD, opening
+from forge.app.durable import HEARD
 from forge.app.scheduled_runs import scheduled
 from forge.app.schedules import scheduled_prompt, store_of
 from forge.console.asking import Asked, Made
@@ -32,7 +32,7 @@ MOST = 10  # runs of a history
 def list_schedules(home: Home, asked: Asked) -> dict[str, Any]:
     with closing(schedules_of(home)) as store:
         found = store.list()
-        fires = home.worker is not None and home.agent is not None
+        fires = home.worker is not None and home.has_model
         return {"schedules": [_schedule(home, store, one) for one in found], "runner": fires}
 
 
@@ -47,7 +47,7 @@ def resume_schedule(home: Home, asked: Asked) -> dict[str, Any]:
 async def run_schedule(home: Home, asked: Asked) -> Made:
     """Now, as a run like any other: what it asks, a person is asked here. Its end is kept with the schedule."""
     name = str(asked.path["id"])
-    if home.agent is None:
+    if not home.has_model:
         raise ToolError("there is no model to run a schedule with", ErrorKind.CONFIG, home.model_problem)
 
     def check() -> None:
@@ -70,9 +70,9 @@ async def _run_now(home: Home, name: str) -> None:
 
 
 async def _as_run(home: Home, schedule: Schedule) -> Outcome:
-    assert home.agent is not None
+    assert home.has_model
     prompt, run_id = scheduled_prompt(schedule), new_run_id()
-    messages = opening(home.agent, [], prompt)
+    messages = home.agent.begin(prompt).messages
     session = f"{schedule.id}-{run_id.removeprefix('run-')}"
     home.hub.tell("schedules")
 
@@ -173,4 +173,4 @@ def _row(one: Run) -> dict[str, Any]:
 
 
 def schedules_of(home: Home) -> ScheduleStore:
-    return store_of(home.made.configuration, home.workspace)
+    return store_of(home.configuration, home.workspace)

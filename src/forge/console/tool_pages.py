@@ -77,7 +77,7 @@ def judged(home: Home, name: str, arguments: Mapping[str, Any], agent: str = "")
         return {**told, "problems": [_in_words(error)]}
     scope = replace(home.scope, agent=agent) if agent else home.scope
     try:
-        seen = foresee(home.made.configuration, home.policy, tool, parsed, scope)
+        seen = foresee(home.configuration, home.policy, tool, parsed, scope)
     except ToolError as error:  # what it would do cannot be told: it has not been set up, say
         return {**told, "arguments": parsed, "problems": [_in_words(error)]}
     wants = [
@@ -148,7 +148,7 @@ def _copies(home: Home, spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[st
     """The same call of the same project from elsewhere; nothing in the arguments can end what quotes them."""
     text = json.dumps(arguments, ensure_ascii=False)
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": spec.name, "arguments": arguments}}
-    config = home.wishes.config
+    config = home.project.options.config
     words = ["forge", "tool", "call", spec.name, text, "--workspace", str(home.workspace)]
     if config is not None and not isinstance(config, Found):  # one that is found is found again
         words += ["--config", str(Path(config).absolute())]
@@ -161,18 +161,14 @@ def _copies(home: Home, spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[st
 
 def _python(home: Home, spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
     """With the project's own tools, sources and rules: a registry of the built-in ones would lack most tools."""
-    config = home.wishes.config
-    wishes = f"workspace={str(home.workspace)!r}"
-    if config is not None:
-        wishes += f", config={str(Path(config).absolute())!r}"
+    config = home.project.options.config
+    named = f", config={str(Path(config).absolute())!r}" if config is not None else ""
     return (
         "import asyncio\n\n"
-        "from forge import ToolCall\n"
-        "from forge.app.assemble import Wishes, assemble\n\n"
-        f"project = assemble(Wishes({wishes}))\n"
-        f"call = ToolCall({spec.name!r}, {dict(arguments)!r})\n\n\n"
+        "from forge import load_project\n\n"
+        f"agent = load_project({str(home.workspace)!r}{named}).agent(with_model=False)\n\n\n"
         "async def main() -> None:\n"
-        "    async with project.opened():\n"
-        "        print((await project.executor.execute(call, project.scope)).for_llm)\n\n\n"
+        "    async with agent:\n"
+        f"        print((await agent.call({spec.name!r}, {dict(arguments)!r})).for_llm)\n\n\n"
         "asyncio.run(main())\n"
     )

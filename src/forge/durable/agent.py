@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 from pydantic import TypeAdapter
 
@@ -18,11 +18,13 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message
 from forge.core.plain import brief
 from forge.durable._given import check_messages
+from forge.durable.agents import for_stored_runs
 from forge.durable.client import Runs
+from forge.durable.queues import DEFAULT
+from forge.durable.queues import Limits as QueueLimits
 from forge.durable.results import run_result
 from forge.durable.rows import RunInfo, Wait
-from forge.durable.subject import Subject
-from forge.durable.worker import Worker
+from forge.durable.worker import Chore, Worker
 from forge.permissions.answers import Answer
 from forge.workspace.state import state_directory
 
@@ -33,6 +35,21 @@ class DurableResult(RunResult):
 
     run_id: str
     waits: tuple[Wait, ...] = ()
+
+
+class WorkerSettings(TypedDict, total=False):
+    """How the worker of a `DurableAgent` works; `Worker` says what each means."""
+
+    name: str
+    version: str
+    queues: Sequence[str]
+    offers: Sequence[str]
+    concurrency: int
+    limits: Mapping[str, QueueLimits] | None
+    every: float
+    silent: float
+    chores: Sequence[Chore]
+    keep_conversations: bool
 
 
 class DurableAgent:
@@ -47,11 +64,11 @@ class DurableAgent:
         database: str = "",
         *,
         scope: Scope | None = None,
-        **worker: Any,
+        **worker: Unpack[WorkerSettings],
     ) -> None:
         _check_settings(worker)
         self.agent = agent
-        self.scope = scope if scope is not None else Scope()
+        self.scope = scope if scope is not None else agent.scope
         self.database = database or local_database(self.scope.workspace)
         self.runs = Runs(self.database)
         self._settings = worker
@@ -61,8 +78,8 @@ class DurableAgent:
     async def __aenter__(self) -> Self:
         try:
             await self._open.enter_async_context(self.agent)
-            subjects = [Subject.of(self.agent, self.scope)]
-            await self._open.enter_async_context(Worker(self.database, subjects, **self._settings))
+            agent = for_stored_runs(self.agent, self.scope)
+            await self._open.enter_async_context(Worker(self.database, [agent], **self._settings))
         except BaseException:
             await self._open.aclose()
             raise
@@ -74,26 +91,74 @@ class DurableAgent:
         await self._open.aclose()
         await asyncio.to_thread(self.runs.close)
 
-    async def run(self, prompt: str, **more: Any) -> DurableResult:
-        """Begin a run and follow it until it is over, or waits for somebody. The same `run_id` begins it once."""
-        run = await self.submit(prompt, **more)
+    async def run(
+        self,
+        prompt: str,
+        *,
+        run_id: str = "",
+        messages: Sequence[Message] = (),
+        session: str = "",
+        tenant: str = "",
+        queue: str = DEFAULT,
+        priority: int = 0,
+        version: str = "",
+        scope: Mapping[str, Any] | None = None,
+    ) -> DurableResult:
+        """Begin a run and follow it until it is over, or waits for somebody. The parameters are those of `submit`."""
+        run = await self.submit(
+            prompt,
+            run_id=run_id,
+            messages=messages,
+            session=session,
+            tenant=tenant,
+            queue=queue,
+            priority=priority,
+            version=version,
+            scope=scope,
+        )
         return await self.result(run.id)
 
-    async def submit(self, prompt: str, *, run_id: str = "", messages: Sequence[Message] = (), **more: Any) -> RunInfo:
-        """Begin a run, and leave it to whoever has time."""
+    async def submit(
+        self,
+        prompt: str,
+        *,
+        run_id: str = "",
+        messages: Sequence[Message] = (),
+        session: str = "",
+        tenant: str = "",
+        queue: str = DEFAULT,
+        priority: int = 0,
+        version: str = "",
+        scope: Mapping[str, Any] | None = None,
+    ) -> RunInfo:
+        """Begin a run, and leave it to whoever has time. The same `run_id` begins it once.
+
+        `messages` is a conversation that the prompt continues. `scope` says who talks and where: user, channel, chat.
+        """
         self._check_open()
         check_messages(messages)
-        first = [Message("system", self.agent.instructions)] if self.agent.instructions and not messages else []
-        said = (*first, *messages, Message("user", prompt))
-        more.setdefault("version", self._settings.get("version", ""))
+        said = self.agent.begin(prompt, list(messages), session).messages
         return await asyncio.to_thread(
-            lambda: self.runs.submit(prompt, agent=self.agent.name, run_id=run_id, messages=said, **more)
+            lambda: self.runs.submit(
+                prompt,
+                agent=self.agent.name,
+                run_id=run_id,
+                messages=said,
+                session=session,
+                tenant=tenant,
+                queue=queue,
+                priority=priority,
+                version=version or self._settings.get("version", ""),
+                scope=scope,
+            )
         )
 
-    async def answer(self, run_id: str, answer: Answer | str, **more: Any) -> DurableResult:
+    async def answer(
+        self, run_id: str, answer: Answer | str, question: str | None = None, by: str = ""
+    ) -> DurableResult:
         """Answer what a run waits for, an approval or a question, and follow it from there."""
         self._check_open()
-        await asyncio.to_thread(lambda: self.runs.answer(run_id, answer, **more))
+        await asyncio.to_thread(lambda: self.runs.answer(run_id, answer, question, by))
         return await self.result(run_id)
 
     async def cancel(self, run_id: str) -> DurableResult:

@@ -11,11 +11,11 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.result import ToolResult
+from forge.durable.agents import find_agent
 from forge.durable.attempt import Attempt, current
 from forge.durable.queues import offer_queue
 from forge.durable.results import run_result
 from forge.durable.rows import NewRun, RunInfo
-from forge.durable.subject import found
 from forge.durable.tracing import carrier
 from forge.durable.wire import result_from_json
 
@@ -31,7 +31,7 @@ async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
     run = await asyncio.to_thread(_found, attempt, child)
     if run is None:
         earlier = await asyncio.to_thread(_earlier, attempt, order.task_id) if order.task_id else []
-        system = [] if earlier else [Message("system", found(attempt.home.subjects, name).instructions)]
+        system = [] if earlier else [Message("system", find_agent(attempt.home.agents, name).system_prompt())]
         new = _new(attempt, child, name, ctx.call, ctx.scope)
         messages = (*earlier, *system, Message("user", order.prompt))
         run = await _begun(attempt, replace(new, prompt=order.prompt, messages=messages))

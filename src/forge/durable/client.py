@@ -17,6 +17,7 @@ from forge.core.events import Event
 from forge.core.messages import Message
 from forge.core.threads import in_thread
 from forge.durable._given import check_messages, check_name, check_new, check_text, check_words
+from forge.durable.agents import MODEL
 from forge.durable.answering import check_answer, check_given, nothing_asked, which
 from forge.durable.approval import answer_to_json
 from forge.durable.attendance import Watch, is_attended
@@ -30,7 +31,6 @@ from forge.durable.rows import NewRun, Question, RunInfo
 from forge.durable.settling import SHORTEST, is_settled, pauses
 from forge.durable.starter import Starter, workflow_id
 from forge.durable.store import RunStore
-from forge.durable.subject import MODEL
 from forge.durable.tracing import carrier
 from forge.permissions.answers import Answer
 from forge.workspace.store import StoreError

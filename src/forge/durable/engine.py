@@ -17,17 +17,19 @@ from typing import Any, Self
 import sqlalchemy as sa
 from dbos import DBOS, DBOSConfig
 
+from forge.agent.agent import Agent
 from forge.core.threads import in_thread
 from forge.durable import queues as queueing
+from forge.durable.agents import Models, OfferedTools
 from forge.durable.claims import Claims
 from forge.durable.connections import system_engine
 from forge.durable.database import HOLDS
+from forge.durable.home import Watch
 from forge.durable.queues import Limits, offer_queue
 from forge.durable.rows import RunInfo
 from forge.durable.serializer import JsonSerializer, allow_pickles, refuse_pickles
 from forge.durable.starter import NAME, Starter, on_start
 from forge.durable.store import RunStore
-from forge.durable.subject import Subject
 
 LOOK = 0.02  # seconds that DBOS waits between two looks, besides our own pauses
 POLL = 0.1  # seconds between two looks into a queue while there is work
@@ -65,7 +67,10 @@ class Engine:
         self.concurrency = concurrency
         self.listen = listen
         self.limits = dict(limits or {})
-        self.subjects: dict[str, Subject] = {}  # the agents it can run, by name
+        self.agents: dict[str, Agent] = {}  # those it can run, by name
+        self.models: Models | None = None
+        self.watch: Watch | None = None
+        self.offered = OfferedTools()
         self.starter = Starter(self.store)
         self.taking = True  # False: what is queued is left to others
         self._idle: set[str] = set()  # what it took and did not run when it last looked

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
+from forge.agent.agent import Agent
+from forge.core.activity import ActivityStream
+from forge.durable.agents import Models, OfferedTools
 from forge.durable.rows import RunInfo
 from forge.durable.store import RunStore
-from forge.durable.subject import Subject
+
+Watch = Callable[[ActivityStream], Callable[[], None]]
+"""Subscribes to what a run does on this worker; returns how that ends."""
 
 
 class Home(Protocol):
@@ -20,7 +25,13 @@ class Home(Protocol):
     @property
     def offers(self) -> Collection[str]: ...  # places that tools may want to run on
     @property
-    def subjects(self) -> Mapping[str, Subject]: ...  # the agents it can run, by name
+    def agents(self) -> Mapping[str, Agent]: ...  # those it can run, by name
+    @property
+    def models(self) -> Models | None: ...  # None: what model a run asks for does not matter
+    @property
+    def offered(self) -> OfferedTools: ...
+    @property
+    def watch(self) -> Watch | None: ...
 
     async def start_segment(self, run: RunInfo) -> None:
         """See to it that the run's current segment is worked on, here or elsewhere. Asking twice changes nothing."""

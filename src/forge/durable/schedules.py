@@ -16,11 +16,11 @@ from forge.core.plain import text_of
 from forge.core.threads import in_thread
 from forge.durable import _runs, deliveries
 from forge.durable._found import inserted
+from forge.durable.agents import find_agent
 from forge.durable.database import Database
 from forge.durable.home import Home
 from forge.durable.queues import DEFAULT
 from forge.durable.rows import OPEN, SCHEDULED, NewRun, RunInfo
-from forge.durable.subject import found
 from forge.durable.tables import Text, runs
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule
@@ -243,7 +243,7 @@ def _rule(schedule: Schedule) -> str:
 def _new(home: Home, schedules: Schedules, due: Due) -> NewRun:
     """Raises `ToolError` where this worker does not have the agent: then another begins it."""
     prompt = schedules.prompt(due.schedule)
-    instructions = found(home.subjects, schedules.agent).instructions
+    instructions = find_agent(home.agents, schedules.agent).system_prompt()
     system = [Message("system", instructions)] if instructions else []
     return NewRun(
         id=due.run_id,

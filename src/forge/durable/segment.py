@@ -9,20 +9,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from forge.agent.agent import Agent, answering
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits, Spent
-from forge.agent.loop import run_loop, waiting
+from forge.agent.loop import LoopSettings, waiting
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
 from forge.agent.subagent import elsewhere
 from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
+from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.events import Event, RunFinished, RunStarted
 from forge.core.messages import Message, Usage, unanswered_calls
 from forge.core.plain import text_of
 from forge.core.result import Failure
 from forge.durable._errors import is_away
+from forge.durable.agents import MODEL, find_agent
 from forge.durable.attempt import ATTEMPTS, Attempt, Stopped, current
 from forge.durable.background import hold
 from forge.durable.children import ONLY, delegate
@@ -34,7 +37,6 @@ from forge.durable.recorder import Recorder
 from forge.durable.results import result_of
 from forge.durable.rows import BEFORE, Ending, Outcome, RunInfo, Wait
 from forge.durable.spilled import restore_spilled
-from forge.durable.subject import MODEL, Subject, found
 from forge.durable.tracing import segment_span
 from forge.durable.wait_tool import WAITED, waited
 from forge.durable.wire import outcome_from_json, outcome_to_json, result_to_json
@@ -81,11 +83,13 @@ async def _worked(attempt: Attempt) -> Outcome:
     """The segment's outcome, whatever happens; only losing the segment to another worker, or the database, raises."""
     driven = None
     try:
-        subject = found(attempt.home.subjects, attempt.run.agent, str(attempt.run.scope.get(MODEL, "")))
+        home, model = attempt.home, str(attempt.run.scope.get(MODEL, ""))
+        agent = find_agent(home.agents, attempt.run.agent, model, home.models)
         history = await asyncio.to_thread(attempt.store.messages, attempt.run.id, attempt.run.segment)
-        await asyncio.to_thread(restore_spilled, attempt, subject.scope.workspace)
-        await subject.registry.ready()
-        driven = Driven(attempt, subject, history)
+        scope = agent.scope
+        await asyncio.to_thread(restore_spilled, attempt, scope.workspace)
+        await agent.registry.ready()
+        driven = Driven(attempt, agent, scope, history)
         return await driven.outcome()
     except Exception as error:  # a run must end, also where something of ours or of the engine's does not work
         if is_away(error):
@@ -112,16 +116,17 @@ def _failure(run: RunInfo, error: Exception) -> Failure:
 class Driven:
     """A segment at work: its conversation, its loop, what it has used."""
 
-    def __init__(self, attempt: Attempt, subject: Subject, history: list[Message]) -> None:
-        self.attempt, self.subject, self.run = attempt, subject, attempt.run
+    def __init__(self, attempt: Attempt, agent: Agent, scope: Scope, history: list[Message]) -> None:
+        self.attempt, self.agent, self.run = attempt, agent, attempt.run
         self.first = len(history)
         self.conversation = Conversation(history)
         self.recorder = Recorder(attempt)
-        self.activity = ActivityStream(subject.secrets)
+        self.activity = ActivityStream(agent.secrets)
         self.activity.subscribe(self.recorder.take)
         self.held = ""  # this worker, once work of the segment goes on in the background
-        self._stop_listening = subject.listen(self.activity) if subject.listen is not None else None
-        self.structured = Structured(subject.output) if subject.output is not None else None
+        watch = attempt.home.watch
+        self._stop_watching = watch(self.activity) if watch is not None else None
+        self.structured = Structured(agent.output) if agent.output is not None else None
         spent = self.run.spent
         self.meta = dict(spent.get("meta", {}))
         self.before = dict(spent.get(BEFORE, {}))
@@ -133,20 +138,20 @@ class Driven:
         )
         given = self.run.scope
         self.scope = replace(
-            subject.scope,
+            scope,
             session_id=self.run.session or self.run.id,
-            agent=subject.name,
-            channel=str(given.get("channel", subject.scope.channel)),
-            chat_id=str(given.get("chat_id", subject.scope.chat_id)),
-            user=str(given.get("user", subject.scope.user)),
+            agent=agent.name,
+            channel=str(given.get("channel", scope.channel)),
+            chat_id=str(given.get("chat_id", scope.chat_id)),
+            user=str(given.get("user", scope.user)),
         )
 
         note(self.run, self.scope.session_id)
 
     async def close(self) -> None:
         await self.activity.drain()
-        if self._stop_listening is not None:
-            self._stop_listening()
+        if self._stop_watching is not None:
+            self._stop_watching()
         await self.recorder.close()
 
     async def outcome(self) -> Outcome:
@@ -174,29 +179,33 @@ class Driven:
         return outcome
 
     async def _loop(self, executor: RecordedExecutor) -> RunResult:
-        provider = RecordedProvider(self.subject.provider, self.attempt, self.conversation.messages)
-        shortening = Shortening(provider, self.subject.window, self.meta) if self.subject.window else None
+        agent = self.agent
+        provider = RecordedProvider(agent.model_for(self.scope.session_id), self.attempt, self.conversation.messages)
+        shortening = Shortening(provider, agent.window, self.meta) if agent.window else None
         if shortening is not None:
             shortening.recall(self.conversation)
-        return await run_loop(
-            provider,
-            executor,
-            self.conversation,
-            self.scope,
-            self._limits(),
+        settings = LoopSettings(
             id=self.run.id,
-            options=self.subject.options,
+            options=agent.options,
             prepare=shortening,
-            accept=self.structured.accept if self.structured is not None else None,
             not_started=[call.id for call in unanswered_calls(self.conversation.messages)],  # they waited
             pause=self.attempt.pause,
             announce=False,
             spent=self.spent,
         )
+        return await agent.drive(
+            executor,
+            self.conversation,
+            self.scope,
+            settings,
+            provider=provider,
+            limits=self._limits(),
+            structured=self.structured,
+        )
 
     def _limits(self) -> Limits:
         """They count from when the run was last taken up again: who says something new allows it as much anew."""
-        limits, before = self.subject.limits, self.before
+        limits, before = self.agent.limits, self.before
         usage = Usage(**before.get("usage", {}))
         price = limits.price.of(usage) if limits.price is not None else 0.0
         return replace(
@@ -218,11 +227,10 @@ class Driven:
         return self.ended("finished", result={**result_of(ended), "call": result_to_json(result)})
 
     def _executor(self) -> RecordedExecutor:
-        registry = self.subject.tools
+        registry = self.attempt.home.offered.of(self.agent)
         if self.structured is not None:
-            registry = registry.select(lambda spec: spec.name not in ("task_completion", "converse"))
-            registry.add(self.structured.tool)
-        return RecordedExecutor(self.attempt, registry, self.subject.steps, self.activity, self.subject.secrets)
+            registry = answering(registry, self.structured)
+        return RecordedExecutor(self.attempt, registry, self.agent.steps, self.activity, self.agent.secrets)
 
     def _left(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
         goes_on = executor.background.is_open(self.scope.session_id)

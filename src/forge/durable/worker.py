@@ -12,17 +12,19 @@ from typing import Any, NoReturn, Self
 from dbos import error as engine_error
 from sqlalchemy.exc import SQLAlchemyError
 
+from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import text_of
 from forge.core.threads import in_thread
 from forge.durable import background, programs, workflow
+from forge.durable.agents import Models, OfferedTools
 from forge.durable.attempt import ATTEMPTS
 from forge.durable.beats import EVERY, SILENT, Beats
 from forge.durable.engine import Engine, new_worker_id
+from forge.durable.home import Watch
 from forge.durable.housekeeping import Housekeeping
 from forge.durable.queues import DEFAULT, Limits
 from forge.durable.store import RunStore
-from forge.durable.subject import Subject
 from forge.workspace.store import StoreError
 
 TICK = 1.0  # seconds between two looks at what this worker's runs were told
@@ -46,8 +48,10 @@ class Worker:
     def __init__(
         self,
         database: str,
-        subjects: Sequence[Subject] = (),
+        agents: Sequence[Agent] = (),
         *,
+        models: Models | None = None,
+        watch: Watch | None = None,
         name: str = "",
         version: str = "",
         queues: Sequence[str] = (DEFAULT,),
@@ -64,7 +68,8 @@ class Worker:
         """
         self._chores = tuple(chores)  # what else any of the workers does, in every round
         self.store = RunStore(database)
-        self.subjects = {subject.name: subject for subject in subjects}
+        self.agents = {agent.name: agent for agent in agents}
+        self._models, self._watch, self._offered = models, watch, OfferedTools()
         self.name = name
         self._settings = {
             "version": version,
@@ -247,7 +252,9 @@ class Worker:
     def _renew(self) -> None:
         """An engine and an entry under an id of their own."""
         self.engine = Engine(self._database, worker=new_worker_id(self.name), store=self.store, **self._settings)  # type: ignore[arg-type]
-        self.engine.subjects, self.engine.taking = self.subjects, not self._draining
+        engine = self.engine
+        engine.agents, engine.taking = self.agents, not self._draining
+        engine.models, engine.watch, engine.offered = self._models, self._watch, self._offered
         self.beats = Beats(
             self._database,
             self.engine.worker,

@@ -1,0 +1,88 @@
+"""A model whose answers are looked at before anybody sees them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+from forge.core.errors import ToolError
+from forge.core.events import TextDelta
+from forge.core.messages import Message
+from forge.core.provider import ModelRequest, Provider
+from forge.pipeline.guard import MARK
+
+
+class Rules(Protocol):
+    """What may not be asked and answered. Its checks raise `ToolError`."""
+
+    @property
+    def responses(self) -> Any: ...  # empty: every answer may be given
+
+    def check_prompt(self, text: str) -> None: ...
+    def check_response(self, text: str) -> None: ...
+
+
+class Guard(Protocol):
+    """Knows the rules of each session."""
+
+    def rules(self, session_id: str) -> Rules | None: ...
+
+
+class Guarded:
+    """Says nothing until an answer is complete and not refused: what was streamed cannot be unsaid."""
+
+    def __init__(self, provider: Provider, guard: Guard, session: str) -> None:
+        self.provider = provider
+        self._guard = guard
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.provider, name)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+        is_checked = _has_response_rules(self._guard, self._session)
+        held: list[TextDelta | Message] = []
+        async with aclosing(cast(Any, self.provider.stream(request))) as parts:
+            async for part in parts:
+                if is_checked:
+                    held.append(part)
+                else:
+                    yield part
+        if not is_checked:
+            return
+        said = next((part.text for part in held if isinstance(part, Message)), "")
+        streamed = "".join(part.text for part in held if isinstance(part, TextDelta))
+        if not any(is_denied(self._guard, self._session, text) for text in (said, streamed)):
+            for part in held:
+                yield part
+            return
+        yield TextDelta(MARK)
+        for part in held:
+            if isinstance(part, Message):
+                yield replace(part, text=MARK)
+
+
+def check_prompt(guard: Guard, session: str, text: str) -> None:
+    """Raises `ToolError` for a prompt that is denied."""
+    rules = guard.rules(session)
+    if rules is not None:
+        rules.check_prompt(text)
+
+
+def is_denied(guard: Guard, session: str, text: str) -> bool:
+    """Whether an answer may not be shown."""
+    rules = guard.rules(session)
+    if rules is None or not rules.responses:
+        return False
+    try:
+        rules.check_response(text)
+    except ToolError:
+        return True
+    return False
+
+
+def _has_response_rules(guard: Guard, session: str) -> bool:
+    rules = guard.rules(session)
+    return rules is not None and bool(rules.responses)
