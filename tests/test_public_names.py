@@ -14,15 +14,16 @@ import forge
 
 PUBLIC = """
     ActiveSkills ActivityStream Agent AgentType Answer Anthropic Approver Attachment Catalog Category Channel
-    Channels Conversation Decision DefinitionError DuplicateToolError DurableAgent DurableResult Egress ErrorKind
-    Event Failure Guardrails Limits LoopSettings Memory Message ModelRequest Next OpenAI Permission PermissionAnswered
-    PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Provider ProviderError Rate ReadSkill Root
-    Ruling RunFinished RunResult RunStarted Runner Runs ScheduleStore Scope Scripted Secrets SessionState
-    SessionStore Step TextDelta Tool ToolCall ToolCompleted ToolContext ToolError ToolExecutor ToolFailed
-    ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource ToolSpec ToolStarted TurnFinished Usage
-    Waiting approve_all audit_log dry_run fallback layered load_project load_rules mcp memory_tools nobody openapi provider_for
-    record register_all replay rules run_loop schedule_tools scripted scripts standard_executor standard_steps
-    text_calls tool tool_group toolset unanswered_calls webhook
+    Channels Conversation Decision DefinitionError DuplicateToolError DurableAgent DurableResult Egress
+    ErrorKind Event Failure Guardrails Limits LoopSettings Memory Message ModelRequest Next OpenAI Permission
+    PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Provider
+    ProviderError Rate ReadSkill Root Ruling RunFinished RunResult RunStarted Runner Runs ScheduleStore Scope
+    Scripted Secrets SessionState SessionStore Step TextDelta Tool ToolCall ToolCompleted ToolContext ToolError
+    ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource ToolSpec
+    ToolStarted TurnFinished Usage Waiting approve_all audit_log dry_run fallback layered load_project
+    load_rules mcp memory_tools nobody openapi provider_for record register_all replay rules run_loop
+    schedule_tools scripted scripts standard_executor standard_steps text_calls tool tool_group toolset
+    unanswered_calls webhook
 """.split()
 
 
