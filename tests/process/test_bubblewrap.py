@@ -361,3 +361,15 @@ async def test_a_program_finds_nothing_open_but_its_three_streams(workspace: Pat
     )
     assert finished.output.split()[:3] == ["0", "1", "2"]
     assert not set("6789") & set(finished.output.split())
+
+
+async def test_what_is_orphaned_and_ends_is_buried_at_once(workspace: Path):
+    line = "(true & true & true &); sleep 0.5; grep -l 'State:.Z' /proc/[0-9]*/status; echo no more"
+    finished = await run_program(
+        ["bash", "-c", line],
+        cwd=workspace,
+        env={"PATH": os.defpath},
+        confinement=Confinement(workspace=workspace),
+        sandbox="bubblewrap",
+    )
+    assert finished.output == "no more\n"

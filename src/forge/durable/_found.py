@@ -20,6 +20,7 @@ from forge.durable.wire import wait_from_json
 from forge.workspace.store import StoreError
 
 MOST = 1_000_000  # rows at once
+_PAGE = 20  # messages that are read at once
 _LAST = "\U0010ffff"  # sorts after every other character
 _NEAR = 2_000  # of the newest runs that a mistyped id is compared with
 COLUMNS = [runs.c[name] for name in RunInfo.__dataclass_fields__]
@@ -99,6 +100,19 @@ def said(connection: sa.Connection, run_id: str, upto_segment: int | None) -> li
         query = query.where(messages.c.place < 2 * upto_segment)
     rows = connection.execute(query.order_by(messages.c.place, messages.c.position)).scalars()
     return [imported(wire) for wire in rows]
+
+
+def last_turn(connection: sa.Connection, run_id: str) -> list[Message]:
+    """What was said from the model's last message on; of a long history only the end is read."""
+    newest_first = messages.c.place.desc(), messages.c.position.desc()
+    query = sa.select(messages.c.message).where(messages.c.run == run_id).order_by(*newest_first)
+    found: list[Message] = []
+    while page := connection.execute(query.offset(len(found)).limit(_PAGE)).scalars().all():
+        for wire in page:
+            found.append(imported(wire))
+            if found[-1].role == "assistant":
+                return found[::-1]
+    return found[::-1]
 
 
 def due(connection: sa.Connection, moment: float, limit: int) -> list[RunInfo]:

@@ -12,8 +12,7 @@ from forge.agent.wire import exported
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, unanswered_calls
 from forge.core.plain import brief
-from forge.durable._found import COLUMNS, found, info, inserted, now, within
-from forge.durable._found import said as said_in
+from forge.durable._found import COLUMNS, found, info, inserted, last_turn, now, within
 from forge.durable._given import check_new
 from forge.durable.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
 from forge.durable.tables import HAS_PARENT, background, messages, questions, runs
@@ -126,7 +125,7 @@ def _used(spent: Mapping[str, Any]) -> dict[str, Any]:
 def _given_up(connection: sa.Connection, run_id: str) -> list[Message]:
     """Results of calls that still waited when somebody said something new: nothing stands between call and result."""
     words = "not run: the run was told something else while this call waited."
-    waited = unanswered_calls(said_in(connection, run_id, None))
+    waited = unanswered_calls(last_turn(connection, run_id))
     theirs = sa.and_(questions.c.run == run_id, questions.c.call.in_([call.id for call in waited]))
     no = {"answer": {"kind": "no", "feedback": words}, "answered": now(connection), "by": "forge"}
     connection.execute(sa.update(questions).where(theirs, questions.c.answered.is_(None)).values(no))

@@ -82,7 +82,7 @@ def command(
     if given[_FILTER]:
         words += ["--seccomp", str(_FILTER)]
     if status:
-        words += ["--json-status-fd", str(_STATUS)]
+        words += ["--json-status-fd", str(_STATUS), "--as-pid-1"]  # the shell below also buries orphans, as pid 1 must
     words += ["--", *(_NAMING_SIGNALS if status else ()), *((_ENV, "--default-signal=TERM") if gentle else ()), *argv]
     if len(words) > MOST_WORDS:
         most = MOST_WORDS - len(words) + len(argv)
