@@ -21,7 +21,7 @@ from typing import Any
 from forge.app.project import RunOptions
 from forge.console.entrance import Entrance, new_key
 from forge.console.home import Home, open_project
-from forge.console.place import link
+from forge.console.running_console import link
 from forge.console.server import make_app, serve
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall

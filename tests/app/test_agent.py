@@ -14,8 +14,14 @@ import forge.agent.agent
 import forge.app.model
 from forge.agent.agent import Agent
 from forge.agent.session import SessionStore
-from forge.app.kept import Kept, new_name, not_kept, open_kept, session_store
 from forge.app.project import Project, RunOptions
+from forge.app.stored_conversation import (
+    StoredConversation,
+    new_name,
+    open_conversation,
+    session_store,
+    unstored_conversation,
+)
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.events import Event, TextDelta
@@ -64,7 +70,7 @@ def made(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def run(made: Agent, kept: Kept, prompt: str | None, *, wait: bool = False) -> Any:
+def run(made: Agent, kept: StoredConversation, prompt: str | None, *, wait: bool = False) -> Any:
     async def main() -> Any:
         async with made:
             return await made.run(prompt, history=kept.conversation, prepare=kept.shortening, wait_for_background=wait)
@@ -80,7 +86,7 @@ def test_the_agent_has_the_projects_tools_and_can_delegate(made):
     )
     agent = made(model)
     assert {"csv_parse", "task", "task_completion", "ask_question", "converse"} <= set(agent.registry)
-    result = run(agent, not_kept(agent), "find it")
+    result = run(agent, unstored_conversation(agent), "find it")
     assert (result.text, result.reason) == ("It is found.", "answer")
     assert "found\n\n[task_id: " in result.messages[-2].text
     assert model.shown[1][-1].text == "look"
@@ -89,7 +95,7 @@ def test_the_agent_has_the_projects_tools_and_can_delegate(made):
 def test_the_model_is_told_where_it_works_once(made, workspace):
     model = Says("one", "two")
     agent = made(model)
-    kept = not_kept(agent)
+    kept = unstored_conversation(agent)
     run(agent, kept, "first")
     run(agent, kept, "second")
     assert [message.role for message in model.shown[1]] == ["system", "user", "assistant", "user"]
@@ -99,7 +105,7 @@ def test_the_model_is_told_where_it_works_once(made, workspace):
 def test_turns_are_limited(made):
     model = Says(*(calls(ToolCall("uuid_generate", {}, str(number))) for number in range(9)))
     agent = made(model, turns=2)
-    assert run(agent, not_kept(agent), "go").reason == "max_turns"
+    assert run(agent, unstored_conversation(agent), "go").reason == "max_turns"
 
 
 def test_without_a_model_it_says_what_to_set(workspace, monkeypatch):
@@ -121,8 +127,8 @@ def test_a_session_goes_on_where_it_ended(made, workspace):
     model = Says("one", "two")
     agent = made(model)
     with session_store(workspace) as store:
-        run(agent, open_kept(store, "s", agent), "first")
-        run(agent, open_kept(store, "s", agent), "second")
+        run(agent, open_conversation(store, "s", agent), "first")
+        run(agent, open_conversation(store, "s", agent), "second")
         assert [message.text for message in store.show("s").messages[1:]] == ["first", "one", "second", "two"]
 
 
@@ -130,7 +136,7 @@ def test_what_another_process_said_meanwhile_is_heard(made, workspace):
     model = Says("one", "two")
     agent = made(model)
     with session_store(workspace) as store, session_store(workspace) as other:
-        kept = open_kept(store, "s", agent)
+        kept = open_conversation(store, "s", agent)
         run(agent, kept, "first")
         other.open("s").append(Message("user", "from elsewhere"), Message("assistant", "heard"))
         kept.refresh()
@@ -141,7 +147,7 @@ def test_what_another_process_said_meanwhile_is_heard(made, workspace):
 def test_a_new_question_answers_the_calls_that_were_interrupted(made, workspace):
     model = Says("fine")
     agent = made(model)
-    kept = not_kept(agent)
+    kept = unstored_conversation(agent)
     kept.conversation.say(Message("system", "…"), Message("user", "go"), calls(ToolCall("uuid_generate", {}, "7")))
     run(agent, kept, "what happened?")
     roles = [(message.role, message.call_id) for message in model.shown[0][2:]]
@@ -152,7 +158,7 @@ def test_a_new_question_answers_the_calls_that_were_interrupted(made, workspace)
 def test_without_a_question_the_open_calls_are_run(made, workspace):
     model = Says("fine")
     agent = made(model)
-    kept = not_kept(agent)
+    kept = unstored_conversation(agent)
     kept.conversation.say(Message("user", "go"), calls(ToolCall("math_calculate", {"expression": "6 * 7"}, "7")))
     run(agent, kept, None)
     assert model.shown[0][-1].text == "42"
@@ -180,7 +186,7 @@ def test_background_work_of_one_run_is_heard_of_in_the_next(made):
 
     model = Says(calls(ToolCall("index")), "It runs.", "It is done.")
     agent = made(model)
-    kept = not_kept(agent)
+    kept = unstored_conversation(agent)
     agent.registry.add(index)
     asyncio.run(both())
     assert "indexed 42 files" in model.shown[-1][-1].text
@@ -195,7 +201,7 @@ def test_a_run_may_wait_for_background_work(made):
     model = Says(calls(ToolCall("index")), "It runs.", "It is done.")
     agent = made(model)
     agent.registry.add(index)
-    assert run(agent, not_kept(agent), "go", wait=True).text == "It is done."
+    assert run(agent, unstored_conversation(agent), "go", wait=True).text == "It is done."
 
 
 def test_every_run_begins_and_ends_with_its_event(made):
@@ -203,7 +209,7 @@ def test_every_run_begins_and_ends_with_its_event(made):
     agent = made(model)
     events: list[Event] = []
     agent.activity.subscribe(events.append)
-    run(agent, not_kept(agent), "go")
+    run(agent, unstored_conversation(agent), "go")
     assert [event.type for event in events] == ["run_started", "turn_finished", "run_finished"]
     assert {(event.session, event.agent) for event in events} == {("s", "main")}
 
@@ -225,7 +231,7 @@ async def test_a_crowded_window_is_made_room_in_and_the_summary_kept(tmp_path):
     model.window = 4_000
     agent = Agent(model)
     with session_store(tmp_path) as store:
-        kept = open_kept(store, "s", agent)
+        kept = open_conversation(store, "s", agent)
         for number in range(40):
             kept.conversation.say(
                 Message("user", f"question {number} " + "and words " * 40), Message("assistant", "yes")
@@ -234,7 +240,7 @@ async def test_a_crowded_window_is_made_room_in_and_the_summary_kept(tmp_path):
         assert len(kept.conversation.shown) < 40
         assert len(kept.conversation.messages) == 80
         assert any("Goals: all of it." in message.text for message in kept.conversation.shown)
-        again = open_kept(store, "s", agent)
+        again = open_conversation(store, "s", agent)
         assert again.conversation.shown == kept.conversation.shown
         again.conversation.say(Message("user", "more"))
         assert again.conversation.shown[-1].text == again.conversation.messages[-1].text == "more"

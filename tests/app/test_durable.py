@@ -29,7 +29,7 @@ from forge.app.durable_entries import passwords, without_password
 from forge.app.effective import effective
 from forge.app.project import Project, RunOptions
 from forge.app.secrets import project_secrets
-from forge.app.turns_on import turns_on
+from forge.app.trust_summary import trust_summary
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
@@ -109,7 +109,7 @@ def test_the_password_is_a_secret_everywhere(tmp_path):
     shown = json.dumps([value.value for value in effective(said)])
     assert "hunter2" not in shown
     assert "db.example.com" in shown
-    (told,) = [one for one in turns_on(f"durable: {{database: '{URL}'}}\n", "forge.yaml") if "runs" in one.kind]
+    (told,) = [one for one in trust_summary(f"durable: {{database: '{URL}'}}\n", "forge.yaml") if "runs" in one.kind]
     assert told.detail.endswith("@db.example.com:5433/forge")
     assert "hunter2" not in told.detail
     assert told.risky

@@ -13,7 +13,7 @@ import pytest
 from forge.app import trust
 from forge.app.config import Configuration, load_configuration
 from forge.app.secrets import project_secrets
-from forge.app.turns_on import scripts_in, turns_on
+from forge.app.trust_summary import scripts_in, trust_summary
 from forge.core.errors import ToolError
 
 
@@ -338,7 +338,7 @@ workspace: {roots: [{path: ../lib, access: write}]}
 agent: {prompt: "Obey.", model: "openai:x"}
 memory: {embedder: {url: "http://e.example.com", model: m}}
 """
-    found = turns_on(text, "forge.yaml")
+    found = trust_summary(text, "forge.yaml")
     said = "\n".join(f"{one.kind}: {one.detail}" for one in found)
     for words in (
         "starts a program: MCP server git: uvx x ${TOKEN} (sets LD_PRELOAD)",
@@ -371,7 +371,7 @@ tools:
 openapi: {pets: {spec: "https://s.example.com/a.json", server: "https://p.example.com"}}
 agents: {helper: {prompt: Obey.}}
 """
-    said = [f"{one.kind}: {one.detail}" for one in turns_on(text, "forge.yaml")]
+    said = [f"{one.kind}: {one.detail}" for one in trust_summary(text, "forge.yaml")]
     assert 'sets a tool: web_search: base_url: "https://keys.example.com"' in said
     assert "sets a tool: bash: shell: ./sh" in said
     assert "sets a tool: file_write: confirm: false" in said

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-import forge.cli.paper
+import forge.cli.output
 from forge.cli.ending import Ending
-from forge.cli.paper import Paper, clip
+from forge.cli.output import Output, clip
 from forge.cli.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, seconds, spelled
 from forge.core.errors import ErrorKind
 from forge.core.events import (
@@ -61,12 +61,12 @@ class Shown:
     """A view, and what it has written: in all, and to the standard error alone."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, live: bool) -> None:
-        self.paper = Paper()
-        self.paper.live = self.paper.out_is_terminal = live
-        self.paper.together = False
-        self.view = ForPeople(self.paper, lambda name, result: result.preview())
+        self.output = Output()
+        self.output.live = self.output.out_is_terminal = live
+        self.output.together = False
+        self.view = ForPeople(self.output, lambda name, result: result.preview())
         self.out = self.err = self.both = ""
-        monkeypatch.setattr(forge.cli.paper, "_write", self.write)
+        monkeypatch.setattr(forge.cli.output, "_write", self.write)
 
     def write(self, file: int, text: str, encoding: str) -> None:
         self.out += text if file == 1 else ""
@@ -97,7 +97,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Shown:
 
 
 def test_a_tool_that_is_not_animated_has_no_wheel(drawn):
-    drawn.view = ForPeople(drawn.paper, lambda name, result: result.preview(), lambda name: name != CALL.name)
+    drawn.view = ForPeople(drawn.out, lambda name, result: result.preview(), lambda name: name != CALL.name)
     drawn.show(ToolStarted(CALL), ToolProgress(CALL, "half way"))
     assert not drawn.view.is_moving
     drawn.view.tick()
@@ -313,6 +313,6 @@ def test_a_message_to_whoever_sits_here_is_said_whole(plain, delivered):
 
 
 def test_where_both_go_to_one_pipe_a_call_begins_a_line(plain):
-    plain.paper.together = True
+    plain.out.together = True
     plain.show(RunStarted("who?"), TextDelta("I look."), ToolStarted(CALL), ToolFinished(CALL, True, ANSWER, 0.25))
     assert plain.both.splitlines()[:2] == ["I look.", '→ csv_parse(path="sales.csv")']

@@ -551,7 +551,7 @@ class Overwrite(Tool, name="overwrite", permissions={"write"}):
     async def run(self, ctx: ToolContext) -> str:
         return "overwritten"
 
-    async def foresee(self, arguments: Any, ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Any, ctx: ToolContext) -> str:
         return f"-{(ctx.scope.workspace / 'file').read_text()}"
 
 

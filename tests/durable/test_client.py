@@ -170,7 +170,7 @@ def test_arguments_of_the_wrong_kind_are_refused_before_anything_happens(tmp_pat
 
 def test_a_question_is_answered_in_words(runs):
     run = ended(runs, runs.submit("go"), "waiting", (Wait(kind="question", detail={"text": "Which?"}),))
-    assert runs.is_settled(run)
+    assert runs.needs_no_worker(run)
     refused(lambda: runs.answer(run.id, Answer.ONCE), "answered in words")
     after = runs.answer(run.id, "the second")
     assert (after.status, after.segment) == ("queued", 2)
@@ -181,7 +181,7 @@ def test_a_question_is_answered_in_words(runs):
 
 def test_an_approval_is_answered_once(runs):
     run, (question,) = asking(runs, runs.submit("go"), "q1")
-    assert runs.is_settled(run)
+    assert runs.needs_no_worker(run)
     refused(lambda: runs.answer(run.id, "yes please"), "--yes")
     after = runs.answer(run.id, Answer.no("not today"), by="me")
     assert (after.status, after.segment) == ("queued", 2)
@@ -259,11 +259,11 @@ def test_a_run_that_waits_for_its_sub_agents_approval_is_answered_itself(runs):
     parent, child = parent_and_child(runs)
     asking(runs, child, "q1")
     parent = ended(runs, parent, "waiting", waiting_for(child))
-    assert runs.is_settled(parent)
+    assert runs.needs_no_worker(parent)
     assert [one.run for one in runs.questions(parent.id)] == [child.id]
     runs.answer(parent.id, Answer.ONCE)
     assert runs.get(child.id).status == "queued"
-    assert not runs.is_settled(runs.get(parent.id))
+    assert not runs.needs_no_worker(runs.get(parent.id))
     assert runs.wait(parent.id, timeout=0).status == "waiting"
 
 

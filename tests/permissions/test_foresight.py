@@ -28,7 +28,7 @@ class Paint(Tool, permissions={"write"}, target="what"):
     async def run(self, what: str, colour: str) -> str:
         return f"{what} is {colour}"
 
-    async def foresee(self, arguments, ctx):
+    async def preview_call(self, arguments, ctx):
         self.looked += 1
         if self.problem is not None:
             raise self.problem
@@ -88,7 +88,7 @@ def test_a_preview_that_hangs_ends(monkeypatch):
         async def run(self, what: str, colour: str) -> str:
             return "never"
 
-        async def foresee(self, arguments, ctx):
+        async def preview_call(self, arguments, ctx):
             await asyncio.Event().wait()
 
     result, asked = paint(Slow(), rules(), [])

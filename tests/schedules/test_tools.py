@@ -48,7 +48,7 @@ class Bench:
         tool = self.registry[name]
         parsed = tool.parse(arguments)
         ctx = ToolContext(ToolCall(name, arguments), tool, parsed, self.scope)
-        return asyncio.run(tool.foresee(parsed, ctx))
+        return asyncio.run(tool.preview_call(parsed, ctx))
 
 
 @pytest.fixture

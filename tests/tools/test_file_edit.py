@@ -296,7 +296,7 @@ def test_a_preview_shows_the_diff_and_writes_nothing(editor):
     editor.holds(PYTHON)
     arguments = editor.tool.parse({"path": "a.py", "old_text": "first", "new_text": "one"})
     ctx = ToolContext(ToolCall("file_edit", arguments), editor.tool, arguments, editor.scope)
-    diff = asyncio.run(editor.tool.foresee(arguments, ctx))
+    diff = asyncio.run(editor.tool.preview_call(arguments, ctx))
     assert "-def first():\n+def one():\n" in diff
     assert editor.content == PYTHON
 

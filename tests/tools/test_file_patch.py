@@ -60,9 +60,9 @@ class Desk:
     def patch(self, body: str) -> ToolResult:
         return self.send({"patch": f"*** Begin Patch\n{body}\n*** End Patch"})
 
-    def foresee(self, **arguments: Any) -> str:
+    def preview_call(self, **arguments: Any) -> str:
         ctx = ToolContext(ToolCall("file_patch", arguments), self.tool, arguments, self.scope)
-        return asyncio.run(self.tool.foresee(arguments, ctx))
+        return asyncio.run(self.tool.preview_call(arguments, ctx))
 
     def tree(self) -> dict[str, bytes]:
         """What is there, but for Forge's own."""
@@ -369,12 +369,12 @@ def test_a_preview_shows_each_file_and_changes_nothing(desk):
     desk.file("a", "old\n")
     desk.file("b", "b\n")
     before = desk.tree()
-    diff = desk.foresee(operations=[update("a"), delete("b"), add("c", "c\n")])
+    diff = desk.preview_call(operations=[update("a"), delete("b"), add("c", "c\n")])
     assert diff.count("+++ ") == 3
     assert "-old\n+new\n" in diff
     assert desk.tree() == before
     with pytest.raises(ToolError, match="does not exist"):
-        desk.foresee(operations=[update("nothing")])
+        desk.preview_call(operations=[update("nothing")])
 
 
 def test_limits_are_settings(tmp_path):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from forge.agent.agent import Agent
 from forge.agent.session import SessionStore
 from forge.app.config import Configuration
-from forge.app.kept import session_store
+from forge.app.stored_conversation import session_store
 from forge.app.version import version as forge_version
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from forge.app.turns_on import Turned
+from forge.app.trust_summary import TrustItem
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.ownership import is_foreign, own
 from forge.workspace.state import NAME
@@ -17,7 +17,7 @@ MOST = 50  # schedules that are shown
 LARGEST = 16 * 1024 * 1024  # bytes of a file of pins that is looked into
 
 
-def what_it_holds(workspace: Path) -> list[Turned] | None:
+def what_it_holds(workspace: Path) -> list[TrustItem] | None:
     """None where there is no such directory, or it was made here. Nothing is changed."""
     folder = workspace / NAME
     if folder.is_symlink() or not is_foreign(folder):
@@ -36,7 +36,7 @@ def accept_state(workspace: Path) -> Path:
     return folder
 
 
-def _schedules(folder: Path) -> Iterator[Turned]:
+def _schedules(folder: Path) -> Iterator[TrustItem]:
     import sqlite3
 
     from forge.app.examine.state import read_only
@@ -50,27 +50,27 @@ def _schedules(folder: Path) -> Iterator[Turned]:
             rows = connection.execute("SELECT id, cron, task FROM schedules LIMIT ?", (MOST,)).fetchall()
     except sqlite3.Error as error:
         if "no such table" not in str(error):
-            yield Turned("runs by the clock", "state.db, which cannot be read")
+            yield TrustItem("runs by the clock", "state.db, which cannot be read")
         return
     for id, cron, task in rows:
-        yield Turned("runs by the clock", f"schedule {id}: {cron}: {task}")
+        yield TrustItem("runs by the clock", f"schedule {id}: {cron}: {task}")
 
 
-def _pins(folder: Path) -> Iterator[Turned]:
+def _pins(folder: Path) -> Iterator[TrustItem]:
     path = folder / "pins.json"
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
             return
         servers = json.loads(path.read_bytes())["servers"]
         for name, entry in servers.items():
-            yield Turned("approves", f"MCP server {name}: {', '.join(map(str, entry['tools']))}")
+            yield TrustItem("approves", f"MCP server {name}: {', '.join(map(str, entry['tools']))}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        yield Turned("approves", "pins.json, which cannot be read")
+        yield TrustItem("approves", "pins.json, which cannot be read")
 
 
-def _files(folder: Path) -> Iterator[Turned]:
+def _files(folder: Path) -> Iterator[TrustItem]:
     try:
         names = sorted(os.listdir(folder))
     except OSError:
         return
-    yield Turned("holds", ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else ""), False)
+    yield TrustItem("holds", ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else ""), False)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from forge.app.choose import configured
 from forge.app.config import Configuration, load_configuration
-from forge.app.foresee import foresee
 from forge.app.own_tools import project_tools
 from forge.app.policy import project_policy
+from forge.app.preview_call import preview_call
 from forge.app.read_yaml import read_yaml
 from forge.app.reading import Reader
 from forge.app.skills import active_skills
@@ -107,7 +107,7 @@ def try_examples(asked: Asked, path: str) -> list[Verdict]:
         except ToolError as error:
             problems.append(ToolError(f"{path}: {example.place}: {error.message}", error.kind, error.suggestion))
             continue
-        foreseen = foresee(configuration, policy, tool, arguments, _as(scope, example.who))
+        foreseen = preview_call(configuration, policy, tool, arguments, _as(scope, example.who))
         ruling = foreseen.decisive.ruling
         verdicts.append(Verdict(example, ruling.decision, ruling.reason, ruling.rule, ruling.layer))
     if problems:

@@ -49,7 +49,7 @@ def project_schedules(asked: Asked) -> ScheduleStore:
 def schedules_to_look_at(asked: Asked) -> Iterator[ScheduleStore]:
     """The same for reading alone: also where nothing can be written. Raises `ToolError`."""
     from forge.schedules.store import ScheduleStore
-    from forge.workspace.looking import copied, is_writable
+    from forge.workspace.state_copy import copied, is_writable
 
     configuration = load_configuration(asked.config)
     workspace = project_scope(asked.workspace, configuration).workspace
@@ -108,7 +108,7 @@ def check_channels(configuration: Configuration, channels: ProjectChannels) -> N
 async def _run(schedule: Schedule, project: Project, model: str | None, channels: ProjectChannels) -> Outcome:
     """One task in a session of its own. What would ask is refused; what it made is delivered with its answer."""
     from forge.app.audit import NAME as AUDIT
-    from forge.app.kept import new_name, open_kept, session_store
+    from forge.app.stored_conversation import new_name, open_conversation, session_store
     from forge.core.events import ToolFinished
     from forge.listeners.audit import audit_log
     from forge.schedules.schedule import Outcome
@@ -121,7 +121,7 @@ async def _run(schedule: Schedule, project: Project, model: str | None, channels
     stop = audit_log(agent.activity, state_directory(project.workspace) / AUDIT)
     try:
         with closing(session_store(project.workspace)) as store:
-            kept = open_kept(store, session, agent)
+            kept = open_conversation(store, session, agent)
             async with agent:  # nobody continues it: what it left running ends with the agent
                 result = await agent.run(
                     scheduled_prompt(schedule),

@@ -38,7 +38,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerWishes:
+class WorkerOptions:
     """What `forge worker` was told beside the common flags."""
 
     database: str | None = None
@@ -53,26 +53,26 @@ class WorkerWishes:
 class ProjectWorker:
     """Made before anything is opened, so that what cannot work is said at once. Raises `ToolError`."""
 
-    def __init__(self, project: Project, agent: Agent, wishes: WorkerWishes) -> None:
-        self._project, self._agent, self._wishes = project, agent, wishes
+    def __init__(self, project: Project, agent: Agent, flags: WorkerOptions) -> None:
+        self._project, self._agent, self._wishes = project, agent, flags
         workspace = project.workspace
-        self.database = project_database(project.configuration, workspace, wishes.database)
+        self.database = project_database(project.configuration, workspace, flags.database)
         self.is_own = is_own(self.database, workspace)
         if self.is_own:
             make_own_file(workspace)
         check_schedules(project.configuration, workspace)
         limits = queue_limits(project.configuration)
-        self.queues = tuple(wishes.queues) or tuple(dict.fromkeys([DEFAULT, *limits]))
+        self.queues = tuple(flags.queues) or tuple(dict.fromkeys([DEFAULT, *limits]))
         self.worker = Worker(
             self.database,
             [agent],
             models=models_for(agent),
             watch=partial(audited, workspace),
-            name=wishes.name,
-            version=wishes.version,
+            name=flags.name,
+            version=flags.version,
             queues=self.queues,
-            offers=wishes.offers,
-            concurrency=wishes.concurrency,
+            offers=flags.offers,
+            concurrency=flags.concurrency,
             limits=limits,
             chores=project_chores(project),
         )

@@ -31,10 +31,10 @@ from forge.permissions.gate import Approver, approve_all, nobody
 NEED_ALL = frozenset({"tool_search"})  # it looks at the tools of every source
 
 
-def call_once(options: Options, wishes: dict[str, Any], name: str, arguments: str | None) -> int:
+def call_once(options: Options, flags: dict[str, Any], name: str, arguments: str | None) -> int:
     """`forge tool call NAME [JSON | -]`."""
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    project, agent = _loaded(options, wishes, ask_on_terminal if at_terminal else nobody)
+    project, agent = _loaded(options, flags, ask_on_terminal if at_terminal else nobody)
     if not project.sources.all:
         tool_named(name, agent.registry)  # before anything is logged
     text, problem = _arguments(arguments)
@@ -50,21 +50,21 @@ def call_once(options: Options, wishes: dict[str, Any], name: str, arguments: st
             click.echo(as_text(result))
         return 0 if result.success else 1
 
-    with _audited(agent, project, wishes):
+    with _audited(agent, project, flags):
         is_there = name in agent.registry.names and name not in NEED_ALL
         sources = None if is_there else project.sources.of(name)
         return asyncio.run(_to_the_end(agent, work(), sources))
 
 
-def call_lines(options: Options, wishes: dict[str, Any]) -> int:
+def call_lines(options: Options, flags: dict[str, Any]) -> int:
     """`forge tool call -`. Nobody is asked: the standard input carries the calls."""
-    project, agent = _loaded(options, wishes, nobody)
+    project, agent = _loaded(options, flags, nobody)
 
     async def work() -> int:
         await answer_lines(agent.executor, project.scope, read_some, write_soon, why_left_out)
         return 0
 
-    with _audited(agent, project, wishes):
+    with _audited(agent, project, flags):
         return asyncio.run(_to_the_end(agent, work(), project.sources))
 
 
@@ -84,7 +84,7 @@ async def _to_the_end(agent: Agent, work: Coroutine[Any, Any, int], sources: Sou
         return code
 
 
-def _loaded(options: Options, wishes: dict[str, Any], approve: Approver) -> tuple[Project, Agent]:
+def _loaded(options: Options, flags: dict[str, Any], approve: Approver) -> tuple[Project, Agent]:
     with refusals():
         project = Project(
             RunOptions(
@@ -93,9 +93,9 @@ def _loaded(options: Options, wishes: dict[str, Any], approve: Approver) -> tupl
                 policy=options.policy,
                 session=options.session,
                 dev=options.dev,
-                dry_run=wishes["dry_run"],
-                record=wishes["record"],
-                replay=wishes["replay"],
+                dry_run=flags["dry_run"],
+                record=flags["record"],
+                replay=flags["replay"],
             )
         )
         agent = project.agent(with_model=False, approve=approve_all if options.yes else approve)
@@ -103,8 +103,8 @@ def _loaded(options: Options, wishes: dict[str, Any], approve: Approver) -> tupl
         return project, agent
 
 
-def _audited(agent: Agent, project: Project, wishes: dict[str, Any]) -> AbstractContextManager[None]:
-    return audited(agent.activity, project.workspace, wishes["audit"], wanted=not wishes["no_audit"])
+def _audited(agent: Agent, project: Project, flags: dict[str, Any]) -> AbstractContextManager[None]:
+    return audited(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"])
 
 
 def _arguments(given: str | None) -> tuple[str, ToolResult | None]:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import click
 
 from forge.app.version import version
+from forge.cli.chat_session import ChatSession, RunFlags, open_chat_session
 from forge.cli.keyboard import Keyboard
 from forge.cli.options import Options
-from forge.cli.paper import clip
+from forge.cli.output import clip
 from forge.cli.show import as_text, harmless
-from forge.cli.sitting import Asked, Sitting, sitting
 from forge.cli.tool_list import needs
 from forge.core.arguments import near
 from forge.core.errors import ToolError
@@ -36,11 +36,11 @@ class Command(NamedTuple):
     words: str
 
 
-def chat(options: Options, asked: Asked) -> int:
+def chat(options: Options, asked: RunFlags) -> int:
     """At a terminal the exit code is 0; what comes from a pipe ends like its last run."""
-    with sitting(options, asked) as made:
+    with open_chat_session(options, asked) as made:
         if asked.session is not None:
-            made.kept  # noqa: B018 - read now, so that the greeting can say how long it is
+            made.stored  # noqa: B018 - read now, so that the greeting can say how long it is
         history = state_directory(made.workspace) / HISTORY if made.store is not None else None
         return Chat(made, Keyboard(history), shows=not (options.json or asked.quiet)).until_the_end()
 
@@ -48,8 +48,8 @@ def chat(options: Options, asked: Asked) -> int:
 class Chat:
     """Reads a line, runs it, reads the next. A line that begins with `/word` is for the chat itself."""
 
-    def __init__(self, made: Sitting, keyboard: Keyboard, *, shows: bool) -> None:
-        self.sitting = made
+    def __init__(self, made: ChatSession, keyboard: Keyboard, *, shows: bool) -> None:
+        self.chat = made
         self.keyboard = keyboard
         self.code = 0
         self.shows = shows and keyboard.is_terminal
@@ -74,7 +74,7 @@ class Chat:
         finally:
             self.keyboard.save()
         if self.keyboard.is_terminal:
-            self.sitting.say_goodbye()
+            self.chat.say_goodbye()
             return 0
         return self.code
 
@@ -94,7 +94,7 @@ class Chat:
     def _hear(self, text: str) -> None:
         word, _, rest = text.partition(" ")
         if not re.fullmatch(r"/[a-z]+", word) or "\n" in text:
-            self.code = self.sitting.ask(text, wait=not self.keyboard.is_terminal).exit_code
+            self.code = self.chat.ask(text, wait=not self.keyboard.is_terminal).exit_code
             return
         command = self.commands.get(word)
         if command is None:
@@ -110,10 +110,10 @@ class Chat:
 
     def _greet(self) -> None:
         if self.shows:
-            agent = self.sitting.agent
-            _say(f"forge {version()} · {agent.model} · {len(agent.registry)} tools · {self.sitting.workspace}")
-            known = len(self.sitting.kept.conversation.messages) if self.sitting.has_begun else 0
-            _say(f"session {self.sitting.session}: {known} messages" if known else "/help lists the commands.")
+            agent = self.chat.agent
+            _say(f"forge {version()} · {agent.model} · {len(agent.registry)} tools · {self.chat.workspace}")
+            known = len(self.chat.stored.conversation.messages) if self.chat.has_begun else 0
+            _say(f"session {self.chat.session}: {known} messages" if known else "/help lists the commands.")
 
     def _help(self, _: str) -> None:
         width = max(map(len, self.commands))
@@ -124,44 +124,44 @@ class Chat:
         raise Quit
 
     def _tools(self, _: str) -> None:
-        registry = self.sitting.agent.registry
+        registry = self.chat.agent.registry
         width, columns = max(map(len, registry)), shutil.get_terminal_size().columns
         for name, tool in sorted(registry.items()):
             words = tool.spec.description.partition("\n")[0]
             _say(clip(f"{name:<{width}}  {needs(tool.spec):<10}  {words}", columns))
 
     def _compact(self, _: str) -> None:
-        kept = self.sitting.kept
-        if self.sitting.do(kept.shortening.compact(kept.conversation)):
-            _say(f"The model is shown {len(kept.conversation.shown)} messages from now on; the session keeps all.")
+        stored = self.chat.stored
+        if self.chat.do(stored.shortening.compact(stored.conversation)):
+            _say(f"The model is shown {len(stored.conversation.shown)} messages from now on; the session keeps all.")
         else:
             _say("There is nothing to put into a summary yet.")
 
     def _resume(self, name: str) -> None:
         if name:
-            self.sitting.switch(name)
-            _say(f"session {self.sitting.session}: {len(self.sitting.kept.conversation.messages)} messages")
+            self.chat.switch(name)
+            _say(f"session {self.chat.session}: {len(self.chat.stored.conversation.messages)} messages")
             return
-        messages = self.sitting.kept.conversation.messages
+        messages = self.chat.stored.conversation.messages
         last = messages[-1].role if messages else ""
         if unanswered_calls(messages) or last in ("user", "tool"):
-            self.code = self.sitting.ask(None).exit_code
+            self.code = self.chat.ask(None).exit_code
         else:
             _say("Nothing was stopped: say what to do next. /session lists other sessions to go on with.")
 
     def _session(self, _: str) -> None:
-        store = self.sitting.store
-        _say(f"This is {self.sitting.session}" + ("." if store is not None else ", which is not kept."))
+        store = self.chat.store
+        _say(f"This is {self.chat.session}" + ("." if store is not None else ", which is not kept."))
         for one in (store.list() if store is not None else ())[:NEWEST]:
             when = datetime.fromtimestamp(one.updated).strftime("%Y-%m-%d %H:%M")
             _say(f"  {one.name}  {when}  {one.messages} messages  {harmless(one.title)}")
 
     def _undo(self, rest: str) -> None:
-        if "undo" not in self.sitting.agent.registry:
+        if "undo" not in self.chat.agent.registry:
             _say("There is nothing to undo: none of the agent's tools changes files.")
             return
         arguments = {"action": "list"} if rest == "list" else {"action": "apply", **({"call_id": rest} if rest else {})}
-        result = self.sitting.do(self.sitting.agent.call("undo", arguments, session=self.sitting.session))
+        result = self.chat.do(self.chat.agent.call("undo", arguments, session=self.chat.session))
         if result.is_error or rest == "list":  # a change that was taken back has been shown
             _say(as_text(result))
 

@@ -18,7 +18,7 @@ from forge.cli.refusal import Refusal, refusals
 
 if TYPE_CHECKING:  # an extra, and slow to import
     from forge.console.home import Home
-    from forge.console.place import Running
+    from forge.console.running_console import Running
 
 PORT = 8485
 HOST = "127.0.0.1"
@@ -34,7 +34,7 @@ DATABASE = "Where runs are kept; by default FORGE_DATABASE, else what the config
 @click.option("--database", metavar="URL", help=DATABASE)
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.option("--url", is_flag=True, help="Print a new link to the console that runs for this workspace, and end.")
-def command(options: Options, url: bool, **wishes: Any) -> int:
+def command(options: Options, url: bool, **flags: Any) -> int:
     """Look at what the agent does, and say yes or no: a web page of this project, on this machine.
 
     \b
@@ -52,7 +52,7 @@ def command(options: Options, url: bool, **wishes: Any) -> int:
     """
     if url:
         return _print_link(options)
-    return serve_console(options, **wishes)
+    return serve_console(options, **flags)
 
 
 def serve_console(
@@ -101,14 +101,14 @@ def check_installed() -> None:
 
 
 async def _served(home: Home, listening: socket.socket, *, prompt: str, session: str, opens: bool) -> None:
-    from forge.console.place import begun, ended
     from forge.console.run_pages import begin
+    from forge.console.running_console import register_console, unregister_console
     from forge.console.server import make_app, serve
     from forge.core.threads import in_thread
 
     port = listening.getsockname()[1]
     async with home.opened():
-        running = begun(home.workspace, port)
+        running = register_console(home.workspace, port)
         run = (await in_thread(lambda: begin(home, prompt, session))).id if prompt else ""
 
         def ready() -> None:
@@ -117,7 +117,7 @@ async def _served(home: Home, listening: socket.socket, *, prompt: str, session:
         try:
             await serve(make_app(home, running.entrance, port), home, listening, ready)
         finally:
-            ended(running)
+            unregister_console(running)
 
 
 def _introduce(home: Home, running: Running, run: str, *, opens: bool) -> None:
@@ -137,9 +137,9 @@ def _introduce(home: Home, running: Running, run: str, *, opens: bool) -> None:
 
 def _print_link(options: Options) -> int:
     with refusals():
-        from forge.console.place import found
+        from forge.console.running_console import find_console
 
-        running = found(Path(workspace_of(options)).resolve())
+        running = find_console(Path(workspace_of(options)).resolve())
         if running is None:
             raise Refusal("no console runs for this workspace\n`forge console` starts one.")
     click.echo(running.url)

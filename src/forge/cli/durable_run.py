@@ -19,18 +19,18 @@ from forge.app.durable import (
     project_database,
     project_version,
 )
-from forge.app.kept import session_store
 from forge.app.project import Project
+from forge.app.stored_conversation import session_store
 from forge.app.worker import check_names
-from forge.cli.attended import Attending, attended
+from forge.cli.chat_session import RunFlags, run_options
 from forge.cli.keyboard import Keyboard
 from forge.cli.names import note
 from forge.cli.next_commands import Commands
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.runs_kept import kept_runs
-from forge.cli.sitting import Asked, run_options
 from forge.cli.waits import worker_for
+from forge.cli.watch_run import WatchedProject, watch_run
 from forge.core.messages import Message
 from forge.durable.agents import MODEL
 from forge.durable.client import Runs, new_run_id
@@ -41,7 +41,7 @@ from forge.providers.scripted import Scripted
 
 def run_durably(
     options: Options,
-    asked: Asked,
+    asked: RunFlags,
     prompt: str,
     *,
     database: str | None,
@@ -83,7 +83,7 @@ def run_durably(
     return _attend(options, asked, project, begin, queue or DEFAULT)
 
 
-def _refuse_what_a_worker_decides(options: Options, asked: Asked) -> None:
+def _refuse_what_a_worker_decides(options: Options, asked: RunFlags) -> None:
     """Raises `UsageError` for what would be said in vain."""
     given = {
         "--yes": (options.yes, "What the run asks is answered with: forge runs answer RUN --yes"),
@@ -100,7 +100,7 @@ def _refuse_what_a_worker_decides(options: Options, asked: Asked) -> None:
 
 def resume(
     options: Options,
-    asked: Asked,
+    asked: RunFlags,
     run_id: str,
     *,
     say: str | None,
@@ -143,8 +143,8 @@ def _found(options: Options, run_id: str, database: str | None) -> tuple[RunInfo
 
 
 def _project(
-    options: Options, asked: Asked, database: str | None, run_id: str, *, version: str | None, detach: bool
-) -> Attending:
+    options: Options, asked: RunFlags, database: str | None, run_id: str, *, version: str | None, detach: bool
+) -> WatchedProject:
     check_installed()
     given = run_options(options, asked, run_id)
     loaded = Project(given, report=note)
@@ -152,7 +152,7 @@ def _project(
     nobody_to_ask = Scripted() if detach and asked.model is None else None
     agent = loaded.agent(nobody_to_ask or asked.model, turns=asked.max_turns, approve=approver(run_id, yes=options.yes))
     configuration = loaded.configuration
-    return Attending(
+    return WatchedProject(
         database=project_database(configuration, loaded.workspace, database),
         version=version or project_version(configuration, given.built.sha256 if given.built is not None else ""),
         project=loaded,
@@ -161,7 +161,7 @@ def _project(
     )
 
 
-def _leave_it(options: Options, project: Attending, begin: Callable[[Runs], RunInfo]) -> int:
+def _leave_it(options: Options, project: WatchedProject, begin: Callable[[Runs], RunInfo]) -> int:
     """Store it for whoever has time, and say under which name."""
     commands = project.commands
     with refusals(), commands.suggested(), closing(Runs(project.database)) as runs:
@@ -179,13 +179,13 @@ def _leave_it(options: Options, project: Attending, begin: Callable[[Runs], RunI
 
 def _attend(
     options: Options,
-    asked: Asked,
-    project: Attending,
+    asked: RunFlags,
+    project: WatchedProject,
     begin: Callable[[Runs], RunInfo],
     queue: str = DEFAULT,
     after: int = 0,
 ) -> int:
-    with attended(options, asked, project, (DEFAULT, queue)) as made:
+    with watch_run(options, asked, project, (DEFAULT, queue)) as made:
         with refusals(), project.commands.suggested():
             made.begin(begin, after)
         ending = made.follow()

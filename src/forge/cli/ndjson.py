@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from forge.cli.ending import Ending
-from forge.cli.paper import Paper
+from forge.cli.output import Output
 from forge.core.events import Event, RunFinished
 
 
@@ -14,8 +14,8 @@ class Ndjson:
 
     is_moving = False
 
-    def __init__(self, paper: Paper) -> None:
-        self.paper = paper
+    def __init__(self, out: Output) -> None:
+        self.out = out
         self._finished: Event | None = None
         self._last = Event()
 
@@ -45,7 +45,7 @@ class Ndjson:
 
     def _write(self, event: Event) -> None:
         self._last = event
-        self.paper.data(json.dumps(event.to_dict(), ensure_ascii=False))
+        self.out.data(json.dumps(event.to_dict(), ensure_ascii=False))
 
 
 class OnlyTheAnswer:
@@ -53,8 +53,8 @@ class OnlyTheAnswer:
 
     is_moving = False
 
-    def __init__(self, paper: Paper) -> None:
-        self.paper = paper
+    def __init__(self, out: Output) -> None:
+        self.out = out
 
     def show(self, event: Event) -> None: ...
 
@@ -66,7 +66,7 @@ class OnlyTheAnswer:
 
     def finish(self, ending: Ending) -> None:
         if ending.error is None or ending.text:
-            self.paper.say(ending.text)
-            self.paper.end_line()
+            self.out.say(ending.text)
+            self.out.end_line()
         if ending.words:
-            self.paper.note(*ending.words.splitlines())
+            self.out.note(*ending.words.splitlines())

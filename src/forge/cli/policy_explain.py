@@ -42,8 +42,8 @@ def command(options: Options, name: str, arguments: str | None) -> None:
 
 def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[str, Any]]:
     from forge.app.config import load_configuration  # the rules and the schema, which completing a name does without
-    from forge.app.foresee import foresee
     from forge.app.policy import project_policy
+    from forge.app.preview_call import preview_call
     from forge.app.workspace import project_scope
 
     configuration = load_configuration(options.config)
@@ -61,5 +61,5 @@ def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[st
             "rule": ruling.rule,
             "layer": ruling.layer,
         }
-        for permission, target, ruling, optional in foresee(configuration, policy, tool, parsed, scope).wants
+        for permission, target, ruling, optional in preview_call(configuration, policy, tool, parsed, scope).wants
     ]

@@ -12,7 +12,7 @@ from functools import partial
 from forge.agent.result import ENDINGS
 from forge.cli.diffs import colour_of, summary
 from forge.cli.ending import Ending
-from forge.cli.paper import Paper
+from forge.cli.output import Output
 from forge.cli.show import harmless
 from forge.core.events import (
     Event,
@@ -96,9 +96,9 @@ class _Call:
 class ForPeople:
     """Draws on a terminal; elsewhere writes plain lines."""
 
-    def __init__(self, paper: Paper, preview: Preview, animates: Callable[[str], bool] = lambda name: True) -> None:
+    def __init__(self, out: Output, preview: Preview, animates: Callable[[str], bool] = lambda name: True) -> None:
         """`animates`: whether a wheel turns while the tool of this name runs."""
-        self.paper = paper
+        self.out = out
         self.tally = Tally()
         self._preview = preview
         self._animates = animates
@@ -111,7 +111,7 @@ class ForPeople:
 
     @property
     def is_moving(self) -> bool:
-        return self.paper.live and bool(self._thinking or any(one.animated for one in self._calls.values()))
+        return self.out.live and bool(self._thinking or any(one.animated for one in self._calls.values()))
 
     def show(self, event: Event) -> None:
         self.tally.count(event)
@@ -129,7 +129,7 @@ class ForPeople:
             case ToolCompleted():
                 self._note(*self._outcome(event, "in the background"))
             case TurnFinished(agent=agent) if agent == MAIN:
-                self.paper.end_line()
+                self.out.end_line()
                 self._thinking = time.monotonic()
             case RunStarted():
                 self._thinking, self._spoke = time.monotonic(), -1
@@ -141,22 +141,22 @@ class ForPeople:
         self._draw()
 
     def clear(self) -> None:
-        self.paper.erase()
-        self.paper.end_line()
+        self.out.erase()
+        self.out.end_line()
         self._last = "note"
 
     def note(self, *lines: str) -> None:
-        self._note(*(self.paper.paint(harmless(line), DIM) for line in lines))
+        self._note(*(self.out.paint(harmless(line), DIM) for line in lines))
 
     def finish(self, ending: Ending) -> None:
         """What stands in the way of an answer, and what the run has used."""
         self._calls.clear()
         self._thinking = 0.0
-        self.paper.erase()
-        self.paper.end_line()
-        problem = [self.paper.paint(harmless(line), RED) for line in ending.words.splitlines()]
+        self.out.erase()
+        self.out.end_line()
+        problem = [self.out.paint(harmless(line), RED) for line in ending.words.splitlines()]
         used, self.tally = self.tally.words(ending), Tally()
-        self._note(*problem, self.paper.paint(used, DIM))
+        self._note(*problem, self.out.paint(used, DIM))
 
     def _begin(self, event: ToolStarted) -> None:
         if event.call.name in CONVERSATION:  # what they say is the answer
@@ -164,7 +164,7 @@ class ForPeople:
         self._thinking = 0.0
         begun = self._calls[_key(event)] = _Call(event.call, int(event.agent != MAIN))
         begun.animated = self._animates(event.call.name)
-        if self.paper.live:
+        if self.out.live:
             self._draw()
         else:
             self._note(self._line(begun.depth, "→", CYAN, spelled(event.call)))
@@ -175,9 +175,9 @@ class ForPeople:
             under_way.progress = event.title
             said = [self._line(under_way.depth + 1, "·", DIM, event.title)]
         else:
-            text = event.text[-LONGEST_PIECE:] if self.paper.live else event.text[:LONGEST_PIECE]
+            text = event.text[-LONGEST_PIECE:] if self.out.live else event.text[:LONGEST_PIECE]
             said = self._counted(under_way, under_way.take(text))
-        if self.paper.live:
+        if self.out.live:
             if not under_way.animated or time.monotonic() - self._drawn_at > 0.05:
                 self._draw()
         elif said:
@@ -194,13 +194,13 @@ class ForPeople:
 
     def _end(self, event: ToolFinished) -> None:
         ended = self._calls.pop(_key(event), None)
-        is_shown = ended is not None and ended.lines > 0 and not self.paper.live  # its output stands above already
+        is_shown = ended is not None and ended.lines > 0 and not self.out.live  # its output stands above already
         if event.call.name not in CONVERSATION or event.result.is_error:
             self._note(*self._outcome(event, seconds(event.seconds), is_shown=is_shown))
         if event.result.data.get("delivered") is False and event.agent == MAIN:  # a message to whoever sits here
-            self.paper.end_line()
+            self.out.end_line()
             self._say(event.result.for_user)
-            self.paper.end_line()
+            self.out.end_line()
         if self._calls:
             self._draw()
 
@@ -208,16 +208,16 @@ class ForPeople:
         """One line that says what was done and how it ended, and a few of what came of it."""
         result, depth = event.result, int(event.agent != MAIN)
         mark, colour = ("✗", RED) if result.is_error else ("…", CYAN) if result.pending else ("✓", GREEN)
-        what = result.title or (spelled(event.call) if self.paper.live or depth else event.call.name)
+        what = result.title or (spelled(event.call) if self.out.live or depth else event.call.name)
         lines = [self._line(depth, mark, colour, what, when)]
         if result.is_error or not (
             depth or is_shown or result.silent
         ):  # what a sub-agent's calls come to is in its report
-            fit = harmless if result.is_error else partial(self.paper.fitted, indent=2 * depth + 2)
+            fit = harmless if result.is_error else partial(self.out.fitted, indent=2 * depth + 2)
             changed = summary(result)
             said = changed or _several(result) or self._preview(event.call.name, result)
             said = [one for one in said if changed or one.strip(" [](){},")]
-            lines += [f"{'  ' * depth}  {self.paper.paint(fit(one), _colour(one) if changed else DIM)}" for one in said]
+            lines += [f"{'  ' * depth}  {self.out.paint(fit(one), _colour(one) if changed else DIM)}" for one in said]
         return lines
 
     def _draw(self) -> None:
@@ -232,12 +232,12 @@ class ForPeople:
             shown = [_overwritten(line) for line in one.tail if line.strip()][-TAIL:]
             lines += [self._line(one.depth + 1, "│", DIM, line) for line in shown]
         more = len(self._calls) - MOST_DRAWN
-        lines += [self.paper.paint(f"… and {more} more", DIM)] if more > 0 else []
+        lines += [self.out.paint(f"… and {more} more", DIM)] if more > 0 else []
         if self._thinking:
             passed = time.monotonic() - self._thinking
             lines.append(self._line(0, wheel, CYAN, "thinking", seconds(passed) if passed >= 1 else ""))
         self._turn_to("note")
-        self.paper.draw(lines)
+        self.out.draw(lines)
         self._drawn_at = time.monotonic()
 
     def _finish(self, event: RunFinished) -> None:
@@ -245,33 +245,33 @@ class ForPeople:
         self._thinking = 0.0
         handed_over = event.reason in ENDINGS.values()
         if handed_over or (event.reason == "answer" and self._spoke < self.tally.turns - 1):
-            self.paper.end_line()
+            self.out.end_line()
             self._say(event.text)
-        self.paper.end_line()
+        self.out.end_line()
 
     def _say(self, text: str) -> None:
         if text:
             self._turn_to("text")
-            self.paper.say(text)
+            self.out.say(text)
 
     def _note(self, *lines: str) -> None:
         self._turn_to("note")
-        self.paper.note(*lines)
+        self.out.note(*lines)
 
     def _turn_to(self, kind: str) -> None:
         """On a terminal, words and deeds are set apart by an empty line."""
-        if self._last and kind != self._last and self.paper.live and self.paper.out_is_terminal:
-            self.paper.note("")
+        if self._last and kind != self._last and self.out.live and self.out.out_is_terminal:
+            self.out.note("")
         self._last = kind
 
     def _line(self, depth: int, mark: str, colour: str, text: str, after: str = "") -> str:
         indent = 2 * depth
         room = indent + 2 + (len(after) + 2 if after else 0)
-        painted = self.paper.paint(mark, colour)
-        words = self.paper.fitted(text, room)
+        painted = self.out.paint(mark, colour)
+        words = self.out.fitted(text, room)
         if colour == DIM:
-            words = self.paper.paint(words, DIM)
-        return f"{' ' * indent}{painted} {words}" + (f"  {self.paper.paint(after, DIM)}" if after else "")
+            words = self.out.paint(words, DIM)
+        return f"{' ' * indent}{painted} {words}" + (f"  {self.out.paint(after, DIM)}" if after else "")
 
 
 def _key(event: ToolStarted | ToolProgress | ToolOutput | ToolFinished) -> tuple[str, str]:

@@ -92,10 +92,10 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         durable = {}
     elif prompt is None:
         raise click.UsageError('A durable run needs its task at once: forge run --durable "TASK"')
-    from forge.cli.sitting import Asked  # the whole agent, which showing the help does without
+    from forge.cli.chat_session import RunFlags  # the whole agent, which showing the help does without
 
     named = _source("session") is not ParameterSource.DEFAULT
-    asked = Asked(
+    asked = RunFlags(
         **more, session=options.session if named else None, reads_stdin=prompt == "-" or not sys.stdin.isatty()
     )
     if prompt is None:
@@ -156,10 +156,10 @@ def _durably(options: Options, asked: Any, prompt: str, **how: Any) -> int:
 
 
 def _once(options: Options, asked: Any, prompt: str) -> int:
+    from forge.cli.chat_session import open_chat_session
     from forge.cli.keyboard import Keyboard
-    from forge.cli.sitting import sitting
 
-    with sitting(options, asked) as made:
+    with open_chat_session(options, asked) as made:
         ending = made.ask(prompt, wait=True)
         answers = not asked.reads_stdin and sys.stderr.isatty() and not options.json
         while answers and ending.reason == "question" and (answer := Keyboard().message()):

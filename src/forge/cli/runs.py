@@ -190,10 +190,10 @@ def resume(
         from forge.app.durable import check_installed
 
         check_installed()
+    from forge.cli.chat_session import RunFlags
     from forge.cli.durable_run import resume as going_on
-    from forge.cli.sitting import Asked
 
-    asked = Asked(model=model, session=None, reads_stdin=not sys.stdin.isatty(), **more)
+    asked = RunFlags(model=model, session=None, reads_stdin=not sys.stdin.isatty(), **more)
     return going_on(options, asked, run, say=say, database=database, detach=detach, app_version=app_version)
 
 

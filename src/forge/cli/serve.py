@@ -22,7 +22,7 @@ from forge.cli.options import Options, with_options
 @click.option("--print-config", is_flag=True, help="Print the entry for another client's mcpServers, and end.")
 @click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
 @click.option("--no-audit", is_flag=True, help="Keep no log of events.")
-def command(options: Options, **wishes: Any) -> int:
+def command(options: Options, **flags: Any) -> int:
     """Offer this project's tools to MCP clients.
 
     \b
@@ -43,4 +43,4 @@ def command(options: Options, **wishes: Any) -> int:
     """
     from forge.cli.serving import print_config, serve  # the whole pipeline, which showing the help does without
 
-    return print_config(options, wishes) if wishes["print_config"] else serve(options, wishes)
+    return print_config(options, flags) if flags["print_config"] else serve(options, flags)

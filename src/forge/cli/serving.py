@@ -36,7 +36,7 @@ PATIENCE = 0.5  # seconds for listeners to see the last events
 LOGS = ("mcp", "uvicorn", "anyio")  # of the packages that do the work
 
 
-def serve(options: Options, wishes: dict[str, Any]) -> int:
+def serve(options: Options, flags: dict[str, Any]) -> int:
     with refusals():
         project = Project(
             RunOptions(
@@ -50,37 +50,37 @@ def serve(options: Options, wishes: dict[str, Any]) -> int:
         )
         agent = project.agent(with_model=False, approve=approve_all if options.yes else ElicitingApprover())
         _listen_to_packages(debug=options.debug)
-        with audited(agent.activity, project.workspace, wishes["audit"], wanted=not wishes["no_audit"]):
-            serving = _over_http if wishes["http"] else _over_stdio
-            asyncio.run(_until_told(serving(agent, project.scope, wishes)))
+        with audited(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"]):
+            serving = _over_http if flags["http"] else _over_stdio
+            asyncio.run(_until_told(serving(agent, project.scope, flags)))
     return 0
 
 
-def print_config(options: Options, wishes: dict[str, Any]) -> int:
+def print_config(options: Options, flags: dict[str, Any]) -> int:
     """The entry that other clients read, under the name of the workspace."""
     workspace = Path(options.workspace or ".").resolve()
     name = re.sub(r"[^a-zA-Z0-9_-]+", "-", workspace.name).strip("-") or "forge"
-    entry = _http_entry(wishes) if wishes["http"] else _stdio_entry(options, wishes, workspace)
+    entry = _http_entry(flags) if flags["http"] else _stdio_entry(options, flags, workspace)
     click.echo(json.dumps({"mcpServers": {name: entry}}, indent=2, ensure_ascii=False))
     return 0
 
 
-async def _over_stdio(agent: Agent, scope: Scope, wishes: dict[str, Any]) -> None:
+async def _over_stdio(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
     async with _opened(agent):
-        await serve_stdio(agent.executor, scope, version=version(), everything=wishes["everything"])
+        await serve_stdio(agent.executor, scope, version=version(), everything=flags["everything"])
 
 
-async def _over_http(agent: Agent, scope: Scope, wishes: dict[str, Any]) -> None:
-    host = wishes["host"]
-    token = _token(wishes["token_env"], host)
+async def _over_http(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
+    host = flags["host"]
+    token = _token(flags["token_env"], host)
     agent.secrets.add(token)
-    with _listening(host, wishes["port"]) as listening:
+    with _listening(host, flags["port"]) as listening:
         url = _url(host, listening.getsockname()[1])
 
         def ready() -> None:
             count = sum(name not in CONVERSATION for name in agent.registry)
             click.echo(f"forge: serving {count} tool{'s' if count != 1 else ''} at {url}", err=True)
-            if wishes["token_env"] is None:
+            if flags["token_env"] is None:
                 click.echo(f"forge: clients send the header Authorization: Bearer {token}", err=True)
             if not _is_loopback(host):
                 click.echo("forge: anybody who reaches this address can try tokens, and there is no TLS", err=True)
@@ -91,9 +91,9 @@ async def _over_http(agent: Agent, scope: Scope, wishes: dict[str, Any]) -> None
                 scope,
                 listening=listening,
                 token=token,
-                hosts=(host, *wishes["allow_host"]),
+                hosts=(host, *flags["allow_host"]),
                 version=version(),
-                everything=wishes["everything"],
+                everything=flags["everything"],
                 ready=ready,
             )
 
@@ -170,26 +170,26 @@ def _listen_to_packages(*, debug: bool) -> None:
         log.handlers = logging.getLogger("forge").handlers if debug else [logging.NullHandler()]
 
 
-def _stdio_entry(options: Options, wishes: dict[str, Any], workspace: Path) -> dict[str, Any]:
+def _stdio_entry(options: Options, flags: dict[str, Any], workspace: Path) -> dict[str, Any]:
     command, *first = _ourselves()
     named = None if isinstance(options.config, Found) else options.config  # what was found is found again, if trusted
-    files = {"--config": named, "--policy": options.policy, "--audit": wishes["audit"]}
+    files = {"--config": named, "--policy": options.policy, "--audit": flags["audit"]}
     flags = {
         "--yes": options.yes,
         "--dev": options.dev,
-        "--all": wishes["everything"],
-        "--no-audit": wishes["no_audit"],
+        "--all": flags["everything"],
+        "--no-audit": flags["no_audit"],
     }
     arguments = [*first, "serve", "--workspace", str(workspace)]
     arguments += [text for flag, path in files.items() if path for text in (flag, str(Path(path).resolve()))]
     return {"command": command, "args": [*arguments, *(flag for flag, given in flags.items() if given)]}
 
 
-def _http_entry(wishes: dict[str, Any]) -> dict[str, Any]:
-    token = f"${{{wishes['token_env'] or 'FORGE_TOKEN'}}}"
+def _http_entry(flags: dict[str, Any]) -> dict[str, Any]:
+    token = f"${{{flags['token_env'] or 'FORGE_TOKEN'}}}"
     return {
         "type": "http",
-        "url": _url(wishes["host"], wishes["port"]),
+        "url": _url(flags["host"], flags["port"]),
         "headers": {"Authorization": f"Bearer {token}"},
     }
 

@@ -192,10 +192,10 @@ def _store(options: Options, needed: str | None = None, *, looking: bool = False
     with refusals():
         from forge.agent.session import FILE, SessionStore
         from forge.app.config import load_configuration
-        from forge.app.kept import session_store
+        from forge.app.stored_conversation import session_store
         from forge.app.workspace import workspace_root
-        from forge.workspace.looking import copied, is_writable
         from forge.workspace.state import NAME
+        from forge.workspace.state_copy import copied, is_writable
 
         workspace = workspace_root(options.workspace, load_configuration(options.config).root)
         if not (workspace / NAME / FILE).exists():

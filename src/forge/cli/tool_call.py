@@ -19,7 +19,7 @@ from forge.cli.options import Options, with_options
 @click.option("--replay", metavar="FILE", help="Answer from such a file instead of calling the tool.")
 @click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
 @click.option("--no-audit", is_flag=True, help="Keep no log of events.")
-def command(options: Options, name: str, arguments: str | None, **wishes: Any) -> int:
+def command(options: Options, name: str, arguments: str | None, **flags: Any) -> int:
     """Call a tool and print its result.
 
     \b
@@ -45,4 +45,4 @@ def command(options: Options, name: str, arguments: str | None, **wishes: Any) -
         raise click.UsageError("`forge tool call -` reads its calls from the standard input and takes no arguments.")
     from forge.cli.calling import call_lines, call_once  # the whole pipeline, which completing a name does without
 
-    return call_lines(options, wishes) if name == "-" else call_once(options, wishes, name, arguments)
+    return call_lines(options, flags) if name == "-" else call_once(options, flags, name, arguments)

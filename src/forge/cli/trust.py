@@ -14,7 +14,7 @@ from forge.cli.show import harmless
 
 if TYPE_CHECKING:  # loaded when it is used
     from forge.app.trust import Standing
-    from forge.app.turns_on import Turned
+    from forge.app.trust_summary import TrustItem
 
 _LONGEST = 300  # characters of one line
 _LONGEST_RISKY = 4_000  # what is run or allowed is not hidden behind a long beginning
@@ -84,20 +84,20 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
     return _NEEDS_PERSON if answer is None else 1
 
 
-def _turned(now: Standing) -> list[Turned]:
+def _turned(now: Standing) -> list[TrustItem]:
     from forge.app.layers import is_there
-    from forge.app.turns_on import turns_on
+    from forge.app.trust_summary import trust_summary
 
-    return turns_on(now.text, str(now.path)) if is_there(now.path) else []
+    return trust_summary(now.text, str(now.path)) if is_there(now.path) else []
 
 
 def _scripts(workspace: str) -> list[str]:
-    from forge.app.turns_on import scripts_in
+    from forge.app.trust_summary import scripts_in
 
     return scripts_in(workspace)
 
 
-def _state(now: Standing) -> list[Turned] | None:
+def _state(now: Standing) -> list[TrustItem] | None:
     """What a state directory that was not made here holds; None where there is none."""
     from forge.app.foreign_state import what_it_holds
 
@@ -112,7 +112,7 @@ def _can_be_accepted(now: Standing, scripts: list[str]) -> bool:
     return now.status != "trusted"
 
 
-def _show(now: Standing, turned: list[Turned], scripts: list[str], state: list[Turned] | None) -> None:
+def _show(now: Standing, turned: list[TrustItem], scripts: list[str], state: list[TrustItem] | None) -> None:
     if state is not None:
         click.echo(f"{harmless(str(now.path.parent))}/.forge was not made by Forge on this machine, and holds:")
         _show_turned(state)
@@ -136,7 +136,7 @@ def _show(now: Standing, turned: list[Turned], scripts: list[str], state: list[T
         _show_difference(now.before, now.text)
 
 
-def _show_turned(turned: list[Turned]) -> None:
+def _show_turned(turned: list[TrustItem]) -> None:
     width = max((len(one.kind) for one in turned), default=0)
     for one in turned:
         line = harmless(" ".join(one.detail.split()))
@@ -163,7 +163,7 @@ def _ask() -> bool | None:
     return click.confirm("Accept it?", default=False, err=True)
 
 
-def _accept(now: Standing, is_new: bool, state: list[Turned] | None, *, quiet: bool) -> None:
+def _accept(now: Standing, is_new: bool, state: list[TrustItem] | None, *, quiet: bool) -> None:
     from forge.app.foreign_state import accept_state
     from forge.app.layers import is_there
     from forge.app.trust import accept
@@ -175,7 +175,7 @@ def _accept(now: Standing, is_new: bool, state: list[Turned] | None, *, quiet: b
 
 
 def _print_json(
-    now: Standing, turned: list[Turned], scripts: list[str], state: list[Turned] | None, accepted: bool
+    now: Standing, turned: list[TrustItem], scripts: list[str], state: list[TrustItem] | None, accepted: bool
 ) -> None:
     is_there = (now.path.parent / ".forge").is_dir()
     document: dict[str, Any] = {

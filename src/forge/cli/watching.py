@@ -9,7 +9,7 @@ from contextlib import closing
 from forge.cli.ending import Ending
 from forge.cli.ndjson import Ndjson
 from forge.cli.next_commands import Commands
-from forge.cli.paper import Paper
+from forge.cli.output import Output
 from forge.cli.render import ForPeople
 from forge.cli.screen import Screen
 from forge.cli.waits import result_so_far, what_it_waits_for
@@ -20,8 +20,8 @@ from forge.durable.client import Runs
 
 def watch(runs: Runs, run_id: str, commands: Commands, *, as_json: bool) -> int:
     """Until it is over or waits for somebody; the exit code. Raises `OSError` when nobody takes the output."""
-    paper, started = Paper(), time.monotonic()
-    screen = Screen(Ndjson(paper) if as_json else ForPeople(paper, lambda _, result: result.preview()))
+    out, started = Output(), time.monotonic()
+    screen = Screen(Ndjson(out) if as_json else ForPeople(out, lambda _, result: result.preview()))
     activity = ActivityStream()
     activity.subscribe(screen.take)
 

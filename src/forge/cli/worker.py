@@ -39,7 +39,7 @@ DATABASE = "Where runs are kept; by default FORGE_DATABASE, else what the config
     help="How long runs have to come to the end of their turn when it is told to leave.",
 )  # fmt: skip
 @click.option("--console", is_flag=True, help="Beside it, the web page: see forge console.")
-def command(options: Options, action: str | None, console: bool, **wishes: Any) -> int:
+def command(options: Options, action: str | None, console: bool, **flags: Any) -> int:
     """Work on runs that are kept, as one of any number of workers.
 
     \b
@@ -64,26 +64,26 @@ def command(options: Options, action: str | None, console: bool, **wishes: Any) 
                 2 a flag, the configuration, a policy, the workspace or the database cannot be used
     """
     if action == "status":
-        _show_status(options, wishes["database"])
+        _show_status(options, flags["database"])
         return 0
     if console:
-        return _beside_console(options, wishes)
+        return _beside_console(options, flags)
     from forge.cli.working import work  # the whole agent, which showing the help does without
 
-    return work(options, wishes)
+    return work(options, flags)
 
 
-def _beside_console(options: Options, wishes: dict[str, Any]) -> int:
+def _beside_console(options: Options, flags: dict[str, Any]) -> int:
     from forge.cli.console import serve_console
 
-    settings = {name: wishes[name] for name in ("queues", "offers", "name", "concurrency") if wishes[name]}
+    settings = {name: flags[name] for name in ("queues", "offers", "name", "concurrency") if flags[name]}
     return serve_console(
         options,
-        model=wishes["model"],
-        database=wishes["database"],
-        version=wishes["app_version"],
+        model=flags["model"],
+        database=flags["database"],
+        version=flags["app_version"],
         settings=settings,
-        grace=wishes["drain_seconds"],
+        grace=flags["drain_seconds"],
     )
 
 

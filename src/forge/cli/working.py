@@ -22,22 +22,22 @@ from forge.permissions.gate import approve_all
 AGAIN = 60.0  # seconds before the same line is written again
 
 
-def work(options: Options, wishes: dict[str, Any]) -> int:
+def work(options: Options, flags: dict[str, Any]) -> int:
     with refusals():
         check_installed()
-        from forge.app.worker import ProjectWorker, WorkerWishes, check_names  # an extra: asked for above
+        from forge.app.worker import ProjectWorker, WorkerOptions, check_names  # an extra: asked for above
 
-        check_names(wishes["queues"], "a queue")
-        check_names(wishes["offers"], "a place")
-        check_names([wishes["name"]] if wishes["name"] else [], "a worker")
+        check_names(flags["queues"], "a queue")
+        check_names(flags["offers"], "a place")
+        check_names([flags["name"]] if flags["name"] else [], "a worker")
         given = RunOptions(
             workspace=options.workspace, config=options.config, policy=options.policy, session=options.session,
             dev=options.dev,
         )  # fmt: skip
         project = Project(given, report=_report)
-        agent = project.agent(wishes.pop("model"), approve=approve_all if options.yes else approver())
-        version = wishes.pop("app_version") or project_version(project.configuration)
-        made = ProjectWorker(project, agent, WorkerWishes(version=version, **wishes))
+        agent = project.agent(flags.pop("model"), approve=approve_all if options.yes else approver())
+        version = flags.pop("app_version") or project_version(project.configuration)
+        made = ProjectWorker(project, agent, WorkerOptions(version=version, **flags))
         _speak_of_work(debug=options.debug)
         asyncio.run(_until_told(made))
     return 0

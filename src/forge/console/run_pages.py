@@ -10,7 +10,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from forge.app.durable import HEARD, keep
-from forge.app.kept import session_store
+from forge.app.stored_conversation import session_store
 from forge.console.asking import Asked, Download, Events, Made
 from forge.console.entries import attachment, family, of_runs, one_entry, span, tail_of_runs
 from forge.console.exporting import as_markdown, as_ndjson

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from forge.agent.session import SessionInfo
-from forge.app.kept import session_store
+from forge.app.stored_conversation import session_store
 from forge.console import demo
 from forge.console.asking import Asked, Events
 from forge.console.entries import joined, shown

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.agent.tokens import estimate
-from forge.app.foresee import foresee
+from forge.app.preview_call import preview_call
 from forge.app.trust import Found
 from forge.console.asking import Asked, Made
 from forge.console.home import Home
@@ -77,7 +77,7 @@ def judged(home: Home, name: str, arguments: Mapping[str, Any], agent: str = "")
         return {**told, "problems": [_in_words(error)]}
     scope = replace(home.scope, agent=agent) if agent else home.scope
     try:
-        seen = foresee(home.configuration, home.policy, tool, parsed, scope)
+        seen = preview_call(home.configuration, home.policy, tool, parsed, scope)
     except ToolError as error:  # what it would do cannot be told: it has not been set up, say
         return {**told, "arguments": parsed, "problems": [_in_words(error)]}
     wants = [

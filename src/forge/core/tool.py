@@ -175,7 +175,7 @@ class Tool:
         """
         return None
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         """What a call would change, such as a diff, for the person who is asked about it. It must change nothing.
 
         A `ToolError` raised here refuses the call before anybody is asked.
@@ -307,8 +307,8 @@ class DeferredTool(Tool):
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
         return self._now().wants(arguments, scope)
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        return await self._now().foresee(arguments, ctx)
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        return await self._now().preview_call(arguments, ctx)
 
     @property
     def needs_person(self) -> bool:  # type: ignore[override]

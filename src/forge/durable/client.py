@@ -28,10 +28,10 @@ from forge.durable.pruning import prunable, prune, remove
 from forge.durable.queues import DEFAULT
 from forge.durable.results import run_result
 from forge.durable.rows import NewRun, Question, RunInfo
-from forge.durable.settling import SHORTEST, is_settled, pauses
 from forge.durable.starter import Starter, workflow_id
 from forge.durable.store import RunStore
 from forge.durable.tracing import carrier
+from forge.durable.waiting_for_runs import SHORTEST, needs_no_worker, pauses
 from forge.permissions.answers import Answer
 from forge.workspace.store import StoreError
 
@@ -147,7 +147,7 @@ class Runs:
             run, events = await in_thread(following.look)
             for event in events:
                 yield event
-            if not events and await in_thread(lambda: self.is_settled(run)):  # noqa: B023
+            if not events and await in_thread(lambda: self.needs_no_worker(run)):  # noqa: B023
                 return
             await asyncio.sleep(SHORTEST if events else pause)
 
@@ -157,7 +157,7 @@ class Runs:
         watch = Watch(self.store)
         for pause in pauses():
             run = self.get(run_id)
-            if self.is_settled(run) or time.monotonic() >= until:
+            if self.needs_no_worker(run) or time.monotonic() >= until:
                 return run
             watch.look(run)
             time.sleep(min(pause, max(0.0, until - time.monotonic())))
@@ -168,15 +168,15 @@ class Runs:
         watch = Watch(self.store)
         for pause in pauses():
             run: RunInfo = await in_thread(lambda: self.get(run_id))
-            if await in_thread(lambda: self.is_settled(run)):  # noqa: B023
+            if await in_thread(lambda: self.needs_no_worker(run)):  # noqa: B023
                 return run
             await in_thread(lambda: watch.look(run))  # noqa: B023
             await asyncio.sleep(pause)
         raise AssertionError("pauses never end")
 
-    def is_settled(self, run: RunInfo) -> bool:
+    def needs_no_worker(self, run: RunInfo) -> bool:
         """Whether nothing more happens by itself: the run is over, or all it waits for is somebody's answer."""
-        return is_settled(self.store, run)
+        return needs_no_worker(self.store, run)
 
     def answer(self, run_id: str, answer: Answer | str, question: str | None = None, by: str = "") -> RunInfo:
         """Answer what a run waits for: a yes or no to a call, or the words that answer its question. Taken once.

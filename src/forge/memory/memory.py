@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.memory.embed import Embedder
-from forge.memory.meaning import Meaning
+from forge.memory.embedding_client import EmbeddingClient
 from forge.memory.notes import EVERGREEN, Notes, day_of
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
@@ -78,7 +78,7 @@ class Memory:
         self._clock = clock
         self._lock = RLock()
         self._following: Following | None = None
-        self._meaning = Meaning(embedder) if embedder is not None else None
+        self._meaning = EmbeddingClient(embedder) if embedder is not None else None
 
     async def search(self, query: str, max_results: int = 5) -> Found:
         """The pieces that answer a query best. Raises `ToolError`."""
@@ -232,7 +232,7 @@ class Memory:
         found = self._followed().find(query, vector, self._clock().date(), most)
         return [Hit(row.text, row.name, row.line_start, row.line_end, score) for row, score in found]
 
-    async def _embed(self, meaning: Meaning, patience: float, remarks: list[str]) -> tuple[int, int]:
+    async def _embed(self, meaning: EmbeddingClient, patience: float, remarks: list[str]) -> tuple[int, int]:
         """Give pieces their vectors. How many got one, and how many still wait."""
         from forge.core.threads import in_thread
 

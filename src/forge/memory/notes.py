@@ -83,8 +83,8 @@ class Notes:
                 ErrorKind.USER,
                 "Make several notes of it.",
             )
-        is_settled = _stamp(before) == _stamp(after) and time.time_ns() - after.st_mtime_ns > SETTLED
-        return Note(content, _stamp(after) if is_settled else "")
+        needs_no_worker = _stamp(before) == _stamp(after) and time.time_ns() - after.st_mtime_ns > SETTLED
+        return Note(content, _stamp(after) if needs_no_worker else "")
 
     def text(self, path: str) -> str:
         """What a note says; the path as somebody spelled it. Raises `ToolError`."""

@@ -103,7 +103,7 @@ class MemoryWrite(
         self.memory = memory
         self.max_length = max_length
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
 
         self._check(arguments["content"], ctx)

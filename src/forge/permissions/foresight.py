@@ -25,7 +25,7 @@ async def foreseen(ctx: ToolContext) -> str:
 
     Raises `ToolError` where it fails: then the call is refused.
     """
-    look = getattr(type(ctx.tool), "foresee", None)
+    look = getattr(type(ctx.tool), "preview_call", None)
     if look is None:
         return ""
     try:

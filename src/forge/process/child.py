@@ -16,13 +16,13 @@ from traceback import format_exception
 from typing import Any, NoReturn
 
 from forge.core.context import Root, Scope, ToolContext, Work
+from forge.core.context_transfer import restore_context
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.core.plain import plain, text_of
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName
 from forge.core.threads import in_thread
-from forge.core.travelling import surround
 from forge.process._shipped import unpacked, unpacked_values
 
 _PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG
@@ -104,7 +104,7 @@ async def _serve(channel: _Channel) -> NoReturn:
 
 
 async def _run(work: Mapping[str, Any], channel: _Channel) -> ToolResult:
-    surround(unpacked_values(work["surroundings"]))
+    restore_context(unpacked_values(work["context"]))
     tool = unpacked(work["tool"])
     said = work["scope"]
     roots = tuple(Root(Path(path), writable) for path, writable in said["roots"])

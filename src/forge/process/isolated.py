@@ -14,12 +14,12 @@ from typing import Any
 from uuid import uuid4
 
 from forge.core.context import Scope, ToolContext
+from forge.core.context_transfer import captured_context
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import readable
 from forge.core.held import check_held
 from forge.core.result import ToolResult
 from forge.core.tool import DeferredTool, Tool
-from forge.core.travelling import surroundings
 from forge.process._shipped import packed, packed_values
 from forge.process._slots import slots
 from forge.process.run import signal_name
@@ -156,7 +156,7 @@ def _work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
     check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process knows their names alone
     scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__}
     work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": packed(tool)}
-    work["surroundings"] = packed_values(surroundings())  # such as the egress: what is refused here is refused there
+    work["context"] = packed_values(captured_context())  # such as the egress: what is refused here is refused there
     try:
         return to_json({**work, "arguments": sent})
     except ValueError as error:

@@ -90,7 +90,7 @@ class ScheduleSet(
             for_llm=f"{verb.capitalize()}: {_line(made)}", title=f"{verb} {made.id}", data={"schedule": made.to_dict()}
         )
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         from forge.core.threads import in_thread  # asyncio, which listing tools does without
 
         preview: str = await in_thread(lambda: self._preview(arguments, ctx))
@@ -159,7 +159,7 @@ class ScheduleDelete(
         gone = self._open().delete(id.strip())
         return ToolResult(for_llm=f"Removed: {_line(gone)}", title=f"removed {gone.id}", data={"deleted": gone.id})
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         from forge.core.threads import in_thread  # asyncio, which listing tools does without
 
         preview: str = await in_thread(lambda: f"- {_line(self._open().removable(arguments['id'].strip()))}")

@@ -101,7 +101,7 @@ class Webhook(SchemaTool):
         return [self.url.origin]
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.network.once import key_header
+        from forge.network.idempotency_key import key_header
 
         key = key_header(self.idempotency_header, self.method, ctx, self.headers)
         return await self._sent(arguments, key)

@@ -79,7 +79,7 @@ class FileEdit(
         edited, draft = await change(ctx, [path], lambda draft: plan(draft, path, wanted))
         return _answer(edited, draft.diff())
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         wanted = _wanted(*(arguments[key] for key in ("old_text", "new_text", "replace_all", "edits")))
         return await foreseen(ctx, lambda draft: plan(draft, arguments["path"], wanted))
 

@@ -68,7 +68,7 @@ class FilePatch(
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         return _paths(self._operations(arguments))
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         operations = self._operations(arguments)
         return await foreseen(ctx, lambda draft: plan(draft, operations))
 

@@ -60,7 +60,7 @@ class FileWrite(
             data={"path": written.path, "action": written.action, "bytes": written.size},
         )
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return await foreseen(ctx, lambda draft: plan(draft, arguments["path"], arguments["content"]))
 
 

@@ -41,8 +41,8 @@ class HttpRequest(
         json: Annotated[Any, "A value to send as JSON, instead of body."] = None,
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
     ) -> ToolResult:
+        from forge.network.idempotency_key import key_header
         from forge.network.limits import Limits as Bounds  # the network is loaded by the first request
-        from forge.network.once import key_header
         from forge.tools._web_asking import ask
 
         sent, content = _prepared(headers or {}, body, json)

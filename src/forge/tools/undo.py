@@ -41,7 +41,7 @@ class Undo(
             return []
         return _paths(_chosen(arguments.get("call_id") or "", arguments.get("turn") or ""))
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         if arguments.get("action") != "apply":
             return ""
         call_id, turn = arguments.get("call_id") or "", arguments.get("turn") or ""

@@ -40,8 +40,8 @@ class WebhookCall(
         from json import dumps
 
         from forge.network.client import fetch  # the network is loaded by the first request
+        from forge.network.idempotency_key import key_header
         from forge.network.limits import Limits as Bounds
-        from forge.network.once import key_header
         from forge.tools.http_request import answered
 
         try:

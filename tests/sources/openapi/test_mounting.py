@@ -216,10 +216,10 @@ async def test_who_declares_less_is_not_asked():
 async def test_a_preview_tells_the_method_and_what_is_sent():
     tools = await open_tools(server="https://api.example.com")
     create, remove = tools["pets__createPet"], tools["pets__delete_pets_petId"]
-    shown = await create.foresee(create.parse({"name": "Rex"}), None)
+    shown = await create.preview_call(create.parse({"name": "Rex"}), None)
     assert shown == 'POST https://api.example.com/pets\napplication/json\n{"name":"Rex"}'
-    assert await remove.foresee({"petId": "5"}, None) == "DELETE https://api.example.com/pets/5"
-    assert await tools["pets__listPets"].foresee({}, None) == ""
+    assert await remove.preview_call({"petId": "5"}, None) == "DELETE https://api.example.com/pets/5"
+    assert await tools["pets__listPets"].preview_call({}, None) == ""
 
 
 async def test_the_names_of_parameters_are_known_without_a_schema():

@@ -249,7 +249,7 @@ async def test_a_name_from_the_document_cannot_break_out_of_a_part():
     async with mount(one, server="https://api.example.com") as api:
         tool: Any = api.registry["pets__it"]
         (name,) = tool.spec.parameters["properties"]
-        shown = await tool.foresee(tool.parse({name: "v"}), None)
+        shown = await tool.preview_call(tool.parse({name: "v"}), None)
     assert re.search(r'name="a%22%0D%0AX: y"', shown)
 
 

@@ -20,9 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.sources.mcp.bounds import INSTRUCTIONS, LINE, MOST_ASKING, MOST_ROUNDS
-from forge.sources.mcp.calmed import Calmed
 from forge.sources.mcp.http import OURS, over_http
 from forge.sources.mcp.listener import Listener, asked_during, can
+from forge.sources.mcp.rate_limited_messages import RateLimitedMessages
 from forge.sources.mcp.stdio import over_stdio
 from forge.sources.mcp.target import Target
 from forge.sources.mcp.wire import Wire, quietly
@@ -46,7 +46,7 @@ async def connected(name: str, target: Target, listener: Listener, timeout: floa
     wire = Wire(name, listener)
     way = over_http(target, wire) if target.url else over_stdio(target, wire)
     async with way as (incoming, outgoing):
-        session = Session(wire, JSONRPCDispatcher(Calmed(incoming, wire), outgoing))
+        session = Session(wire, JSONRPCDispatcher(RateLimitedMessages(incoming, wire), outgoing))
         async with session.client:
             await session.greet(timeout)
             try:

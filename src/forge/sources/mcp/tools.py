@@ -96,7 +96,7 @@ class McpTool(Tool):
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
         return self._settings.wants(self.spec.permissions)
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return self.difference()
 
     def introduce(self) -> str:

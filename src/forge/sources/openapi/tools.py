@@ -16,8 +16,8 @@ from forge.core.spec import JsonSchema, Permission, ToolSpec
 from forge.core.threads import in_thread
 from forge.core.tool import Tool
 from forge.network.client import fetch
+from forge.network.idempotency_key import SAFE, key_header
 from forge.network.limits import Limits
-from forge.network.once import SAFE, key_header
 from forge.network.url import read_url
 from forge.sources.openapi.answers import LARGEST, Answers
 from forge.sources.openapi.bodies import LARGEST as LARGEST_BODY
@@ -94,7 +94,7 @@ class OperationTool(Tool):
         asked = sorted(self.spec.permissions)
         return [(one, url if one is Permission.NETWORK else "") for one in asked] or [(None, "")]
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         """The method, which a URL does not tell, and what is sent."""
         if self.operation.method in SAFE:
             return ""

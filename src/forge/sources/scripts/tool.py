@@ -73,5 +73,5 @@ class ScriptTool(FileTool):
         (path,) = super().targets(arguments)
         return [f"{path} # changed: {self.script.digest[:8]}" if self.is_changed else path]
 
-    async def foresee(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return f"{self.script.path} was changed since this session began." if self.is_changed else ""

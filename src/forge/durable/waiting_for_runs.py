@@ -10,7 +10,7 @@ from forge.durable.store import RunStore
 SHORTEST, LONGEST = 0.05, 0.5  # seconds between two looks at a run
 
 
-def is_settled(store: RunStore, run: RunInfo) -> bool:
+def needs_no_worker(store: RunStore, run: RunInfo) -> bool:
     """Whether the run is over, or all it waits for is somebody's answer."""
     if run.status != "waiting":
         return run.is_over
@@ -30,5 +30,5 @@ def _needs_somebody(store: RunStore, wait: Wait) -> bool:
         return store.question(wait.detail["question"]).answer is None
     if wait.kind == "run":
         child = store.get(wait.detail["run"])
-        return not child.is_over and is_settled(store, child)
+        return not child.is_over and needs_no_worker(store, child)
     return wait.kind == "question"

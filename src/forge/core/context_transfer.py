@@ -11,18 +11,18 @@ _variables: dict[str, ContextVar[Any]] = {}
 _UNSET = object()
 
 
-def travels(module: str, variable: ContextVar[Any]) -> None:
+def carry_along(module: str, variable: ContextVar[Any]) -> None:
     """Its value, which must be one that can be pickled, holds in the process of an isolated call as it does here."""
     _variables[module] = variable
 
 
-def surroundings() -> dict[str, Any]:
+def captured_context() -> dict[str, Any]:
     """The values that are set around this call, by module."""
     values = {module: variable.get(_UNSET) for module, variable in _variables.items()}
     return {module: value for module, value in values.items() if value is not _UNSET}
 
 
-def surround(values: Mapping[str, Any]) -> None:
+def restore_context(values: Mapping[str, Any]) -> None:
     """Set them here, for what follows."""
     for module, value in values.items():
         import_module(module)

@@ -11,7 +11,7 @@ from forge.app.config import Configuration, read_configuration
 from forge.core.secrets import Secrets
 
 
-class Turned(NamedTuple):
+class TrustItem(NamedTuple):
     """`kind`: what it is about; `risky`: it runs something, allows something, or lets something out."""
 
     kind: str
@@ -19,7 +19,7 @@ class Turned(NamedTuple):
     risky: bool = True
 
 
-def turns_on(text: str, name: str) -> list[Turned]:
+def trust_summary(text: str, name: str) -> list[TrustItem]:
     """Raises `ToolError` where the configuration cannot be read."""
     said = read_configuration(text, name)
     mask = Secrets().mask_all
@@ -36,74 +36,74 @@ def scripts_in(workspace: str | os.PathLike[str]) -> list[str]:
         return []
 
 
-def _programs(said: Configuration) -> Iterator[Turned]:
+def _programs(said: Configuration) -> Iterator[TrustItem]:
     for name, server in said.servers.items():
         if server.command:
             sets = f" (sets {', '.join(server.environment)})" if server.environment else ""
-            yield Turned("starts a program", f"MCP server {name}: {' '.join(server.command)}{sets}")
+            yield TrustItem("starts a program", f"MCP server {name}: {' '.join(server.command)}{sets}")
         else:
-            yield Turned("connects to", f"MCP server {name}: {server.url}")
+            yield TrustItem("connects to", f"MCP server {name}: {server.url}")
     for one in said.schedules or ():
-        yield Turned("runs by the clock", f"schedule {one['id']}: {one['cron']}: {one['task']}")
+        yield TrustItem("runs by the clock", f"schedule {one['id']}: {one['cron']}: {one['task']}")
     for entry in said.tools or ():
         loose = {key: value for key, value in entry.config.items() if isinstance(value, bool) or not _is_number(value)}
         if loose:
             settings = ", ".join(f"{key}: {_plain(value)}" for key, value in loose.items())
-            yield Turned("sets a tool", f"{entry.name or entry.group}: {settings}")
+            yield TrustItem("sets a tool", f"{entry.name or entry.group}: {settings}")
 
 
-def _rules(said: Configuration) -> Iterator[Turned]:
+def _rules(said: Configuration) -> Iterator[TrustItem]:
     for rule in said.rules:
         action = str(rule.get("action", "")) if isinstance(rule, dict) else str(rule).split(maxsplit=1)[0]
         if action.lower() == "allow":
             words = rule if isinstance(rule, str) else ", ".join(f"{key}: {_plain(one)}" for key, one in rule.items())
-            yield Turned("allows without asking", words, risky=words.split() != ["allow", "read"])
+            yield TrustItem("allows without asking", words, risky=words.split() != ["allow", "read"])
 
 
-def _world(said: Configuration) -> Iterator[Turned]:
+def _world(said: Configuration) -> Iterator[TrustItem]:
     if said.sandbox == "off":
-        yield Turned("switches off", "the sandbox: programs can do all that you can")
+        yield TrustItem("switches off", "the sandbox: programs can do all that you can")
     if said.egress is None or said.egress.mode == "open":
-        yield Turned("network", "every public address (no egress allowlist)", risky=said.egress is not None)
+        yield TrustItem("network", "every public address (no egress allowlist)", risky=said.egress is not None)
     else:
-        yield Turned("network", f"{said.egress.mode}: {', '.join(said.egress.domains) or 'nothing'}", risky=False)
+        yield TrustItem("network", f"{said.egress.mode}: {', '.join(said.egress.domains) or 'nothing'}", risky=False)
     if said.egress is not None and said.egress.private:
-        yield Turned("network", f"private addresses: {', '.join(said.egress.private)}")
+        yield TrustItem("network", f"private addresses: {', '.join(said.egress.private)}")
     for name, document in said.openapi.items():
         places = dict.fromkeys(one for one in (document.server, document.spec) if one)
-        yield Turned("connects to", f"OpenAPI {name}: {', '.join(places)}")
+        yield TrustItem("connects to", f"OpenAPI {name}: {', '.join(places)}")
     for name, hook in said.webhooks.items():
-        yield Turned("connects to", f"webhook {name}: {hook.url}")
+        yield TrustItem("connects to", f"webhook {name}: {hook.url}")
     for name, channel in said.channels.items():
         where = channel.path or channel.url_env or channel.token_env or channel.type
-        yield Turned("delivers to", f"channel {name} ({channel.type}): {where}")
+        yield TrustItem("delivers to", f"channel {name} ({channel.type}): {where}")
     embedder = said.memory.embedder if said.memory else ""
     if isinstance(embedder, dict):
-        yield Turned("connects to", f"memory, sends notes to {embedder['url']}")
+        yield TrustItem("connects to", f"memory, sends notes to {embedder['url']}")
     if said.durable is not None and said.durable.database:
         from forge.app.durable_entries import without_password
 
-        yield Turned("keeps runs in", without_password(said.durable.database))
+        yield TrustItem("keeps runs in", without_password(said.durable.database))
     if said.root is not None:
-        yield Turned("works in", f"{said.root}", risky=".." in said.root.parts or said.root.is_absolute())
+        yield TrustItem("works in", f"{said.root}", risky=".." in said.root.parts or said.root.is_absolute())
     for root in said.roots:
-        yield Turned("reaches", f"{root.path} ({'write' if root.writable else 'read'})")
+        yield TrustItem("reaches", f"{root.path} ({'write' if root.writable else 'read'})")
 
 
-def _quietly(said: Configuration) -> Iterator[Turned]:
+def _quietly(said: Configuration) -> Iterator[TrustItem]:
     if said.agent.model:
-        yield Turned("model", said.agent.model, risky=False)
+        yield TrustItem("model", said.agent.model, risky=False)
     for name, agent in said.agents.items():
         told = f": {agent.prompt}" if agent.prompt else ""
-        yield Turned("sub-agent", f"{name}{f' with {agent.model}' if agent.model else ''}{told}", risky=False)
+        yield TrustItem("sub-agent", f"{name}{f' with {agent.model}' if agent.model else ''}{told}", risky=False)
     if said.agent.prompt:
-        yield Turned("tells the model", said.agent.prompt, risky=False)
+        yield TrustItem("tells the model", said.agent.prompt, risky=False)
     if said.skills is not None:
-        yield Turned(
+        yield TrustItem(
             "skills", f"from {', '.join(said.skills.paths)}; active: {', '.join(said.skills.active) or 'none'}"
         )
     if said.variables:
-        yield Turned("reads variables", ", ".join(said.variables), risky=False)
+        yield TrustItem("reads variables", ", ".join(said.variables), risky=False)
 
 
 def _is_number(value: Any) -> bool:

@@ -21,16 +21,16 @@ from forge.app.durable import (
     queue_limits,
     request_of,
 )
-from forge.app.kept import session_store
 from forge.app.project import Project
+from forge.app.stored_conversation import session_store
 from forge.cli.audited import audited
+from forge.cli.chat_session import RunFlags, ask_in_place, opened_agent, view_of
 from forge.cli.ending import Ending
 from forge.cli.loop_thread import LoopThread
 from forge.cli.next_commands import Commands
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.screen import Screen
-from forge.cli.sitting import Asked, ask_in_place, opened_agent, view_of
 from forge.cli.waits import result_so_far, what_it_waits_for
 from forge.core.activity import ActivityStream
 from forge.core.errors import ToolError
@@ -49,7 +49,7 @@ GRACE = 20.0  # seconds that other runs, which this process helped with, have to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attending:
+class WatchedProject:
     """A project whose runs a person follows: where they are kept, and which agent works on them."""
 
     database: str
@@ -68,7 +68,9 @@ class Attending:
 
 
 @contextmanager
-def attended(options: Options, asked: Asked, project: Attending, queues: tuple[str, ...]) -> Iterator[Attended]:
+def watch_run(
+    options: Options, asked: RunFlags, project: WatchedProject, queues: tuple[str, ...]
+) -> Iterator[WatchedRun]:
     agent = project.agent
     with refusals():
         limits = queue_limits(project.project.configuration)
@@ -87,7 +89,7 @@ def attended(options: Options, asked: Asked, project: Attending, queues: tuple[s
         activity.subscribe(screen.take)
         asks = sys.stdin.isatty() and sys.stderr.isatty() and not asked.reads_stdin
         with closing(screen), audited(activity, project.workspace, asked.audit, wanted=not asked.no_audit):
-            yield Attended(loop, screen, activity, project, runs, asks=asks, speaks=not (options.json or asked.quiet))
+            yield WatchedRun(loop, screen, activity, project, runs, asks=asks, speaks=not (options.json or asked.quiet))
 
 
 @contextmanager
@@ -114,7 +116,7 @@ async def _left(worker: Worker) -> None:
     await worker.__aexit__(None, None, None)
 
 
-class Attended:
+class WatchedRun:
     """A run that a person sees: its events, its questions, its end."""
 
     def __init__(
@@ -122,7 +124,7 @@ class Attended:
         loop: LoopThread,
         screen: Screen,
         activity: ActivityStream,
-        project: Attending,
+        project: WatchedProject,
         runs: Runs,
         *,
         asks: bool,
@@ -209,7 +211,7 @@ class Attended:
                 self.activity.emit(event)
             if run.is_over:
                 return run
-            if not await self._answered(run) and await in_thread(lambda: self.runs.is_settled(run)):  # noqa: B023
+            if not await self._answered(run) and await in_thread(lambda: self.runs.needs_no_worker(run)):  # noqa: B023
                 self._tell_that_it_waits(run)
                 return run
             await asyncio.sleep(LOOK)

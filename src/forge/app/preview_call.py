@@ -19,7 +19,7 @@ _JUDGED = frozenset({"http_request", "web_fetch", "webhook_call"})  # by the egr
 _STRICTNESS = (Decision.ALLOW, Decision.ASK, Decision.DENY)
 
 
-class Foreseen(NamedTuple):
+class CallPreview(NamedTuple):
     """`decisive` is the strictest of what is asked for in any case."""
 
     wants: list[Explained]
@@ -30,15 +30,15 @@ class Foreseen(NamedTuple):
         return self.decisive.ruling.decision
 
 
-def foresee(
+def preview_call(
     configuration: Configuration, policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope
-) -> Foreseen:
+) -> CallPreview:
     """Of a call with valid arguments, which is not made. Raises `ToolError` where the configuration cannot be used."""
     wants = explained(policy, tool, arguments, scope)
     if tool.spec.name in _JUDGED and "url" in arguments:
         wants += _outside_the_egress(configuration, arguments["url"])
     certain = [one for one in wants if not one.optional]
-    return Foreseen(wants, max(certain, key=lambda one: _STRICTNESS.index(one.ruling.decision)))
+    return CallPreview(wants, max(certain, key=lambda one: _STRICTNESS.index(one.ruling.decision)))
 
 
 def _outside_the_egress(configuration: Configuration, url: str) -> list[Explained]:

@@ -16,8 +16,14 @@ import click
 from forge.agent.agent import Agent
 from forge.agent.session import SessionStore
 from forge.app.built import load_built
-from forge.app.kept import Kept, new_name, not_kept, open_kept, session_store
 from forge.app.project import Project, RunOptions
+from forge.app.stored_conversation import (
+    StoredConversation,
+    new_name,
+    open_conversation,
+    session_store,
+    unstored_conversation,
+)
 from forge.cli.approve import ask_on_terminal
 from forge.cli.audited import audited
 from forge.cli.ending import Ending
@@ -25,7 +31,7 @@ from forge.cli.loop_thread import LoopThread
 from forge.cli.names import note
 from forge.cli.ndjson import Ndjson, OnlyTheAnswer
 from forge.cli.options import Options
-from forge.cli.paper import Paper
+from forge.cli.output import Output
 from forge.cli.refusal import refusals
 from forge.cli.render import ForPeople
 from forge.cli.screen import Screen, View
@@ -40,7 +46,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunFlags:
     """What `forge run` was told beside the common flags."""
 
     model: str | None
@@ -54,7 +60,7 @@ class Asked:
     reads_stdin: bool = False  # it carries prompts: nobody can be asked there
 
 
-class Sitting:
+class ChatSession:
     """Belongs to the person's thread; the agent works on the loop's."""
 
     def __init__(
@@ -69,24 +75,26 @@ class Sitting:
         self.store: SessionStore | None = None
         self.invocation = ["forge", "run"]  # what is typed to go on, but for the session
         self._questions = questions
-        self._kept: Kept | None = None
+        self._stored: StoredConversation | None = None
 
     @property
-    def kept(self) -> Kept:
+    def stored(self) -> StoredConversation:
         """The conversation. A session comes into being when it is first needed."""
-        if self._kept is None:
+        if self._stored is None:
             agent, name = self.agent, self.session
-            self._kept = open_kept(self.store, name, agent) if self.store else not_kept(agent, name)
-        return self._kept
+            self._stored = (
+                open_conversation(self.store, name, agent) if self.store else unstored_conversation(agent, name)
+            )
+        return self._stored
 
     @property
     def has_begun(self) -> bool:
-        return self._kept is not None
+        return self._stored is not None
 
     def switch(self, name: str) -> None:
         """Go on with another session. Raises `ToolError`."""
         if self.store is not None:
-            self._kept = open_kept(self.store, name, self.agent)
+            self._stored = open_conversation(self.store, name, self.agent)
             self.session = name
 
     def ask(self, prompt: str | None, *, wait: bool = False) -> Ending:
@@ -95,14 +103,14 @@ class Sitting:
         started = time.monotonic()
 
         async def run() -> Ending:
-            kept = self.kept
-            kept.refresh()
+            stored = self.stored
+            stored.refresh()
             async with self._questions.turn():
                 result = await self.agent.run(
                     prompt,
-                    history=kept.conversation,
+                    history=stored.conversation,
                     session=self.session,
-                    prepare=kept.shortening,
+                    prepare=stored.shortening,
                     wait_for_background=wait,
                 )
             return Ending.of(result, time.monotonic() - started)
@@ -147,7 +155,7 @@ class Sitting:
                 check()
             except ToolError as error:
                 self.screen.note(f"Note: {error.message}.")
-        if self.has_begun and self.kept.session is not None:
+        if self.has_begun and self.stored.session is not None:
             again = shlex.join([*self.invocation, "--session", self.session])
             self.screen.note(f"session {self.session} · to go on: {again}")
         self.screen.settle()
@@ -190,7 +198,7 @@ async def ask_in_place(screen: Screen, request: PermissionRequest) -> Answer:
             raise
 
 
-def run_options(options: Options, asked: Asked, session: str, *, watch: bool = False) -> RunOptions:
+def run_options(options: Options, asked: RunFlags, session: str, *, watch: bool = False) -> RunOptions:
     """What a project is loaded with. Raises `ToolError` where a build cannot be used."""
     built = load_built(asked.built, asked.expect, workspace=options.workspace) if asked.built is not None else None
     return RunOptions(
@@ -205,7 +213,7 @@ def run_options(options: Options, asked: Asked, session: str, *, watch: bool = F
 
 
 @contextmanager
-def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
+def open_chat_session(options: Options, asked: RunFlags) -> Iterator[ChatSession]:
     """Everything a run needs, and its end. Raises `Refusal` for what cannot be used."""
     questions = Questions()
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not asked.reads_stdin
@@ -218,7 +226,7 @@ def sitting(options: Options, asked: Asked) -> Iterator[Sitting]:
         view = view_of(options, asked, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel)
         agent.activity.subscribe(screen.take)
-        made = Sitting(loop, view, project, agent, questions, screen)
+        made = ChatSession(loop, view, project, agent, questions, screen)
         made.store = store
         made.invocation += _same_again(options, asked)
         with closing(screen), audited(agent.activity, project.workspace, asked.audit, wanted=not asked.no_audit):
@@ -248,7 +256,7 @@ async def _left(manager: AbstractAsyncContextManager[Any]) -> None:
     await manager.__aexit__(None, None, None)
 
 
-def _store(scope: Scope, asked: Asked) -> SessionStore | None:
+def _store(scope: Scope, asked: RunFlags) -> SessionStore | None:
     """A session that was asked for by name must be there; otherwise it is missed out loud."""
     try:
         store = session_store(scope.workspace)
@@ -262,7 +270,7 @@ def _store(scope: Scope, asked: Asked) -> SessionStore | None:
         return None
 
 
-def _same_again(options: Options, asked: Asked) -> list[str]:
+def _same_again(options: Options, asked: RunFlags) -> list[str]:
     """The flags without which another command would run another agent, or look for the session elsewhere."""
     flags = {"--from": asked.built, "--expect": asked.expect, "--workspace": options.workspace}
     return [word for flag, value in flags.items() if value is not None for word in (flag, value)]
@@ -276,13 +284,13 @@ def _check(store: SessionStore, name: str) -> None:
         raise
 
 
-def view_of(options: Options, asked: Asked, agent: Agent) -> View:
-    paper = Paper(plain=options.debug)
+def view_of(options: Options, asked: RunFlags, agent: Agent) -> View:
+    out = Output(plain=options.debug)
     if options.json:
-        return Ndjson(paper)
+        return Ndjson(out)
     if asked.quiet:
-        return OnlyTheAnswer(paper)
+        return OnlyTheAnswer(out)
     registry = agent.registry
     return ForPeople(
-        paper, lambda name, result: registry.find(name).preview(result), lambda name: registry.find(name).spec.animate
+        out, lambda name, result: registry.find(name).preview(result), lambda name: registry.find(name).spec.animate
     )

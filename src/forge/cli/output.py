@@ -15,7 +15,7 @@ from forge.cli.show import harmless
 _ZERO_WIDTH = frozenset({"Mn", "Me", "Cf"})
 
 
-class Paper:
+class Output:
     """Where the standard error is a terminal, its last lines can be drawn again and again."""
 
     def __init__(self, *, plain: bool = False) -> None:

@@ -22,7 +22,7 @@ PAUSE = 60.0  # seconds in which an embedder that failed is not asked again
 log = logging.getLogger(__name__)
 
 
-class Meaning:
+class EmbeddingClient:
     """An embedder, and how it fares."""
 
     def __init__(self, embedder: Embedder) -> None:

@@ -49,7 +49,7 @@ def link(port: int, entrance: Entrance) -> str:
     return f"http://127.0.0.1:{port}/enter?token={entrance.new_link()}"
 
 
-def begun(workspace: Path, port: int) -> Running:
+def register_console(workspace: Path, port: int) -> Running:
     """Write down that a console of this workspace runs here. The key stays, so that open pages go on."""
     path = _file(workspace)
     key, others = _read(path)
@@ -60,13 +60,13 @@ def begun(workspace: Path, port: int) -> Running:
     return running
 
 
-def found(workspace: Path) -> Running | None:
+def find_console(workspace: Path) -> Running | None:
     """The console of this workspace that was begun last, of those that run."""
     _, running = _read(_file(workspace))
     return running[-1] if running else None
 
 
-def ended(running: Running) -> None:
+def unregister_console(running: Running) -> None:
     """Its address goes; the key stays, and so do other consoles of the same workspace."""
     path = _file(Path(running.workspace))
     key, others = _read(path)

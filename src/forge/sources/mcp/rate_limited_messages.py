@@ -13,7 +13,7 @@ from forge.sources.mcp.bounds import LINE
 from forge.sources.mcp.wire import Wire
 
 
-class Calmed:
+class RateLimitedMessages:
     """What a server sends, as the SDK reads it: notifications past what is bearable are left out."""
 
     def __init__(self, incoming: Any, wire: Wire) -> None:
@@ -36,7 +36,7 @@ class Calmed:
             if isinstance(item.message, types.JSONRPCRequest):
                 return item  # it waits for an answer
 
-    def __aiter__(self) -> Calmed:
+    def __aiter__(self) -> RateLimitedMessages:
         return self
 
     async def __anext__(self) -> SessionMessage:
@@ -48,7 +48,7 @@ class Calmed:
     async def aclose(self) -> None:
         await self._incoming.aclose()
 
-    async def __aenter__(self) -> Calmed:
+    async def __aenter__(self) -> RateLimitedMessages:
         return self
 
     async def __aexit__(self, *_: object) -> None:

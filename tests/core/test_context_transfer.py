@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from contextvars import ContextVar, copy_context
 
-from forge.core import travelling
+from forge.core import context_transfer
 
 
 def test_what_is_set_travels_and_what_is_not_does_not(monkeypatch):
-    monkeypatch.setattr(travelling, "_variables", {})
+    monkeypatch.setattr(context_transfer, "_variables", {})
     one: ContextVar[int] = ContextVar("one", default=1)
-    travelling.travels(__name__, one)
-    assert travelling.surroundings() == {}
+    context_transfer.carry_along(__name__, one)
+    assert context_transfer.captured_context() == {}
 
     def inside() -> dict[str, int]:
         one.set(2)
-        return travelling.surroundings()
+        return context_transfer.captured_context()
 
     values = copy_context().run(inside)
     assert values == {__name__: 2}
 
     def there() -> int:
-        travelling.surround(values)
+        context_transfer.restore_context(values)
         return one.get()
 
     assert copy_context().run(there) == 2

@@ -17,7 +17,7 @@ from forge.workspace.state import state_directory, why_not
 
 
 @dataclass(slots=True)
-class Kept:
+class StoredConversation:
     """A conversation, and the session it is kept in; None where nothing can be kept."""
 
     conversation: Conversation
@@ -44,16 +44,16 @@ def session_store(workspace: Path) -> SessionStore:
     return SessionStore.of(workspace)
 
 
-def open_kept(store: SessionStore, name: str, agent: Agent) -> Kept:
+def open_conversation(store: SessionStore, name: str, agent: Agent) -> StoredConversation:
     """The session of that name, made or continued. Raises `ToolError`."""
     session = store.open(name)
-    kept = Kept(_conversation(session), Shortening(agent.model_for(name), meta=session.meta), session)
+    kept = StoredConversation(_conversation(session), Shortening(agent.model_for(name), meta=session.meta), session)
     kept.shortening.recall(kept.conversation)
     return kept
 
 
-def not_kept(agent: Agent, name: str = "") -> Kept:
-    return Kept(Conversation([]), Shortening(agent.model_for(name)))
+def unstored_conversation(agent: Agent, name: str = "") -> StoredConversation:
+    return StoredConversation(Conversation([]), Shortening(agent.model_for(name)))
 
 
 def _conversation(session: Session) -> Conversation:
