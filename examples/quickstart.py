@@ -34,7 +34,7 @@ async def main() -> None:
         ToolCall("deploy", {"service": "web"}),  # asks, and is allowed
         ToolCall("deploy", {"service": "search"}),  # asks, and is refused
         ToolCall("deploy", {"service": "billing"}),  # denied by rule: nobody is asked
-        ToolCall("word_count", {"txt": "oops"}),  # explained, so that the model can mend it
+        ToolCall("word_count", {"txt": "oops"}),  # explained, so that the model can fix it
     ]
     for call in calls:
         result = await executor.execute(call, Scope())

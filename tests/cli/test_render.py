@@ -313,6 +313,6 @@ def test_a_message_to_whoever_sits_here_is_said_whole(plain, delivered):
 
 
 def test_where_both_go_to_one_pipe_a_call_begins_a_line(plain):
-    plain.out.together = True
+    plain.output.together = True
     plain.show(RunStarted("who?"), TextDelta("I look."), ToolStarted(CALL), ToolFinished(CALL, True, ANSWER, 0.25))
     assert plain.both.splitlines()[:2] == ["I look.", '→ csv_parse(path="sales.csv")']

@@ -14,7 +14,7 @@ from tests.cli.scripts import script
 
 HEAVY = (
     *("asyncio", "pydantic", "pydantic_core", "jsonschema_rs", "rich", "yaml", "docstring_parser", "shutil", "heapq"),
-    *("forge.core.events", "forge.core.messages", "forge.core.schema", "forge.core.mend", "forge.workspace.paths"),
+    *("forge.core.events", "forge.core.messages", "forge.core.schema", "forge.core.repair", "forge.workspace.paths"),
 )
 
 

@@ -27,7 +27,7 @@ from forge.core.spec import Permission, ToolSpec
 from forge.providers.errors import BrokeOff, PromptTooLong
 
 MOST_RETRIES = 2  # of a turn whose stream broke
-MOST_RECOVERIES = 3  # times in a row that a model is told to call a tool, or to mend its answer
+MOST_RECOVERIES = 3  # times in a row that a model is told to call a tool, or to fix its answer
 
 Accept = Callable[[str], str]
 """Looks at a final answer: what is wrong with it, in words for the model, or nothing."""
@@ -326,7 +326,7 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
     if complaint:
         run.recoveries += 1
         if run.recoveries > MOST_RECOVERIES:
-            words = f"the model was told {MOST_RECOVERIES} times and did not mend its answer: {complaint}"
+            words = f"the model was told {MOST_RECOVERIES} times and did not fix its answer: {complaint}"
             return ended(run, "error", reply.text, error=Failure(words[:1_000]))
         run.conversation.say(Message("user", complaint))
         return None

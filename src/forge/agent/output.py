@@ -73,5 +73,5 @@ class Structured:
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
             raise ToolError(
-                f"{place}: {first['msg']}".lstrip(": "), ErrorKind.VALIDATION, "Mend it and call again."
+                f"{place}: {first['msg']}".lstrip(": "), ErrorKind.VALIDATION, "Fix it and call again."
             ) from None

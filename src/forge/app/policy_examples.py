@@ -243,11 +243,11 @@ def _is_here(spec: Any) -> bool:
 
 
 def _together(problems: list[ToolError]) -> ToolError:
-    """All at once, so that a file is mended once."""
+    """All at once, so that a file is repaired once."""
     lines = list(_lines(problems))
     shown = lines[:MOST_PROBLEMS]
     more = [f"and {len(lines) - MOST_PROBLEMS:,} more"] if len(lines) > MOST_PROBLEMS else []
-    return ToolError("\n".join([*shown, *more]), ErrorKind.CONFIG, "Mend the examples: nothing was tested.")
+    return ToolError("\n".join([*shown, *more]), ErrorKind.CONFIG, "Fix the examples: nothing was tested.")
 
 
 def _lines(problems: list[ToolError]) -> Iterator[str]:

@@ -246,7 +246,7 @@ def _webhooks(configuration: Configuration) -> list[Tool]:
             )
         except DefinitionError as error:
             raise ToolError(
-                f"{configuration.name}: {entry.place}: {error}", ErrorKind.CONFIG, "Mend this entry."
+                f"{configuration.name}: {entry.place}: {error}", ErrorKind.CONFIG, "Fix this entry."
             ) from None
     return made
 

@@ -19,7 +19,7 @@ _MARKS = {"ok": ("✓", "green"), "note": ("·", None), "warning": ("!", "yellow
 @click.command("doctor")
 @with_named_options
 def command(options: Options) -> int:
-    """Say what Forge finds here, and how to mend what is not right.
+    """Say what Forge finds here, and how to fix what is not right.
 
     \b
     forge doctor

@@ -6,7 +6,7 @@ from typing import Any
 
 NAME = "demo"
 _AT = 1_760_000_000.0  # when it is said to have happened
-_PROMPT = "The test of the parser fails. Find out why, and mend it."
+_PROMPT = "The test of the parser fails. Find out why, and fix it."
 _DIFF = """--- parser.py
 +++ parser.py
 @@ -1,4 +1,4 @@

@@ -145,7 +145,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
             yield stream
     except (OSError, EOFError, zlib.error) as error:  # a compressed one that is damaged, too
         words = f"the log of events {path.name} cannot be read: {error}"
-        raise ToolError(words, ErrorKind.CONFIG, "Move it away, or mend its permissions.") from error
+        raise ToolError(words, ErrorKind.CONFIG, "Move it away, or fix its permissions.") from error
 
 
 @contextmanager

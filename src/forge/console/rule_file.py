@@ -89,7 +89,7 @@ class RuleFile:
         except OSError as error:
             words = f"the rule could not be written to {self.path}: {error.strerror}"
             raise ToolError(
-                words, ErrorKind.SYSTEM, "Nothing was changed. Make room or mend its permissions."
+                words, ErrorKind.SYSTEM, "Nothing was changed. Make room or fix its permissions."
             ) from error
         if self.is_found:
             accept(self.workspace, change.after)
@@ -102,7 +102,7 @@ def _added(text: str, rule: str) -> str:
     try:
         root = yaml.compose(text, yaml.SafeLoader)  # bounded, since it was read above
     except yaml.YAMLError as error:
-        raise ToolError(f"the file cannot be read: {error}", ErrorKind.CONFIG, "Mend it by hand first.") from error
+        raise ToolError(f"the file cannot be read: {error}", ErrorKind.CONFIG, "Fix it by hand first.") from error
     permissions = _value(root, "permissions")
     rules = _value(permissions, "rules") if permissions is not None else None
     if isinstance(rules, yaml.SequenceNode) and rules.value:

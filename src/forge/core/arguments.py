@@ -1,4 +1,4 @@
-"""What a model sent, made right: read, mended where nothing is lost, explained where something is wrong."""
+"""What a model sent, made right: read, repaired where nothing is lost, explained where something is wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forge.core.spec import JsonSchema
 from forge.core.spelling import close_names
 
 MOST_PROBLEMS = 10  # listed in an error
-MOST_MENDED = 50_000  # places that are repaired in one call
+MOST_REPAIRED = 50_000  # places that are repaired in one call
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
 _STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
 LONGEST_PROBLEM = 160
@@ -51,14 +51,14 @@ class Flat(list[Problem]):
     __slots__ = ()
 
 
-class Mended(dict[str, Any]):
+class Repaired(dict[str, Any]):
     """Validated arguments that were repaired: not quite what was sent."""
 
-    __slots__ = ("mended",)
+    __slots__ = ("repaired",)
 
-    def __init__(self, values: Mapping[str, Any], mended: list[str]) -> None:
+    def __init__(self, values: Mapping[str, Any], repaired: list[str]) -> None:
         super().__init__(values)
-        self.mended = mended
+        self.repaired = repaired
 
 
 def as_text(arguments: Mapping[str, Any] | str) -> str:

@@ -85,7 +85,7 @@ def explained_yaml(name: str) -> Iterator[Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date such as 2026-99-99 is a ValueError
         if type(error) not in _PLAIN and not isinstance(error, yaml.YAMLError):
             raise  # one of ours, with its own place and words
-        raise Unreadable(name, f"not valid YAML: {str(error)[:200]}", "Mend the file.") from None
+        raise Unreadable(name, f"not valid YAML: {str(error)[:200]}", "Fix the file.") from None
 
 
 def safe_loader() -> Any:

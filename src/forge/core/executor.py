@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from forge.core.activity import ActivityStream
-from forge.core.arguments import Mended
+from forge.core.arguments import Repaired
 from forge.core.background import BackgroundWork
 from forge.core.context import Scope, ToolContext
 from forge.core.deadline import DeadlinePassed, Until
@@ -97,7 +97,7 @@ class ToolExecutor:
             result = await entry[1](ctx)
             if self.background.offered:
                 self.background.returned(ctx, pending=isinstance(result, ToolResult) and result.pending)
-            if type(arguments) is Mended:
+            if type(arguments) is Repaired:
                 result = _noted(result, arguments)
             if not isinstance(result, ToolResult):
                 raise TypeError(f"a step returned {type(result).__name__} instead of a ToolResult")
@@ -310,8 +310,8 @@ def _logged(ctx: ToolContext) -> str:
     return ctx.activity.secrets.mask_all(ctx.call.name[:_LONGEST_NAME])
 
 
-def _noted(result: ToolResult, arguments: Mended) -> ToolResult:
-    return result.with_data(repaired=arguments.mended, mended=arguments.mended)  # `mended`: its name until 1.1
+def _noted(result: ToolResult, arguments: Repaired) -> ToolResult:
+    return result.with_data(repaired=arguments.repaired, mended=arguments.repaired)  # `mended`: its name until 1.1
 
 
 def _stopped(ctx: ToolContext, error: BaseException) -> ToolResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forge.core.arguments import Mended, as_text
+from forge.core.arguments import Repaired, as_text
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.extra_keys import closed_json_schema, closed_validator
 from forge.core.signature import without_titles
@@ -42,7 +42,7 @@ def parser_of(
         except ValidationError as error:
             raise _explained(error) from None
         values = {key: getattr(made, key) for key in type(made).model_fields} | dict(made.model_extra or {})
-        return Mended(values, data.mended) if isinstance(data, Mended) else values
+        return Repaired(values, data.repaired) if isinstance(data, Repaired) else values
 
     return checked
 

@@ -8,13 +8,13 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
-from forge.core.arguments import MOST_MENDED, Problem, as_text, explain, help_for, read
+from forge.core.arguments import MOST_REPAIRED, Problem, as_text, explain, help_for, read
 from forge.core.drafts import modernised
 from forge.core.errors import DefinitionError
 from forge.core.example import example
-from forge.core.mend import hopeless, repair, unaliased
 from forge.core.outline import flattened, is_flat, outline
 from forge.core.references import REFERENCES, References
+from forge.core.repair import hopeless, repair, unaliased
 from forge.core.spec import JsonSchema, ToolSpec
 from forge.core.spelling import LONGEST, close_names, folded
 
@@ -62,7 +62,7 @@ def compiled(spec: ToolSpec, *, takes: Collection[str] | None = None, fills_defa
         found = [] if data.keys() <= keys.known else keys.refused(data)
         if is_valid and not found:
             return fill(data) if fill else data
-        errors = [] if is_valid else islice(validator.iter_errors(data), MOST_MENDED + 1)
+        errors = [] if is_valid else islice(validator.iter_errors(data), MOST_REPAIRED + 1)
         told = {problem.path for problem in found}
         return found + [
             problem

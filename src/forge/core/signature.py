@@ -9,12 +9,12 @@ from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from forge.core.arguments import (
-    MOST_MENDED,
     MOST_PARTS,
+    MOST_REPAIRED,
     Flat,
-    Mended,
     Path,
     Problem,
+    Repaired,
     as_text,
     check_amount,
     explain,
@@ -190,7 +190,7 @@ class Signature:
         from pydantic_core import ValidationError, to_json
 
         from forge.core.example import example  # listing tools reads no arguments
-        from forge.core.mend import hopeless, repair, unaliased
+        from forge.core.repair import hopeless, repair, unaliased
 
         validate = closed_validator(self._adapter).validate_json
         defaults = self.defaults
@@ -223,7 +223,7 @@ class Signature:
                     return found
             if not spec.strict and not hopeless(found):
                 found = repair(read(text), found, check, spec.parameters, aliases)
-            if isinstance(found, Mended):
+            if isinstance(found, Repaired):
                 return found
             raise explain(found, help_text())
 
@@ -246,8 +246,8 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
     problems = []
     whole: dict[str, Any] | None = None
     errors = error.errors(include_url=False)
-    if len(errors) > MOST_MENDED:
-        del errors[MOST_MENDED + 1 :]
+    if len(errors) > MOST_REPAIRED:
+        del errors[MOST_REPAIRED + 1 :]
     for one in errors:
         kind, expected = _KINDS.get(one["type"], _OTHER)
         path, message = one["loc"], ""

@@ -137,7 +137,7 @@ class ToolSpec:
     hidden: bool = False  # not shown to the model until `tool_search` reveals it
     keep_end: bool = False  # a long result keeps its end as well as its beginning
     isolate: bool = False  # runs in a process of its own
-    strict: bool = False  # True: nothing in the arguments is mended
+    strict: bool = False  # True: nothing in the arguments is repaired
     expose_errors: bool = True  # False: an unexpected exception is withheld from the model and logged under an id
     timeout: float | None = 120.0
     rate: Rate | None = None

@@ -150,7 +150,7 @@ def _check_examples(rule: Rule, source: Mapping[str, Any]) -> None:
             if any(_fits(rule, example)) is not (key == "match"):
                 does = "does not match" if key == "match" else "matches"
                 raise _wrong(
-                    rule.where, rule.text, f"it {does} its {key} example {example!r}", "Mend the target or the example."
+                    rule.where, rule.text, f"it {does} its {key} example {example!r}", "Fix the target or the example."
                 )
 
 

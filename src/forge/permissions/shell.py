@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tree_sitter import Language, Tree
 
 LONGEST = 50_000  # characters of a line that is read
-PATIENCE = 0.5  # seconds of processor time: mending a broken line may take the parser hours
+PATIENCE = 0.5  # seconds of processor time: repairing a broken line may take the parser hours
 _AT_ONCE = 1_000  # bytes that are parsed without looking at the clock
 _CHUNK = 512
 MOST_PIPES = 3_000  # a broken line with more takes the parser seconds, after it has read everything

@@ -46,7 +46,7 @@ async def bundled(
     )
     if finished.exit_code != 0 or finished.cut:
         why = f"more than {MOST_BYTES // 1024 // 1024} MiB" if finished.cut else finished.errors.strip()[:1_000]
-        raise ToolError(f"{script.path} cannot be made JavaScript: {why}", ErrorKind.USER, "Mend the script.")
+        raise ToolError(f"{script.path} cannot be made JavaScript: {why}", ErrorKind.USER, "Fix the script.")
     is_alone = len(_inputs(finished.errors)) == 1  # otherwise what it imports may change, and it does not
     place = known if is_alone else _folder() / _digest(finished.output.encode())
     return _kept(place, finished.output)

@@ -50,4 +50,4 @@ class Resources:
 
 
 def _wrong(problem: str) -> ToolError:
-    return ToolError(f"limits: {problem}", ErrorKind.CONFIG, "Mend the tool's configuration; 0 means no limit.")
+    return ToolError(f"limits: {problem}", ErrorKind.CONFIG, "Fix the tool's configuration; 0 means no limit.")

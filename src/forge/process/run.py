@@ -366,6 +366,6 @@ def not_started(number: int, stage: str, name: str, cwd: Path) -> ToolError:
     if number == errno.EAGAIN:
         return ToolError("too many processes run already", ErrorKind.SYSTEM, "Wait for some to end.", passing=True)
     if stage == "limits":
-        return ToolError(f"its limits cannot be set: {words}", ErrorKind.CONFIG, "Mend the tool's configuration.")
+        return ToolError(f"its limits cannot be set: {words}", ErrorKind.CONFIG, "Fix the tool's configuration.")
     kind = ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER
     return ToolError(f'"{name[:200]}" cannot be started: {words}', kind, "Check that it is an executable program.")

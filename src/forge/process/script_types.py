@@ -130,7 +130,7 @@ def _named(name: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _joined(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """One schema for alternatives, as plain as it can be: models read it, and values are mended by it."""
+    """One schema for alternatives, as plain as it can be: models read it, and values are repaired by it."""
     if len(items) == 1 or {} in items:
         return {} if {} in items else _choice(items[0])
     if all(set(item) == {"type"} for item in items):

@@ -143,7 +143,7 @@ def _problem(
     how = f"was ended by {finished.signal}" if finished.signal else f"failed with exit code {finished.exit_code}"
     closed = finished.sandbox != "none" and not network
     hint = f" It ran in a sandbox ({finished.sandbox}) without network." if closed else ""
-    return ToolError(f"{script.path} {how}{more}", ErrorKind.USER, f"Mend the arguments or the script.{hint}")
+    return ToolError(f"{script.path} {how}{more}", ErrorKind.USER, f"Fix the arguments or the script.{hint}")
 
 
 def _structure(finished: Finished) -> Any:

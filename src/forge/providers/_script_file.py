@@ -73,7 +73,7 @@ def _from_json(text: str) -> Iterator[_Turn]:
     try:
         turns = json.loads(text)
     except json.JSONDecodeError as error:
-        raise _Wrong(f"line {error.lineno}", f"no valid JSON: {error.msg}", "Mend the file.") from None
+        raise _Wrong(f"line {error.lineno}", f"no valid JSON: {error.msg}", "Fix the file.") from None
     except (ValueError, RecursionError) as error:
         raise _Wrong("", f"no valid JSON: {str(error)[:200]}", "Write it plainly.") from None
     if not isinstance(turns, list):

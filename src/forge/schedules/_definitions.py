@@ -159,9 +159,9 @@ def declared(entries: Sequence[Mapping[str, Any]], origin: str) -> dict[str, Sch
                 raise ToolError(f"{place}.{key}: unknown key", ErrorKind.CONFIG, f"Known are {known}.")
             if not isinstance(value, _KEYS[key]):
                 kind = "true or false" if _KEYS[key] is bool else "a text"
-                raise ToolError(f"{place}.{key}: expected {kind}", ErrorKind.CONFIG, "Mend the file.")
+                raise ToolError(f"{place}.{key}: expected {kind}", ErrorKind.CONFIG, "Fix the file.")
         if missing := {"cron", "task"} - entry.keys():
-            raise ToolError(f"{place}: {min(missing)} is missing", ErrorKind.CONFIG, "Mend the file.")
+            raise ToolError(f"{place}: {min(missing)} is missing", ErrorKind.CONFIG, "Fix the file.")
         try:
             one = checked(**cast(Definition, entry), source=Source.CONFIG, origin=origin)
         except ToolError as error:

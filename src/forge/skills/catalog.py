@@ -92,7 +92,7 @@ class Catalog:
         for problem in self.problems:
             if problem.path.endswith((f"/{name}/{FILE}", f"/{name}.md")):
                 words = f"the skill {name!r} cannot be used: {problem.why}"
-                raise ToolError(words, ErrorKind.CONFIG, f"The person has to mend {problem.path}.")
+                raise ToolError(words, ErrorKind.CONFIG, f"The person has to fix {problem.path}.")
         raise ToolError(f"there is no skill {name!r}", ErrorKind.NOT_FOUND, self._known(name))
 
     def summary(self) -> str:

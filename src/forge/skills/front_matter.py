@@ -152,7 +152,7 @@ class _Reader:
 
     def mapping(self, value: Any, place: str, keys: Iterable[str] = ()) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self.error(place, "expected a mapping", "Mend the file.")
+            raise self.error(place, "expected a mapping", "Fix the file.")
         known = list(keys)
         for key in value:
             if known and key not in known:

@@ -159,7 +159,7 @@ def _rules(entries: Any, where: str, *, is_output: bool) -> Iterator[Rule]:
             raise _wrong(place, f"expected {', '.join(known)}", f"Write {_HOW}.")
         action = said.get("action", "block")
         if action not in ("block", "redact"):
-            raise _wrong(f"{place}.action", f"expected block or redact, got {action!r:.40}", "Mend it.")
+            raise _wrong(f"{place}.action", f"expected block or redact, got {action!r:.40}", "Fix it.")
         source = said["pattern"]
         try:
             pattern = Pattern(source)

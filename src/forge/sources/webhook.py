@@ -79,7 +79,7 @@ class Webhook(SchemaTool):
             self.url = read_url(url)
             checked([*self.headers.items(), *([(idempotency_header, "")] if idempotency_header else [])])
         except ToolError as error:
-            raise ToolError(f"webhook {name}: {error.message}", ErrorKind.CONFIG, "Mend its configuration.") from None
+            raise ToolError(f"webhook {name}: {error.message}", ErrorKind.CONFIG, "Fix its configuration.") from None
         self.has_payload = parameters is None
         self.secrets = _secrets(self.url, headers or {})
         said = clean(description) or "Send a JSON object to a webhook."

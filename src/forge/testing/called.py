@@ -20,7 +20,7 @@ RAW = "_raw"  # the one argument of a call whose arguments are no object
 
 
 class Called(NamedTuple):
-    """One call. `arguments` are those that were sent, before anything was mended.
+    """One call. `arguments` are those that were sent, before anything was repaired.
 
     `result` is there where the calls were seen as they ran, on a bench, by a server or as events; a history holds only
     the text.

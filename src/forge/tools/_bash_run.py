@@ -244,7 +244,7 @@ def _limits(settings: Settings) -> Resources | None:
     try:
         return Resources(**settings.limits)
     except TypeError as error:
-        raise ToolError(f"limits: {error}", ErrorKind.CONFIG, "Mend the tool's configuration.") from None
+        raise ToolError(f"limits: {error}", ErrorKind.CONFIG, "Fix the tool's configuration.") from None
 
 
 def _bytes(text: str) -> bytes:

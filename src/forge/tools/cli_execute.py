@@ -164,7 +164,7 @@ def _schema(schema: Mapping[str, Any], binaries: list[str]) -> dict[str, Any]:
 
 def _check_one_text(parsed: dict[str, Any]) -> None:
     """`"log -1"` for a list was repaired to one argument, which no program understands."""
-    notes = getattr(parsed, "mended", ())
+    notes = getattr(parsed, "repaired", ())
     args = parsed["args"]
     if len(args) == 1 and " " in args[0].strip() and any(str(note).startswith("args: ") for note in notes):
         raise ToolError(
@@ -201,4 +201,4 @@ def _whole(name: str, value: float) -> int:
 
 
 def _wrong(problem: str) -> ToolError:
-    return ToolError(f"cli_execute: {problem}", ErrorKind.CONFIG, "Mend the tool's configuration.")
+    return ToolError(f"cli_execute: {problem}", ErrorKind.CONFIG, "Fix the tool's configuration.")

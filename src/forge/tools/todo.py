@@ -28,7 +28,7 @@ class TodoItem(TypedDict):
     id: NotRequired[Annotated[str | int, OrNull()]]
 
 
-_EXAMPLE = [{"content": "Read the tests", "status": "in_progress"}, {"content": "Mend the parser"}]
+_EXAMPLE = [{"content": "Read the tests", "status": "in_progress"}, {"content": "Fix the parser"}]
 
 
 class TodoWrite(

@@ -68,7 +68,7 @@ def _judge(build: Build, sources: Sources, told: list[str]) -> None:
     closed = tuple(f"{label} is left out: " for label in sources.all)
     if problems := [Problem(text) for text in told if text.startswith(closed)]:
         raise Refused(problems)
-    build.source_problems = [Problem(f"{text} (it would be left out)", "Mend it, or take it away.") for text in told]
+    build.source_problems = [Problem(f"{text} (it would be left out)", "Fix it, or take it away.") for text in told]
 
 
 def wants_dev(configuration: Configuration, *, dev: bool) -> bool:

@@ -98,7 +98,7 @@ def _document(name: str, spec: str) -> Finding:
         return Finding(check, "ok", f"{_host(spec)}, not fetched")
     if os.access(spec, os.R_OK) and os.path.isfile(spec):
         return Finding(check, "ok", spec)
-    return Finding(check, "warning", f"{spec} cannot be read", f"Mend the path at openapi.{name}.spec.")
+    return Finding(check, "warning", f"{spec} cannot be read", f"Fix the path at openapi.{name}.spec.")
 
 
 def _scripts(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def _scripts(configuration: Configuration, workspace: Path) -> Iterator[Finding]
         yield broken("scripts", error)
         return
     for problem in folder.problems:
-        yield Finding(f"script {problem.path}", "warning", f"left out: {problem.why}", "Mend the script, or move it.")
+        yield Finding(f"script {problem.path}", "warning", f"left out: {problem.why}", "Fix the script, or move it.")
     if found:
         yield Finding("scripts", "ok", f"{len(found)} {'is a tool' if len(found) == 1 else 'are tools'}")
 

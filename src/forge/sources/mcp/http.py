@@ -108,7 +108,7 @@ class _Judged(httpx2.AsyncBaseTransport):
             raise ToolError(
                 f"{self._origin} sends packed answers, though they were asked for as they are",
                 ErrorKind.SYSTEM,
-                "The server has to be mended.",
+                "The server has to be repaired.",
             )
         if answer.status < 400:
             if headers.get("content-type", "").lower().startswith("text/event-stream"):

@@ -32,7 +32,7 @@ def parse(raw: bytes, name: str) -> Any:
     return _yaml(text, name)
 
 
-def unreadable(name: str, why: str, suggestion: str = "Mend the document.") -> ToolError:
+def unreadable(name: str, why: str, suggestion: str = "Fix the document.") -> ToolError:
     return ToolError(f"cannot read the OpenAPI document {name}: {why}", ErrorKind.CONFIG, suggestion)
 
 

@@ -163,7 +163,7 @@ class OperationTool(Tool):
             raise ToolError(
                 f"the document's {one_line(self.operation.title, 100)} cannot be called: {drawn}",
                 ErrorKind.CONFIG,
-                "Use another operation; a person has to mend the document.",
+                "Use another operation; a person has to fix the document.",
             )
         return drawn
 

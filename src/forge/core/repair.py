@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forge.core.arguments import MOST_MENDED, Flat, Mended, Path, Problem, check_amount, shown_path
+from forge.core.arguments import MOST_REPAIRED, Flat, Path, Problem, Repaired, check_amount, shown_path
 from forge.core.literals import is_written, read_written
 from forge.core.places import Names, Places
 from forge.core.plain import brief
@@ -14,7 +14,7 @@ from forge.core.spec import JsonSchema
 from forge.core.spelling import meant_by
 
 MOST_UNKNOWN = 100  # keys; with more of them nobody can say what was meant
-MOST_NOTES = 20  # about what was mended
+MOST_NOTES = 20  # about what was repaired
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
@@ -34,8 +34,8 @@ def unaliased(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any
 
 
 def hopeless(problems: list[Problem]) -> bool:
-    """Whether some problem is beyond repair: then nothing will be run, and nothing need be mended."""
-    if len(problems) > MOST_MENDED:
+    """Whether some problem is beyond repair: then nothing will be run, and nothing need be repaired."""
+    if len(problems) > MOST_REPAIRED:
         return True
     unknown, missing = 0, False
     contested: set[Path] | None = None
@@ -55,7 +55,7 @@ def hopeless(problems: list[Problem]) -> bool:
 
 
 def _contested(problems: list[Problem]) -> set[Path]:
-    """Places that several problems speak of, or of their inside: branches of a union, one of which may be mended."""
+    """Places that several problems speak of, or of their inside: branches of a union, one of which may be repaired."""
     if len(problems) == 1:
         return set()
     seen: set[Path] = set()
@@ -74,14 +74,14 @@ def _contested(problems: list[Problem]) -> set[Path]:
 def repair(
     data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]
 ) -> Any:
-    """Repair what can be repaired without loss; a `Mended`, or the problems that are left.
+    """Repair what can be repaired without loss; a `Repaired`, or the problems that are left.
 
     `schema` is flat: its `properties` and `required` are those of the whole.
     """
-    mended: list[str] = []
+    repaired: list[str] = []
     left = problems
     places = Places(schema)
-    for _ in range(3):  # a mended value may show what is wrong inside it
+    for _ in range(3):  # a repaired value may show what is wrong inside it
         if hopeless(left):
             return left
         notes: dict[Path, str] = {}
@@ -90,10 +90,10 @@ def repair(
                 notes[problem.path] = note  # once a place: of two branches that would fit, the first counts
         if not notes:
             return left
-        mended += notes.values()
+        repaired += notes.values()
         checked = check(data)
         if not isinstance(checked, list):
-            return Mended(checked, _shortened(mended))
+            return Repaired(checked, _shortened(repaired))
         left = checked
     return left
 
