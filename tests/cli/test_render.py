@@ -97,7 +97,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Shown:
 
 
 def test_a_tool_that_is_not_animated_has_no_wheel(drawn):
-    drawn.view = ForPeople(drawn.out, lambda name, result: result.preview(), lambda name: name != CALL.name)
+    drawn.view = ForPeople(drawn.output, lambda name, result: result.preview(), lambda name: name != CALL.name)
     drawn.show(ToolStarted(CALL), ToolProgress(CALL, "half way"))
     assert not drawn.view.is_moving
     drawn.view.tick()
