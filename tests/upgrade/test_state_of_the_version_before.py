@@ -35,7 +35,9 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     """The project of an archive, which is also the current directory, as if it had been made here."""
     root = tmp_path.resolve()
     with tarfile.open(request.param) as tar:
-        tar.extractall(root, filter="data")
+        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+            tar.extraction_filter = tarfile.data_filter
+        tar.extractall(root)
     before = made(root / "project")["root"]
     trust = root / "data" / "forge" / "trust.json"
     trust.write_text(trust.read_text().replace(before, str(root)))
