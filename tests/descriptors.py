@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 
 def open_below(folder: Path) -> list[str]:
     """The files and directories below a folder that are open; none where the system does not say."""
+    gc.collect()  # a directory is held until its session is collected
     found = []
     root = os.path.realpath(folder)
     for number in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -25,7 +26,8 @@ def test_an_older_one_is_given_whole_seconds(engine):
     adapt_to((3, 40, 1))
     (text,) = engine.sqlite_migrations
     (expression,) = [text.partition("DEFAULT ")[2]]
-    (now,) = sqlite3.connect(":memory:").execute(f"SELECT {expression}").fetchone()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        (now,) = connection.execute(f"SELECT {expression}").fetchone()
     assert now > 1_700_000_000_000
 
 

@@ -157,7 +157,8 @@ def test_a_policy_that_is_a_function_cannot_be_hidden_from(place: Path, tier: Ti
 
 def test_there_is_no_network_even_where_the_tool_has_it(place: Path, tier: Tier, wrong: None):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5); print('REACHED')"
+        port = server.getsockname()[1]
+        code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 5); print('REACH' + 'ED')"
         line = f'{sys.executable} -c "{code}"'
         assert "REACHED" not in call(place, tier, line, "allow read", "allow network", network=True).for_llm
         assert "REACHED" in call(place, tier, line, "allow execute", network=True).for_llm
@@ -165,7 +166,7 @@ def test_there_is_no_network_even_where_the_tool_has_it(place: Path, tier: Tier,
 
 def test_a_socket_in_the_workspace_leads_to_no_program_outside(place: Path, wrong: None):
     tier = needs(Tier.BUBBLEWRAP)  # under Landlock there are no Unix sockets at all
-    code = "import socket; socket.socket(socket.AF_UNIX).connect('door'); print('REACHED')"
+    code = "import socket; socket.socket(socket.AF_UNIX).connect('door'); print('REACH' + 'ED')"
     line = f'{sys.executable} -c "{code}"'
     here = os.open(place, os.O_PATH)
     with socket.socket(socket.AF_UNIX) as server:

@@ -35,7 +35,7 @@ def check_schema(name: str, schema: Any) -> None:
         raise DefinitionError(
             f"tool {name!r}: its schema has type {schema.get('type')!r}; parameters are always an object"
         )
-    _check_size(name, schema)
+    check_size(name, schema)
     import jsonschema_rs  # heavy: only where raw schemas exist
 
     try:
@@ -187,7 +187,7 @@ def _problems(error: Any) -> list[Problem]:
     return [Problem(path, "", message=error.message[:120])]
 
 
-def _check_size(name: str, schema: Mapping[str, Any]) -> None:
+def check_size(name: str, schema: Mapping[str, Any]) -> None:
     """Walk without recursion: a schema may be as deep as it is hostile."""
     nodes, refers = 0, False
     waiting: list[tuple[Any, int]] = [(schema, 1)]

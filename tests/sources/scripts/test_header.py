@@ -189,12 +189,16 @@ def test_descriptions_are_clean_and_bounded():
         (f"a ({'9' * 400}.0 | 1): text", "a number that JSON does not have"),
         ('a (any) = {"a": 1e999}: text', "a number that JSON does not have"),
         (r'a ("\u001b[31m" | "b"): text', "control characters"),
-        (f"a (any) = {'[' * 900}{']' * 900}: text", "recursion"),
+        (f"a (any) = {'[' * 900}{']' * 900}: text", "more than 100 levels deep"),
     ],
 )
 def test_what_no_model_could_be_sent_is_refused(line, why):
     with pytest.raises(HeaderError, match=why):
         parameters(line)
+
+
+def test_a_default_may_be_nested():
+    assert parameters(f"a (any) = {'[' * 50}{']' * 50}: text")["properties"]["a"]["description"] == "text"
 
 
 @pytest.mark.parametrize("written", ["'a: b'", "'a' b", "a b", "'a", "'", "it's", "[1"])

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from forge.core.errors import DefinitionError
+from forge.core.schema import check_size
 from forge.process.script_inputs import InputError, Line, is_entry, read_inputs
 from forge.sources.untrusted import clean, clean_schema
 
@@ -78,8 +80,9 @@ def read_header(lines: list[Line]) -> Header | None:
     name = _name(sections.get("Tool"))
     inputs = read_inputs(_entries(sections.get("Input", [])))
     try:
+        check_size(name, inputs.parameters)
         parameters = clean_schema(_with_clean_texts(inputs.parameters))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, DefinitionError) as error:
         raise HeaderError(f"Input: {error}") from None
     return Header(name, _description(sections), parameters, inputs.defaults)
 
