@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -63,6 +64,10 @@ class Tool:
     def __init_subclass__(cls, **options: Unpack[ToolOptions]) -> None:
         super().__init_subclass__()
         own = vars(cls)
+        if "foresee" in own and "preview_call" not in own:
+            words = f"class {cls.__name__}: `foresee` is called `preview_call` now; rename the method"
+            warnings.warn(words, DeprecationWarning, stacklevel=2)
+            cls.preview_call = own["foresee"]  # type: ignore[method-assign]
         if "invoke" in own:
             cls.invoke = readable_invoke(cls.__name__, own["invoke"])  # type: ignore[method-assign]
         stated = class_options(cls, Tool)
