@@ -109,9 +109,9 @@ def copied(connection: sqlite3.Connection, name: str, new_name: str, upto: int |
 def removed(connection: sqlite3.Connection, name: str) -> None:
     session, _ = found(connection, name)
     connection.execute(
-        "DELETE FROM session_blobs WHERE hash IN (SELECT hash FROM session_attached WHERE session = ?1)"
-        " AND hash NOT IN (SELECT hash FROM session_attached WHERE session <> ?1)",
-        (session,),
+        "DELETE FROM session_blobs WHERE hash IN (SELECT hash FROM session_attached WHERE session = ?)"
+        " AND hash NOT IN (SELECT hash FROM session_attached WHERE session <> ?)",
+        (session, session),
     )
     for table in ("session_messages", "session_attached", "session_meta"):
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))  # noqa: S608

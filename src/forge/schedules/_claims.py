@@ -88,10 +88,10 @@ def beat(connection: sqlite3.Connection, at: Moment, numbers: Sequence[int]) -> 
     overtaken = []
     for number in numbers:
         alive = connection.execute(
-            "UPDATE schedule_runs SET beat = ?1, status = 'running', error = '' WHERE id = ?2"
+            "UPDATE schedule_runs SET beat = ?, status = 'running', error = '' WHERE id = ?"
             " AND (status = 'running' OR status = 'lost' AND schedule NOT IN (SELECT schedule FROM schedule_runs"
-            " WHERE status = 'running' AND id <> ?2))",
-            (at.steady, number),
+            " WHERE status = 'running' AND id <> ?))",
+            (at.steady, number, number),
         ).rowcount
         if not alive:
             overtaken.append(number)
