@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,15 @@ from forge.tools._tests_unittest import read_unittest
 from forge.tools.test_runner import TestRunner
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="cargo is not installed")
+
+
+def works(program: str) -> bool:
+    """Some are only found, and have nothing behind them in this home directory."""
+    found = shutil.which(program)
+    return found is not None and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0
+
+
+needs_cargo = pytest.mark.skipif(not works("cargo"), reason="cargo is not installed")
 
 PYTEST = """
 import pytest
