@@ -541,6 +541,7 @@ def test_a_full_disk_is_said_clearly_and_loses_nothing_earlier(path):
 import resource
 session = store.open("a")
 session.append(Message("user", "before"))
+__import__("sys").dont_write_bytecode = True  # half a compiled module would be left for everybody
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
 failures = 0
 for number in range(100):

@@ -119,6 +119,7 @@ from forge.core.errors import ToolError
 file = File({str(path)!r})
 asyncio.run(file.send("First."))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+__import__("sys").dont_write_bytecode = True  # half a compiled module would be left for everybody
 resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
 try:
     asyncio.run(file.send("x" * 1000))

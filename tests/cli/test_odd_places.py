@@ -196,7 +196,8 @@ def test_a_disk_that_fills_while_it_works(workspace, command):
     def small() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    ended = ran(workspace, *command, preexec_fn=small)
+    env = environment(PYTHONDONTWRITEBYTECODE="1")  # half a compiled module would be left for everybody
+    ended = ran(workspace, *command, env=env, preexec_fn=small)
     assert_said(ended)
     assert ran(workspace, "tool", "list").code == 0
 

@@ -166,10 +166,15 @@ def test_a_quick_function_that_is_slow_this_time_needs_the_loop_and_gets_it(kind
 
 def test_an_outcome_that_comes_between_the_wait_and_the_suspension_is_not_lost(monkeypatch):
     monkeypatch.setattr(threads, "PATIENCE", 0.0)
-    ended = threading.Event()
+    begin, ended = threading.Event(), threading.Event()
+
+    def function() -> str:
+        begin.wait(30)
+        ended.set()
+        return "value"
 
     async def work() -> str:
-        return str(await in_thread(lambda: ended.set() or "value", a_quick_pace()))  # type: ignore[func-returns-value]
+        return str(await in_thread(function, a_quick_pace()))
 
     class Late:
         """Passes on what the work waits for once the function has ended."""
@@ -177,6 +182,7 @@ def test_an_outcome_that_comes_between_the_wait_and_the_suspension_is_not_lost(m
         def __await__(self):
             inner = work()
             waited = inner.send(None)
+            begin.set()
             assert ended.wait(30)
             while threads._work.qsize() or not waited.finished:
                 pass

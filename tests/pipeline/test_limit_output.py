@@ -267,6 +267,7 @@ from tests.pipeline.calling import call_once, executor_of
 from tests.pipeline.test_limit_output import say
 from forge.pipeline.limit_output import limit_output
 
+__import__("sys").dont_write_bytecode = True  # half a compiled module would be left for everybody
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 print(call_once(say, limit_output(), workspace=Path(sys.argv[1]), text="z\\n" * 30_000).for_llm[-200:])
 """

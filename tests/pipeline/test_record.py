@@ -166,6 +166,7 @@ from tests.pipeline.calling import call_once
 from tests.pipeline.test_record import say
 from forge.pipeline.record import record
 
+__import__("sys").dont_write_bytecode = True  # half a compiled module would be left for everybody
 resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
 for text in ("short", "x" * 5_000, "y" * 5_000, "end"):
     print(call_once(say, record(sys.argv[1]), text=text).data.get("warning", "recorded"))

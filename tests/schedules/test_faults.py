@@ -65,6 +65,7 @@ from forge.workspace.store import StoreError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = ScheduleStore(Path(sys.argv[1]))
 store.set(cron="@daily", task="first", id="first")
+__import__("sys").dont_write_bytecode = True  # half a compiled module would be left for everybody
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
 kept, error = 0, None
 for number in range(1_000):

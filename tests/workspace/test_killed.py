@@ -369,6 +369,7 @@ def stop(root: str) -> None:
 def limited(root: str) -> str:
     place = Place(Path(root), "a.txt", "a.txt")
     place.path.write_bytes(b"old")
+    sys.dont_write_bytecode = True  # half a compiled module would be left for everybody
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
         commit([Change(place, b"old", b"x" * 1_000_000)], Path(root))
