@@ -18,6 +18,7 @@ from forge import (
     Tool,
     ToolCall,
     ToolContext,
+    ToolError,
     ToolFinished,
     ToolResult,
     ToolStarted,
@@ -307,3 +308,11 @@ async def test_background_work_of_a_sub_agent_is_heard_of_by_its_parent():
     result = await agent.run("go")
     assert result.text == "heard it"
     assert any("the index is ready" in message.text for message in result.messages)
+
+
+def test_a_sub_agent_is_found_by_its_whole_name_and_by_the_name_of_a_task_without_a_type():
+    agent = Agent(Scripted("hi"), agents={"researcher": AgentType(prompt="Look.")})
+    assert agent.subagent("researcher").system_prompt() == "Look."
+    assert agent.subagent("general").system_prompt() == "Look."
+    with pytest.raises(ToolError, match="no agent type 'mygeneral'"):
+        agent.subagent("mygeneral")

@@ -185,7 +185,8 @@ class Agent(Generic[OutputT]):
         if not isinstance(task, Task):
             words = f"agent {self.name!r} was asked for a sub-agent, and has none"
             raise ToolError(words, ErrorKind.NOT_FOUND, "Give it agents=….")
-        chosen = task.type_of(agent_type if agent_type in task.types else agent_type.removesuffix("general"))
+        is_default = agent_type == "general" and agent_type not in task.types  # how a task without a type is named
+        chosen = task.type_of("" if is_default else agent_type)
         return self.replace(
             name=f"{self.name}/{agent_type or 'general'}",
             model=chosen.provider,
@@ -371,13 +372,12 @@ class Agent(Generic[OutputT]):
     def _scope_of(self, scope: Scope | None, session: str) -> tuple[Scope, bool]:
         """Where a run works and whose it is, and whether somebody named its session."""
         self._opening.check()
-        if scope is None:
-            scope = replace(self.scope, session_id=_checked(session)) if session else self.scope
-        scope = replace(_in_session(scope, session), agent=self.name)
-        if session or scope.names_session:
-            self._opening.sessions.add(scope.session_id)
-            return scope, True
-        return replace(scope, session_id=new_session()), False
+        _check_session(session, scope)
+        base = scope if scope is not None else self.scope
+        name = session or (base.session_id if base.names_session else "")
+        if name:
+            self._opening.sessions.add(name)
+        return replace(base, session_id=name or new_session(), agent=self.name), bool(name)
 
     async def _ready(self, activity: ActivityStream, structured: Structured | None = None) -> ToolExecutor:
         registry = self.registry if structured is None else answering(self.registry, structured)
@@ -447,19 +447,14 @@ class _Opening:
             raise RuntimeError("this agent mounts tool sources: use it inside `async with agent:`")
 
 
-def _checked(session: str) -> str:
+def _check_session(session: str, scope: Scope | None) -> None:
     if not isinstance(session, str):
         raise TypeError(f'Agent.run(session={session!r:.80}): a session is a name, such as session="alice"')
-    return session
-
-
-def _in_session(scope: Scope, session: str) -> Scope:
-    if _checked(session) and scope.names_session and scope.session_id != session:
+    if session and scope is not None and scope.names_session and scope.session_id != session:
         raise ValueError(
             f"Agent.run was given session={session!r:.80} and a scope of the session {scope.session_id!r:.80}. "
             "Leave one of them out."
         )
-    return replace(scope, session_id=session) if session else scope
 
 
 def _check_no_loop() -> None:

@@ -52,6 +52,19 @@ class WorkerSettings(TypedDict, total=False):
     keep_conversations: bool
 
 
+class SubmitParameters(TypedDict, total=False):
+    """What `DurableAgent.submit` takes beside the prompt."""
+
+    run_id: str
+    messages: Sequence[Message]
+    session: str
+    tenant: str
+    queue: str
+    priority: int
+    version: str
+    scope: Mapping[str, Any] | None
+
+
 class DurableAgent:
     """Use it inside `async with`, which starts a worker in this process. Other workers of the same database help.
 
@@ -91,31 +104,9 @@ class DurableAgent:
         await self._open.aclose()
         await asyncio.to_thread(self.runs.close)
 
-    async def run(
-        self,
-        prompt: str,
-        *,
-        run_id: str = "",
-        messages: Sequence[Message] = (),
-        session: str = "",
-        tenant: str = "",
-        queue: str = DEFAULT,
-        priority: int = 0,
-        version: str = "",
-        scope: Mapping[str, Any] | None = None,
-    ) -> DurableResult:
+    async def run(self, prompt: str, **parameters: Unpack[SubmitParameters]) -> DurableResult:
         """Begin a run and follow it until it is over, or waits for somebody. The parameters are those of `submit`."""
-        run = await self.submit(
-            prompt,
-            run_id=run_id,
-            messages=messages,
-            session=session,
-            tenant=tenant,
-            queue=queue,
-            priority=priority,
-            version=version,
-            scope=scope,
-        )
+        run = await self.submit(prompt, **parameters)
         return await self.result(run.id)
 
     async def submit(
