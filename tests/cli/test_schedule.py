@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -230,20 +231,38 @@ def test_what_workers_ran_is_in_the_history(here, workspace, runs):
     assert (unknown.code, "there is no schedule" in unknown.err) == (2, True)
 
 
-def test_where_workers_are_up_nobody_else_runs_what_is_due(here, workspace, runs):
-    from forge.app.config import Configuration
-    from forge.app.durable import project_version
-    from forge.durable.beats import Beats
+def test_what_workers_fired_is_not_fired_again_and_the_rest_is(here, workspace, runs):
+    from forge.durable.occurrences import StoredOccurrences, prepare, run_id_of
+    from forge.durable.rows import NewRun
+    from forge.schedules.occurrences import claim_due
 
+    now, long_ago = time.time(), time.time() - 400 * 86_400
     (workspace / "script.json").write_text('["done"]')
-    other = Beats(runs.database.url, "w0", version="of another project")
-    other.start()
-    assert here("schedule", "run", "--once", "--model", f"scripted:{workspace / 'script.json'}").code == 0
-    other.leave(handed=True)
-    beats = Beats(runs.database.url, "w1", version=project_version(Configuration()))
-    beats.start()
-    refused = here("schedule", "run", "--once", "--model", f"scripted:{workspace / 'script.json'}")
-    assert refused.code == 2
-    assert "workers are up that run what is due: w1" in refused.err
-    beats.leave(handed=True)
+    with ScheduleStore(workspace / ".forge" / "state.db", lambda: long_ago) as store:
+        theirs = store.set(cron="@yearly", task="theirs", id="theirs")
+        store.set(cron="@yearly", task="mine", id="mine")
+    prepare(runs.database)
+    workers = StoredOccurrences(
+        runs.database, lambda due: NewRun(id=run_id_of(due), scope={"schedule": due.schedule.id})
+    )
+    claim_due(workers, {"theirs": theirs}, long_ago)
+    assert len(claim_due(workers, {"theirs": theirs}, now).claims) == 1
+    done = here("schedule", "run", "--once", "--json", "--model", f"scripted:{workspace / 'script.json'}")
+    assert (done.code, [(one["schedule_id"], one["status"]) for one in done.lines]) == (
+        0,
+        [("mine", "running"), ("mine", "completed")],
+    ), done.err
+    assert sorted(one["schedule_id"] for one in here("schedule", "history", "--json").json["history"]) == [
+        "mine",
+        "theirs",
+    ]
+    assert claim_due(workers, {"mine": store.get("mine")}, now).claims == []
+
+
+def test_a_database_that_is_away_is_said_before_anything_is_due(here, workspace, runs, monkeypatch):
+    (workspace / "script.json").write_text('["done"]')
+    monkeypatch.setenv("FORGE_DATABASE", "postgresql://nobody@127.0.0.1:9/nothing")
+    away = here("schedule", "run", "--once", "--model", f"scripted:{workspace / 'script.json'}")
+    assert away.code == 2
+    monkeypatch.delenv("FORGE_DATABASE")
     assert here("schedule", "run", "--once", "--model", f"scripted:{workspace / 'script.json'}").code == 0

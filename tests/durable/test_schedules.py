@@ -18,10 +18,11 @@ from forge.core.tool import tool
 from forge.durable.agents import OfferedTools, for_stored_runs
 from forge.durable.deliveries import deliver_ended
 from forge.durable.rows import NewRun, Outcome, RunInfo
-from forge.durable.schedules import Due, Schedules, fire_due, latest
+from forge.durable.schedules import Schedules, fire_due
 from forge.durable.store import RunStore
 from forge.permissions.answers import approve_all
 from forge.schedules.cron import Cron
+from forge.schedules.occurrences import Due, Progress, latest_time
 from forge.schedules.schedule import Schedule
 from forge.workspace.store import StoreError
 from tests.durable.working import ended, script, working
@@ -241,7 +242,7 @@ def test_the_latest_time_is_the_one_that_counting_finds() -> None:
         moment = rule.next_after(after)
         while moment is not None and moment <= now:
             found, moment = moment, rule.next_after(moment)
-        assert latest(one, after, now, after) == found
+        assert latest_time(one, Progress(after, after), now) == found
 
 
 def test_what_is_due_can_be_asked_without_a_database() -> None:

@@ -1,4 +1,4 @@
-"""What workers ran of a project's schedules: runs like any other, in the database that the workers share."""
+"""A project's schedules and its workers: what the workers ran, and how each time is fired by one process."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forge.app.config import load_configuration
-from forge.app.durable import project_database, project_version
+from forge.app.durable import project_database
 from forge.app.workspace import project_scope
-from forge.core.errors import ErrorKind, ToolError
 from forge.schedules.schedule import Run, Status
 
 if TYPE_CHECKING:  # an extra
     from forge.app.schedules import Asked
+    from forge.durable.occurrences import ProcessOccurrences
     from forge.durable.rows import RunInfo
     from forge.durable.store import RunStore
+    from forge.schedules.occurrences import Due, Refusal
 
 _STATUS = {"finished": Status.COMPLETED, "failed": Status.FAILED, "cancelled": Status.CANCELLED}
 
@@ -36,22 +37,37 @@ def scheduled(store: RunStore, id: str | None, limit: int) -> list[Run]:
     return [_shown(run) for run in store.scheduled(id, limit)]
 
 
-def check_no_workers(asked: Asked) -> None:
-    """Raises `ToolError` where workers see to the schedules: each time would fire twice."""
-    database = _database(asked)
-    if not database:
-        return
-    from forge.durable.beats import listed
-    from forge.durable.store import RunStore
+class ProjectClaims:
+    """Claims in the database of the project's workers, from when there is one: until then nobody else fires."""
 
-    with RunStore(database) as store:
-        version = project_version(load_configuration(asked.config))  # workers of other projects fire other schedules
-        working = [one.id for one in listed(store.database) if one.state == "working" and one.version == version]
-    if working:
-        some = ", ".join(working[:3]) + (" …" if len(working) > 3 else "")
-        words = f"workers are up that run what is due: {some}"
-        way = "Leave it to them (forge schedule history shows what they ran), or stop them first."
-        raise ToolError(words, ErrorKind.USER, way)
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._opened: ProcessOccurrences | None = None
+
+    def prepare(self) -> None:
+        """Raises `ToolError` where there is a database and it is away."""
+        if claims := self._claims():
+            claims.prepare()
+
+    def claim(self, due: Due, now: float, owner: str) -> Refusal | None:
+        claims = self._claims()  # looked for after `due` has come: whoever makes the database now lets it go by
+        return claims.claim(due, now, owner) if claims else None
+
+    def beat(self, owner: str) -> None:
+        if self._opened:
+            self._opened.beat(owner)
+
+    def release(self, owner: str, schedule_id: str | None = None) -> None:
+        if self._opened:
+            self._opened.release(owner, schedule_id)
+
+    def _claims(self) -> ProcessOccurrences | None:
+        if self._opened is None and (database := _database(self._asked)):
+            from forge.durable.occurrences import ProcessOccurrences
+            from forge.durable.store import RunStore
+
+            self._opened = ProcessOccurrences(RunStore(database))
+        return self._opened
 
 
 def _database(asked: Asked) -> str:

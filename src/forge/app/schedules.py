@@ -80,6 +80,7 @@ def store_of(configuration: Configuration, workspace: Path) -> ScheduleStore:
 def runner(asked: Asked, model: str | None = None) -> Runner:
     """Raises `ToolError` where the configuration, the workspace or the model cannot be used."""
     from forge.app.project import Project, RunOptions
+    from forge.app.scheduled_runs import ProjectClaims
     from forge.schedules.runner import Runner
 
     configuration = load_configuration(asked.config)
@@ -94,7 +95,7 @@ def runner(asked: Asked, model: str | None = None) -> Runner:
     async def run(schedule: Schedule) -> Outcome:
         return await _run(schedule, load(), model, channels)
 
-    return Runner(project_schedules(asked), run)
+    return Runner(project_schedules(asked), run, shared=ProjectClaims(asked))
 
 
 def check_channels(configuration: Configuration, channels: ProjectChannels) -> None:

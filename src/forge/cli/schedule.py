@@ -169,7 +169,7 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
     forge schedule run --once    what is due now
     forge schedule run ID        this one now, due or not
 
-    Where workers are up (forge worker), they run what is due, and this is refused unless it is for one ID.
+    Workers (forge worker, forge console) run what is due, too: each time fires once, wherever that is.
     A run is unattended: what would ask is refused. A time that was missed fires once; one that comes while the run
     before it is active is skipped. With --json every beginning and end is a line, as in `history`.
 
@@ -184,11 +184,11 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
     if options.yes:
         raise click.UsageError("Runs are unattended, so --yes says too much: write rules for what they may do.")
     with refusals():
-        from forge.app.scheduled_runs import check_no_workers
+        from forge.app.scheduled_runs import ProjectClaims
         from forge.app.schedules import runner
 
         if id is None:
-            check_no_workers(options)
+            ProjectClaims(options).prepare()
         made: Runner = runner(options, model)
         made.report = _tell_json if options.json else _tell
         if id is not None:

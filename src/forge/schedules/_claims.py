@@ -114,6 +114,15 @@ def finish(connection: sqlite3.Connection, number: int, status: Status, outcome:
     )
 
 
+def refuse(connection: sqlite3.Connection, number: int, *, is_active: bool) -> None:
+    """Take a claim back, since workers have seen to this time; or remember that they are still at the one before."""
+    if is_active:
+        values = (str(Status.SKIPPED), STILL_ACTIVE, number)
+        connection.execute("UPDATE schedule_runs SET status = ?, error = ? WHERE id = ?", values)
+    else:
+        connection.execute("DELETE FROM schedule_runs WHERE id = ?", (number,))
+
+
 def _give_up(connection: sqlite3.Connection, at: Moment, owner: str) -> list[Run]:
     """Runs whose process gave no sign of life. After a restart of the machine the steady clock begins anew."""
     silent = runs(

@@ -11,7 +11,9 @@ from os import urandom
 
 from forge.core.errors import ToolError
 from forge.core.plain import text_of
+from forge.core.threads import in_thread
 from forge.schedules._claims import Claim
+from forge.schedules.occurrences import Due, Refusal, SharedClaims
 from forge.schedules.schedule import Outcome, Run, Schedule, Status
 from forge.schedules.store import ScheduleStore
 from forge.workspace.store import StoreError
@@ -22,6 +24,7 @@ BEAT = 10.0  # seconds between two signs of life: several of them fit into a lea
 ATTEMPTS = 30  # to remember how a run ended, a second apart, where the store is busy or the disk is full
 SHORTEST_NAP = 0.05  # seconds
 GRACE = 10.0  # seconds that cancelled runs have to end
+RELEASE = 5.0  # seconds to say that a run is over to those who share the work
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,8 @@ class Runner:
     """`run` does the work of one schedule. Its exceptions are failed runs; only the runner's own end is raised.
 
     The time is the store's. `report` hears of every run when it begins and when it ends, and of those that were
-    skipped or lost. `timeout` is how many seconds one run may take; None: as long as it likes.
+    skipped or lost. `timeout` is how many seconds one run may take; None: as long as it likes. `shared` is where a time
+    is claimed once more, since workers may fire the same schedules from another store.
     """
 
     def __init__(
@@ -42,15 +46,17 @@ class Runner:
         parallel: int = PARALLEL,
         timeout: float | None = None,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        shared: SharedClaims | None = None,
     ) -> None:
         self.store = store
+        self.shared = shared
         self.report = report
         self.parallel = parallel
         self.timeout = timeout
         self.owner = urandom(8).hex()
         self._run = run
         self._wait = wait
-        self._active: dict[int, asyncio.Task[Run]] = {}
+        self._active: dict[int, asyncio.Task[Run | None]] = {}
         self._overtaken: set[int] = set()
         self._freed: asyncio.Event | None = None
 
@@ -76,7 +82,7 @@ class Runner:
         try:
             while self._start_due(upto) or self._active:
                 done, _ = await asyncio.wait(self._active.values(), return_when=asyncio.FIRST_COMPLETED)
-                ended += [task.result() for task in done if not task.cancelled()]
+                ended += [run for task in done if not task.cancelled() and (run := task.result()) is not None]
                 self._forget_ended()
         finally:
             await self._stop(heart)
@@ -87,7 +93,7 @@ class Runner:
         claim = self.store.start(self.owner, id)
         heart = asyncio.create_task(self._signs_of_life())
         try:
-            return await self._begin(claim)
+            return await self._begin(claim, by_hand=True) or claim.run
         except asyncio.CancelledError:
             if claim.run.id not in self._overtaken:
                 raise
@@ -118,11 +124,40 @@ class Runner:
             self._begin(claim)
         return len(found.claims)
 
-    def _begin(self, claim: Claim) -> asyncio.Task[Run]:
-        self._tell(claim.run)
-        task = self._active[claim.run.id] = asyncio.create_task(self._whole(claim))
+    def _begin(self, claim: Claim, *, by_hand: bool = False) -> asyncio.Task[Run | None]:
+        work = self._whole(claim) if by_hand or self.shared is None else self._agreed(claim, self.shared)
+        if by_hand or self.shared is None:
+            self._tell(claim.run)
+        task = self._active[claim.run.id] = asyncio.create_task(work)
         task.add_done_callback(self._ended)
         return task
+
+    async def _agreed(self, claim: Claim, shared: SharedClaims) -> Run | None:
+        """One run, unless workers have seen to this time, or are still at the one before."""
+        began, due = self.store.steady(), Due(claim.schedule, claim.run.due)
+        try:
+            refusal = await in_thread(lambda: shared.claim(due, self.store.clock(), self.owner))
+        except ToolError as error:
+            words = f"it could not be agreed with the workers who runs it: {error.message}"
+            return self._remember(claim, Status.FAILED, Outcome(success=False, error=words), began)
+        except asyncio.CancelledError:
+            self._remember_stop(claim, began)
+            raise
+        if refusal is None:
+            self._tell(claim.run)
+            try:
+                return await self._whole(claim)
+            finally:
+                await self._release(shared, claim.schedule.id)
+        if skipped := self.store.refuse(claim.run.id, is_active=refusal is Refusal.ACTIVE):
+            self._tell(skipped)
+        return None
+
+    async def _release(self, shared: SharedClaims, schedule_id: str | None = None) -> None:
+        try:
+            await asyncio.wait_for(in_thread(lambda: shared.release(self.owner, schedule_id)), RELEASE)
+        except (ToolError, TimeoutError) as error:  # the others see that we are silent
+            log.error("schedules: %s could not be released: %s", schedule_id or "what was held", text_of(error))
 
     async def _whole(self, claim: Claim) -> Run:
         """One run, from the claim to the last word about it."""
@@ -130,9 +165,7 @@ class Runner:
         try:
             status, outcome = await self._outcome(claim.schedule)
         except asyncio.CancelledError:
-            if claim.run.id not in self._overtaken:
-                with suppress(StoreError):
-                    self._remember(claim, Status.CANCELLED, Outcome(error="the runner was stopped"), began)
+            self._remember_stop(claim, began)
             raise
         for attempt in range(ATTEMPTS):
             try:
@@ -143,6 +176,11 @@ class Runner:
                     raise
                 await self._wait(1.0)
         raise AssertionError("the last attempt returns or raises")
+
+    def _remember_stop(self, claim: Claim, began: float) -> None:
+        if claim.run.id not in self._overtaken:
+            with suppress(StoreError):
+                self._remember(claim, Status.CANCELLED, Outcome(error="the runner was stopped"), began)
 
     async def _outcome(self, schedule: Schedule) -> tuple[Status, Outcome]:
         limit = asyncio.timeout(self.timeout)
@@ -173,6 +211,16 @@ class Runner:
             for number in overtaken:
                 self._overtaken.add(number)
                 self._active[number].cancel()
+            await self._beat_shared()
+
+    async def _beat_shared(self) -> None:
+        if self.shared is None or not self._active:
+            return
+        shared = self.shared
+        try:
+            await in_thread(lambda: shared.beat(self.owner))
+        except ToolError as error:
+            log.error("schedules: %s", error.message)
 
     async def _sleep(self, seconds: float) -> None:
         """Until then, or until a run has ended and there is room for another."""
@@ -186,7 +234,7 @@ class Runner:
                 one.cancel()
         self._forget_ended()
 
-    def _ended(self, task: asyncio.Task[Run]) -> None:
+    def _ended(self, task: asyncio.Task[Run | None]) -> None:
         if self._freed is not None:
             self._freed.set()
 

@@ -191,6 +191,13 @@ class ScheduleStore:
             _claims.finish(connection, number, status, outcome, duration)
             return _rows.run_of(connection, number)
 
+    def refuse(self, number: int, *, is_active: bool) -> Run | None:
+        """Take a claim back: workers have seen to this time. `is_active`: they are still at the one before, so that
+        this one is skipped."""
+        with self._store.writing() as connection:
+            _claims.refuse(connection, number, is_active=is_active)
+            return _rows.run_of(connection, number)
+
     # within
 
     def _laid_over(
