@@ -167,12 +167,14 @@ class Until(Generic[T]):
             _left_behind.append(self.coroutine)
 
 
-def _comes_from_a_group(coroutine: Any) -> bool:
-    """Whether the coroutine waits for a task group that cancelled it because one of its tasks failed."""
-    leaving = getattr(asyncio.TaskGroup, "_aexit", asyncio.TaskGroup.__aexit__).__code__
-    while coroutine is not None:
-        frame = getattr(coroutine, "cr_frame", None)
-        if frame is not None and frame.f_code is leaving:
-            return bool(getattr(frame.f_locals.get("self"), "_parent_cancel_requested", False))
-        coroutine = getattr(coroutine, "cr_await", None)
-    return False
+if sys.version_info < (3, 13):  # from 3.13 on a group takes its own cancellation back
+
+    def _comes_from_a_group(coroutine: Any) -> bool:
+        """Whether the coroutine waits for a task group that cancelled it because one of its tasks failed."""
+        leaving = getattr(asyncio.TaskGroup, "_aexit", asyncio.TaskGroup.__aexit__).__code__
+        while coroutine is not None:
+            frame = getattr(coroutine, "cr_frame", None)
+            if frame is not None and frame.f_code is leaving:
+                return bool(getattr(frame.f_locals.get("self"), "_parent_cancel_requested", False))
+            coroutine = getattr(coroutine, "cr_await", None)
+        return False
