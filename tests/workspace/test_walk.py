@@ -128,8 +128,7 @@ def test_a_directory_that_disappears_is_counted_and_the_rest_is_found(tmp_path):
     assert walked.unreadable == 1
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-def test_deep_trees_need_few_descriptors_and_give_them_all_back(tmp_path, ordered):
+def test_deep_trees_need_few_descriptors_and_give_them_all_back(tmp_path):
     deepest = 3 * MOST_OPEN
     path = tmp_path
     for _ in range(deepest):
@@ -138,7 +137,7 @@ def test_deep_trees_need_few_descriptors_and_give_them_all_back(tmp_path, ordere
     before = open_descriptors()
     most = 0
     number = 0
-    for entry in walk(place(tmp_path), ordered=ordered):
+    for entry in walk(place(tmp_path)):
         number += 1
         assert entry.status().st_size
         most = max(most, open_descriptors() - before)
@@ -209,12 +208,6 @@ def test_a_file_is_not_walked(tmp_path):
     made(tmp_path, "file")
     with pytest.raises(ToolError):
         list(walk(place(tmp_path, "file")))
-
-
-def test_in_order_it_goes_through_a_directory_when_its_name_comes(tmp_path):
-    made(tmp_path, "b.txt", "a/z.txt", "a/b/c.txt", "a.txt", "c/x")
-    entries = [entry.relative for entry in walk(place(tmp_path), ordered=True)]
-    assert entries == ["a/b/c.txt", "a/z.txt", "a.txt", "b.txt", "c/x"]
 
 
 def random_tree(root: Path, chance: random.Random) -> None:

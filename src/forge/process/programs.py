@@ -18,6 +18,27 @@ def trusted_program(name: str, writable: Iterable[Path] = ()) -> str | None:
     return None
 
 
+def packaged_program(name: str, writable: Iterable[Path] = ()) -> str | None:
+    """The program that an installed Python package brought, or else a trusted one.
+
+    In a virtual environment a package's programs are beside this Python; elsewhere they have directories of their own.
+    """
+    if sys.prefix == sys.base_prefix:
+        roots = [Path(os.path.realpath(root)).parts for root in writable]
+        for folder in _script_folders():
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and os.access(path, os.X_OK) and not _inside(roots, folder, path):
+                return path
+    return trusted_program(name, writable)
+
+
+def _script_folders() -> Iterator[str]:
+    import sysconfig  # slow to load, and rarely needed
+
+    yield sysconfig.get_path("scripts")
+    yield sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))
+
+
 def _folders() -> Iterator[tuple[str, bool]]:
     if sys.executable:
         yield os.path.dirname(sys.executable), True  # whoever can write there has this process already

@@ -8,9 +8,9 @@ from typing import Any
 from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.threads import in_thread
-from forge.tools._grep_engines import Request
 from forge.tools._grep_found import Found
 from forge.tools._grep_lines import is_there, lines_of
+from forge.tools._grep_ripgrep import Request
 from forge.tools._listing import printable, sendable_name
 from forge.workspace.tracking import noted_together
 
@@ -106,6 +106,8 @@ class Answer:
             yield f"{_counted(self.denied, 'file')} left out: a rule denies reading"
         if self.changed:
             yield f"{_counted(self.changed, 'file')} changed during the search; search again to see it all"
+        if found.is_too_hard:
+            yield "some lines were given up: the pattern takes too long on them; simplify it"
         if found.unreadable:
             yield "some files or directories could not be read"
 

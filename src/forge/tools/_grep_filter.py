@@ -1,4 +1,4 @@
-"""Which of the files that an engine finds are wanted: globs, the rules of the person, ignore files above."""
+"""Chooses those of the files that ripgrep finds that are wanted: globs, the rules of the person, ignore files above."""
 
 from __future__ import annotations
 
@@ -101,7 +101,10 @@ class RulesAbove:
 
     @property
     def are_beyond_ripgrep(self) -> bool:
-        """These files come before every .gitignore, also before one that ripgrep reads on its way down."""
+        """These files come before every .gitignore, also before one that ripgrep reads on its way down.
+
+        Then ripgrep searches everything, and `ignores` alone decides.
+        """
         above = self.place
         while self.top is not None and above.relative != ".":
             above = above.parent

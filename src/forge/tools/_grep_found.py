@@ -1,4 +1,4 @@
-"""What the engines of grep_search write, read as it comes, and the time they have."""
+"""Reads what ripgrep writes for grep_search as it comes, and watches the time."""
 
 from __future__ import annotations
 
@@ -21,26 +21,22 @@ Position = tuple[int, int, int]  # the line's number from 1, the match's column,
 
 @dataclass
 class Found:
-    """What an engine found so far."""
+    """What ripgrep found so far."""
 
     counts: dict[str, int] = field(default_factory=dict)  # lines that match, by path relative to the place
     positions: dict[str, list[Position]] = field(default_factory=dict)
     total: int = 0
     unreadable: bool = False
+    is_too_hard: bool = False  # the pattern would have taken too long on some lines
     is_partial: bool = False  # time was up, or there was too much
     is_wanted: Callable[[str], bool] = bool
     _left_out: set[str] = field(default_factory=set)
     _head: bytes = b""
 
     def take_counts(self, lines: Iterable[bytes]) -> None:
-        """Lines of a path, a NUL byte, how many lines match, and where some of them are."""
+        """Lines of a path, a NUL byte, and how many lines match."""
         for path, rest in self._records(lines):
-            count, *positions = rest.split()
-            if not path:
-                self.unreadable = True
-            elif self._counted(path, int(count)) and positions:
-                found = self.positions.setdefault(path, [])
-                found += [tuple(map(int, one.split(b":"))) for one in positions]  # type: ignore[misc]
+            self._counted(path, int(rest))
 
     def take_positions(self, lines: Iterable[bytes]) -> None:
         """Lines of a path, a NUL byte, and where one line matches."""

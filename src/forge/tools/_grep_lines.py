@@ -10,7 +10,6 @@ from forge.core.errors import ToolError
 from forge.tools._grep_found import Position
 from forge.workspace.open import open_file
 from forge.workspace.paths import Place
-from forge.workspace.scan import widened
 from forge.workspace.tracking import note_read
 
 SMALL = 8 * 1024 * 1024  # bytes of a file that is read as a whole
@@ -66,7 +65,7 @@ def is_there(place: Place) -> bool:
 
 
 class _Content:
-    """The bytes of a file as the engines see them: in UTF-8, without a mark at the beginning."""
+    """The bytes of a file as ripgrep sees them: in UTF-8, without a mark at the beginning."""
 
     def __init__(self, file: int, size: int) -> None:
         self._file = file
@@ -85,6 +84,12 @@ class _Content:
             return self._text, offset
         start = max(0, offset - AROUND)
         return os.pread(self._file, offset - start + AROUND, start + self._mark), offset - start
+
+
+def widened(content: bytes) -> bytes:
+    """UTF-16 with its mark, in UTF-8 without one."""
+    encoding = "utf-16-le" if content.startswith(_WIDE[0]) else "utf-16-be"
+    return content[2:].decode(encoding, "replace").encode()
 
 
 def _around(content: _Content, position: Position, before: int, after: int) -> Iterator[Line]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,15 +14,14 @@ from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.tools._grep_engines import PythonEngine, Request, Ripgrep
     from forge.tools._grep_found import Clock, Found
+    from forge.tools._grep_ripgrep import Request, Ripgrep
     from forge.workspace.paths import Place
-    from forge.workspace.pattern import Pattern
 
 MAX_RESULTS = 100
 MOST = 10_000  # lines that a call may ask for
 SECONDS = 30.0
-ENGINES = ("auto", "rg", "python")
+ENGINES = ("auto", "rg", "python")  # what the setting `engine` could be, when there were two
 
 
 class GrepSearch(
@@ -55,9 +55,11 @@ class GrepSearch(
     def __init__(self, max_results: int = MAX_RESULTS, seconds: float = SECONDS, engine: str = "auto") -> None:
         if engine not in ENGINES:
             raise ToolError(f"engine {engine!r} is not one of {', '.join(ENGINES)}", ErrorKind.CONFIG)
+        if engine == "python":
+            words = "grep_search always uses ripgrep now; leave engine out"
+            warnings.warn(words, DeprecationWarning, stacklevel=2)
         self.max_results = max_results
         self.seconds = seconds
-        self.engine = engine
         self.show_settings()
 
     def parameter_settings(self) -> Mapping[str, Setting]:
@@ -84,12 +86,14 @@ class GrepSearch(
         from forge.core.threads import in_thread
         from forge.tools._denied import rules_out
         from forge.tools._grep_answer import Answer
-        from forge.tools._grep_engines import Request, count_denied
         from forge.tools._grep_filter import Wanted, readable, with_plain_brackets
         from forge.tools._grep_found import Clock
+        from forge.tools._grep_pattern import read_pattern
+        from forge.tools._grep_ripgrep import Request, count_denied, find_ripgrep
         from forge.tools._places import approved
+        from forge.workspace.paths import PathValidator
 
-        parsed = parsed_pattern(pattern, fixed_strings, not case_sensitive)
+        parsed = read_pattern(pattern, fixed_strings)
         place = (await approved(ctx, Permission.READ, path, blank=True))[0]
         top, name = await _searched(place)
         most = max_results
@@ -102,7 +106,6 @@ class GrepSearch(
             place=top,
             name=name,
             pattern=parsed,
-            is_fixed=fixed_strings,
             folds=not case_sensitive,
             include=globs,
             include_ignored=include_ignored,
@@ -112,82 +115,33 @@ class GrepSearch(
         )
         again = replace(request, include=plain, wanted=wanted(plain), reads_brackets=True) if plain else None
         clock = Clock(self.seconds, lambda found: _report(ctx, found))
-        request, engine, found = await self._search(ctx, request, again, clock)
+        program = find_ripgrep(PathValidator.of(ctx.scope))
+        request, ripgrep, found = await _search(program, request, again, clock)
         if globs is not include and not found.total:
             wanted(include)  # says what is wrong with it
         paths = _first(found, most, names_only)
         if not names_only:
-            await engine.locate([path for path in paths if path not in found.positions], found, clock)
+            await ripgrep.locate([path for path in paths if path not in found.positions], found, clock)
         answer = Answer(request, found, before or context, after or context, names_only)
         if not request.wanted.is_all:
             answer.denied = await in_thread(lambda: count_denied(request, lambda: ctx.cancelled or clock.is_over()))
         await answer.collect(ctx, paths, most)
         return answer.result(self.seconds)
 
-    async def _search(
-        self, ctx: ToolContext, request: Request, again: Request | None, clock: Clock
-    ) -> tuple[Request, Ripgrep | PythonEngine, Found]:
-        """What is found; if that is nothing, what is found for the other request."""
-        engine = await self._engine(ctx, request)
-        found = await _found(engine, request, clock)
-        if again is not None and not (found.total or found.is_partial or request.name):
-            other = await self._search(ctx, again, None, clock)
-            if other[2].total:
-                return other
-        return request, engine, found
 
-    async def _engine(self, ctx: ToolContext, request: Request) -> Ripgrep | PythonEngine:
-        from forge.process.programs import trusted_program
-        from forge.tools._grep_engines import PythonEngine, Ripgrep
-        from forge.workspace.paths import PathValidator
+async def _search(
+    program: str, request: Request, again: Request | None, clock: Clock
+) -> tuple[Request, Ripgrep, Found]:
+    """What is found; if that is nothing, what is found for the other request."""
+    from forge.tools._grep_ripgrep import Ripgrep
 
-        unknown = request.pattern.only_ripgrep
-        if request.pattern.only_python and unknown:
-            raise ToolError(
-                f"{unknown} cannot stand beside look-around or a back-reference", ErrorKind.VALIDATION, "Leave one out."
-            )
-        roots = [root.path for root in PathValidator.of(ctx.scope).roots if root.writable]
-        program = None if self.engine == "python" else trusted_program("rg", roots)
-        if program is not None and not request.pattern.only_python:
-            engine = Ripgrep(request, program)
-            if engine.can:
-                return engine
-        if self.engine == "rg" and program is None:
-            raise ToolError("ripgrep is not installed", ErrorKind.CONFIG, "Install it, or use engine: auto.")
-        if unknown:
-            raise ToolError(
-                f"{unknown} in a pattern needs ripgrep, which is not installed",
-                ErrorKind.CONFIG,
-                "Write it without, such as [a-z] for a class.",
-            )
-        return PythonEngine(request)
-
-
-def parsed_pattern(text: str, is_fixed: bool, folds: bool) -> Pattern:
-    """The pattern, or a `ToolError` that says what is wrong with it and where."""
-    import re
-
-    from forge.workspace.expression import Expressions
-    from forge.workspace.pattern import LONGEST, BadPattern, literal_pattern, read_pattern
-
-    hint = "Correct it, or search for plain text with fixed_strings=true."
-    if not text:
-        raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Say what to search for.")
-    if len(text) > LONGEST:
-        problem = f"the pattern has {len(text):,} characters, the limit is {LONGEST:,}"
-        raise ToolError(problem, ErrorKind.VALIDATION, "Search for a part of it.")
-    if re.search("[\0\ud800-\udfff]", text):
-        raise ToolError("the pattern has a character that no text file has", ErrorKind.VALIDATION, "Leave it out.")
-    try:
-        pattern = literal_pattern(text, folds=folds) if is_fixed else read_pattern(text, folds=folds)
-        if pattern.only_python:
-            Expressions(pattern).check()
-    except BadPattern as error:
-        raise ToolError(f"not a valid pattern: {error}", ErrorKind.VALIDATION, hint) from None
-    except (re.error, OverflowError, RecursionError) as error:
-        words = error.msg if isinstance(error, re.error) else str(error)
-        raise ToolError(f"not a valid pattern: {words}", ErrorKind.VALIDATION, hint) from None
-    return pattern
+    ripgrep = Ripgrep(request, program)
+    found = await ripgrep.search(clock)
+    if again is not None and not (found.total or found.is_partial or request.name):
+        other = await _search(program, again, None, clock)
+        if other[2].total:
+            return other
+    return request, ripgrep, found
 
 
 async def _searched(place: Place) -> tuple[Place, str]:
@@ -212,17 +166,6 @@ async def _searched(place: Place) -> tuple[Place, str]:
     if await in_thread(look):
         return place, ""
     return place.parent, place.name
-
-
-async def _found(engine: Ripgrep | PythonEngine, request: Request, clock: Clock) -> Found:
-    from forge.tools._grep_engines import NotUnderstood, PythonEngine
-
-    try:
-        return await engine.search(clock)
-    except NotUnderstood as error:
-        if request.pattern.only_ripgrep or isinstance(engine, PythonEngine):
-            raise ToolError(f"not a valid pattern: {error}", ErrorKind.VALIDATION, "Simplify it.") from None
-        return await PythonEngine(request).search(clock)
 
 
 def _report(ctx: ToolContext, found: Found) -> None:

