@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.app import audit_files
-from forge.app.audit import OTHERS, Log, Summary, Wanted, moment
+from forge.app.audit import Log
+from forge.app.audit_events import Wanted, moment
+from forge.app.audit_summary import OTHERS, Summary
 from tests.cli.conftest import start
 
 NOW = 1_700_000_000.0

@@ -1,80 +1,55 @@
-"""Reads the log of events: line by line however large it is, chosen, followed, summed up."""
+"""Reads the log of events: chosen, followed, summed up, a session's page by page; for `forge audit` and the console.
+
+The NDJSON files are the record. Queries that ask for few of many events use an index, which is made when it is missing
+and is never believed: every event comes from the record.
+"""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, TypeVar
 
-from forge.app.audit_files import Tail, changed, lines_of, rotations
-from forge.core.errors import ErrorKind
+from forge.app.audit_events import Entry, Event, Wanted, read_line, text_of
+from forge.app.audit_files import Tail, changed, lines_from, open_log, read_piece, rotations, unpack
+from forge.app.audit_index import NAME as INDEX
+from forge.app.audit_index import PAGE, EventIndex, IndexedFile, Place, is_damage
+from forge.app.audit_summary import Summary
+from forge.workspace.ownership import is_foreign
+from forge.workspace.store import StoreError
 
 NAME = "audit.ndjson"
-MOST_TOOLS = 1_000  # that are counted apart: a model may make up names
-OTHERS = "(others)"
-REFUSED = frozenset({ErrorKind.PERMISSION, ErrorKind.SECURITY})
 LATER = 60.0  # seconds by which a rotated log's last event may be younger than the file says
+DAMAGED = "the index of the log of events was damaged, and is built again from the log"
 
-_HEAD = re.compile(rb'\{"event": "(\w+)", "ts": (\d+(?:\.\d+)?(?:e[+-]?\d+)?), "seq": \d+, "session": ')
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|d|w)", re.IGNORECASE)
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-
-Event = dict[str, Any]
+T = TypeVar("T")
 
 
-class Wanted(NamedTuple):
-    """Which events are asked for; what is empty asks for nothing. Names and sessions are patterns."""
-
-    tools: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-    events: tuple[str, ...] = ()
-    since: float = 0.0
-    until: float = float("inf")
-    denied: bool = False
-    errors: bool = False
-
-    def may_match(self, line: bytes) -> bool:
-        """By the beginning of a line alone, so that most of a long log need not be read as JSON."""
-        head = _HEAD.match(line)
-        if head is None:
-            return True
-        at = float(head[2])
-        return self.since <= at < self.until and (not self.events or _any(head[1].decode(), self.events))
-
-    def matches(self, event: Event) -> bool:
-        return (
-            self.since <= _number(event.get("ts")) < self.until
-            and (not self.events or _any(_text(event.get("event")), self.events))
-            and (not self.sessions or _any(_text(event.get("session")), self.sessions))
-            and (not self.agents or _any(_text(event.get("agent")), self.agents))
-            and (not self.tools or _any(tool_of(event), self.tools))
-            and (not (self.denied or self.errors) or self._went_wrong(event))
-        )
-
-    def _went_wrong(self, event: Event) -> bool:
-        return (self.denied and is_refusal(event)) or (self.errors and is_error(event))
-
-
-class Entry(NamedTuple):
-    """An event, and the line it was written as."""
-
-    event: Event
-    line: bytes
+def index_beside(path: Path) -> EventIndex | None:
+    """The index of a log in a state directory that was made here; None elsewhere, where one may have been planted."""
+    folder = path.parent
+    is_usable = os.access(folder, os.W_OK | os.X_OK) and not folder.is_symlink() and not is_foreign(folder)
+    return EventIndex(folder / INDEX) if path.name == NAME and is_usable and os.path.lexists(path) else None
 
 
 class Log:
-    """The events of a file and of those it was rotated to, the oldest first. `unreadable` counts what was no event."""
+    """The events of a file and of those it was rotated to, the oldest first. `unreadable` counts what was no event.
 
-    def __init__(self, path: Path, wanted: Wanted | None = None, *, rotated: bool = True) -> None:
+    `notes` says what a person should know of the index.
+    """
+
+    def __init__(
+        self, path: Path, wanted: Wanted | None = None, *, rotated: bool = True, index: EventIndex | None = None
+    ) -> None:
         self.path = path
         self.wanted = wanted if wanted is not None else Wanted()
         self.unreadable = 0
+        self.notes: list[str] = []
         self._rotated = rotated
+        self._index = index
 
     @property
     def files(self) -> list[Path]:
@@ -83,15 +58,58 @@ class Log:
 
     def __iter__(self) -> Iterator[Entry]:
         """Raises `ToolError` for a file that cannot be read. Never holds more than a line."""
-        for path in self.files:
-            if path == self.path or changed(path) + LATER >= self.wanted.since:
-                yield from self.chosen(lines_of(path))
+        for path in self._prepared(self.wanted.is_narrow):
+            with open_log(path) as stream:
+                file = self._indexed(stream, path) if self.wanted.is_narrow else None
+                yield from self._narrowed(stream, path, file) if file is not None else self._scanned(stream, path, 0)
 
-    def chosen(self, lines: Iterator[bytes]) -> Iterator[Entry]:
+    def last(self, count: int) -> list[Entry]:
+        """The last few of them."""
+        found: list[Entry] = []
+        for path in reversed(self._prepared()):
+            with open_log(path) as stream:
+                file = self._indexed(stream, path)
+                rest = list(deque(self._scanned(stream, path, file.read if file else 0), count - len(found)))
+                found = [*rest, *found]
+                if file is not None and len(found) < count:
+                    found = [*self._last_indexed(stream, path, file, count - len(found)), *found]
+            if len(found) >= count:
+                break
+        return found
+
+    def summary(self) -> Summary:
+        """Counts what is asked for."""
+        summary = Summary()
+        for path in self._prepared():
+            with open_log(path) as stream:
+                start = self._count(summary, stream, path)
+                for entry in self._scanned(stream, path, start):
+                    summary.add(entry.event)
+        return summary
+
+    def page(self, session: str, after: int, limit: int) -> tuple[list[tuple[int, Event]], int | None]:
+        """Events of a session numbered above `after`, counted from 1, and the number after which there are more; None
+        at the end. Raises `ToolError`."""
+        page: list[tuple[int, Event]] = []
+        number, last = 0, after + limit
+        if self._index is None:
+            self._index = EventIndex(None)
+        for path in self._prepared():
+            with open_log(path) as stream:
+                skipped = max(0, after - number)
+                count, places = self._places_of(stream, path, session, skipped, last - number - skipped)
+                for position, entry in enumerate(self._events(stream, path, places), number + skipped + 1):
+                    if entry is not None and text_of(entry.event.get("session")) == session:
+                        page.append((position, entry.event))
+                number += count
+        return page, last if number > last else None
+
+    def chosen(self, lines: Iterable[bytes]) -> Iterator[Entry]:
         for line in lines:
             if not self.wanted.may_match(line):
                 continue
-            entry = self._read(line)
+            entry, _, is_damaged = read_line(line)
+            self.unreadable += is_damaged
             if entry is not None and self.wanted.matches(entry.event):
                 yield entry
 
@@ -105,158 +123,106 @@ class Log:
             while wait():
                 yield from self.chosen(tail.more())
 
-    def _read(self, line: bytes) -> Entry | None:
-        if not line.strip():
+    def _prepared(self, use_index: bool = True) -> list[Path]:
+        """The files that may hold what is asked for."""
+        files = self.files
+        if use_index and self._rotated and files:
+            self._ask(lambda index: index.keep_only(files))
+        since = self.wanted.since
+        return [path for path in files if path == self.path or changed(path) + LATER >= since]
+
+    def _indexed(self, stream: IO[bytes], path: Path) -> IndexedFile | None:
+        """How far the file is indexed, which is to its end now; None: there is no index, and it is read instead."""
+        return self._ask(lambda index: index.catch_up(stream, path)) or self._ask(
+            lambda index: index.catch_up(stream, path)  # once more, where it was damaged
+        )
+
+    def _ask(self, question: Callable[[EventIndex], T]) -> T | None:
+        """None where the index cannot be used. A damaged one is deleted, and that is said."""
+        if self._index is None:
             return None
-        event = _event(line)
-        if event is not None:
-            return Entry(event, line)
-        self.unreadable += 1
-        # what a crash left of a line may stand before the first line of the next process: quotes in values are escaped,
-        # so that only the beginning of a line looks like this
-        heads = list(_HEAD.finditer(line))
-        event = _event(line[heads[-1].start() :]) if heads and heads[-1].start() else None
-        return Entry(event, line[heads[-1].start() :]) if event is not None else None
-
-
-class Tally:
-    """What was done with one tool."""
-
-    def __init__(self) -> None:
-        self.calls = self.errors = self.denied = self.asked = self.started = 0
-        self.seconds = 0.0
-
-    @property
-    def unfinished(self) -> int:
-        """Calls without an end: still running, or the process was killed."""
-        return max(0, self.started - self.calls)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "calls": self.calls,
-            "errors": self.errors,
-            "denied": self.denied,
-            "asked": self.asked,
-            "unfinished": self.unfinished,
-            "seconds": round(self.seconds, 3),
-        }
-
-
-class Summary:
-    """Counts events: by tool, and how runs ended. Its size does not depend on how many there are."""
-
-    COUNTED = ("permission_asked", "run_finished", "tool_call_*")
-
-    def __init__(self) -> None:
-        self.tools: dict[str, Tally] = {}
-        self.runs: dict[str, int] = {}  # reason -> how many
-        self.first: float | None = None
-        self.last: float | None = None
-
-    def add(self, event: Event) -> None:
-        at = _number(event.get("ts"))
-        self.first = at if self.first is None else min(self.first, at)
-        self.last = at if self.last is None else max(self.last, at)
-        kind = event.get("event")
-        if kind == "run_finished":
-            reason = _text(event.get("reason"))[:40]
-            self.runs[reason] = self.runs.get(reason, 0) + 1
-        elif kind in ("tool_call_start", "tool_call_end", "permission_asked"):
-            self._count(self._of(tool_of(event)), event)
-
-    @property
-    def total(self) -> Tally:
-        total = Tally()
-        for one in self.tools.values():
-            for name, value in vars(one).items():
-                setattr(total, name, getattr(total, name) + value)
-        return total
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "from": self.first,
-            "to": self.last,
-            "runs": dict(sorted(self.runs.items())),
-            "tools": [{"tool": name, **one.to_dict()} for name, one in self.ranked()],
-            "total": self.total.to_dict(),
-        }
-
-    def ranked(self) -> list[tuple[str, Tally]]:
-        """Those used most first."""
-        return sorted(self.tools.items(), key=lambda one: (-one[1].calls, one[0]))
-
-    def _of(self, name: str) -> Tally:
-        if name not in self.tools and len(self.tools) >= MOST_TOOLS:
-            name = OTHERS
-        return self.tools.setdefault(name, Tally())
-
-    def _count(self, tally: Tally, event: Event) -> None:
-        kind = event["event"]
-        if kind == "tool_call_start":
-            tally.started += 1
-        elif kind == "permission_asked":
-            tally.asked += 1
-        else:
-            tally.calls += 1
-            tally.errors += is_error(event)
-            tally.denied += is_refusal(event)
-            tally.seconds += max(0.0, _number(event.get("seconds")))
-
-
-def moment(text: str, now: float) -> float:
-    """`90s`, `30m`, `2h`, `3d`, `1w` before now; or a date, or a date and a time, here. Raises `ValueError`."""
-    from datetime import datetime  # reading all of a log does without
-
-    if span := _SPAN.fullmatch(text.strip()):
-        return now - float(span[1]) * _SECONDS[span[2].lower()]
-    return datetime.fromisoformat(text.strip()).timestamp()
-
-
-def tool_of(event: Event) -> str:
-    call = event.get("call")
-    return _text(call.get("name")) if isinstance(call, dict) else ""
-
-
-def result_of(event: Event) -> Event:
-    result = event.get("result")
-    return result if isinstance(result, dict) else {}
-
-
-def is_error(event: Event) -> bool:
-    """A call or a run that ended badly; the event `error` only announces such an end."""
-    kind = event.get("event")
-    if kind in ("tool_call_end", "tool_completed"):
-        return result_of(event).get("is_error") is True or event.get("success") is False
-    return kind == "run_finished" and (event.get("reason") in ("error", "loop") or bool(event.get("error")))
-
-
-def is_refusal(event: Event) -> bool:
-    """A call that a rule, a guard or a person did not let pass, and that person's answer."""
-    if event.get("event") == "permission_answered":
-        return event.get("answer") == "no"
-    return event.get("event") == "tool_call_end" and result_of(event).get("error_type") in REFUSED
-
-
-def _event(line: bytes) -> Event | None:
-    from pydantic_core import from_json  # three times as fast as the standard library's, and a log is long
-
-    try:
-        found = from_json(line)
-    except ValueError:
+        try:
+            return question(self._index)
+        except StoreError as error:
+            if is_damage(error):
+                self._distrust()
+            else:
+                self._index = None  # it is busy, or the disk is full, say
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
 
+    def _distrust(self) -> None:
+        """The index is deleted; the next look builds it again."""
+        if self._index is not None:
+            self._index.discard()
+        if DAMAGED not in self.notes:
+            self.notes.append(DAMAGED)
 
-def _any(name: str, patterns: tuple[str, ...]) -> bool:
-    return name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+    def _scanned(self, stream: IO[bytes], path: Path, start: int) -> Iterator[Entry]:
+        return self.chosen(line for _, line in lines_from(stream, path, start))
 
+    def _narrowed(self, stream: IO[bytes], path: Path, file: IndexedFile) -> Iterator[Entry]:
+        """By the index, and from where that fails on by reading on."""
+        position, after = 0, -1
+        while (places := self._ask(lambda index: index.places(file, self.wanted, after))) is not None:  # noqa: B023
+            is_whole = True
+            for place, entry in zip(places, self._events(stream, path, places), strict=False):
+                is_whole = entry is not None
+                if entry is None:
+                    break
+                position, after = place.start + place.length, place.start
+                if self.wanted.matches(entry.event):
+                    yield entry
+            if is_whole and len(places) < PAGE:
+                self.unreadable += file.damaged
+                position = file.read
+            if not is_whole or len(places) < PAGE:
+                break
+        yield from self._scanned(stream, path, position)
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    def _count(self, summary: Summary, stream: IO[bytes], path: Path) -> int:
+        """Add what is indexed. Up to where that is; the rest is read."""
+        file = self._indexed(stream, path)
+        counts = self._ask(lambda index: index.counts(file, self.wanted)) if file is not None else None
+        if file is None or counts is None:
+            return 0
+        for count in counts:
+            summary.add_count(count)
+        self.unreadable += file.damaged
+        return file.read
 
+    def _last_indexed(self, stream: IO[bytes], path: Path, file: IndexedFile, count: int) -> list[Entry]:
+        found: list[Entry] = []
+        before = file.read
+        while len(found) < count:
+            places = self._ask(lambda index: index.last_places(file, self.wanted, before, count - len(found)))  # noqa: B023
+            entries = None if places is None else list(self._events(stream, path, places[::-1]))
+            if entries is None or None in entries:
+                return list(deque(self._scanned(stream, path, 0), count))
+            if not places:
+                break
+            found = [*(one for one in entries if one is not None and self.wanted.matches(one.event)), *found]
+            before = places[-1].start
+        self.unreadable += file.damaged
+        return found
 
-def _number(value: Any) -> float:
-    """0 for whatever is none: somebody else may have written the line."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
-        return 0.0
-    return float(value)
+    def _places_of(
+        self, stream: IO[bytes], path: Path, session: str, offset: int, limit: int
+    ) -> tuple[int, Sequence[Place]]:
+        """By an index in memory where there is no other."""
+        file = self._indexed(stream, path)
+        found = self._ask(lambda index: index.page(file, session, offset, limit)) if file is not None else None
+        if found is not None:
+            return found
+        self._index = EventIndex(None)
+        return self._index.page(self._index.catch_up(stream, path), session, offset, limit)
+
+    def _events(self, stream: IO[bytes], path: Path, places: Sequence[Place]) -> Iterator[Entry | None]:
+        """What the record has there; None where it is no event, so that the index is wrong."""
+        plain = unpack(stream, path) if places else stream
+        for place in places:
+            plain.seek(place.start)
+            entry, start, is_damaged = read_line(read_piece(plain, path, place.length))
+            if entry is None or start or is_damaged:
+                self._distrust()
+                entry = None
+            yield entry

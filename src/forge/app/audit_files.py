@@ -53,7 +53,7 @@ class Tail:
 
     def _open(self) -> bool:
         try:
-            self._stream = _opened(self.path)
+            self._stream = open_log(self.path)
         except ToolError:
             if self.path.exists() or self.path.is_symlink():
                 raise
@@ -87,11 +87,22 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
     Raises `ToolError` where the file cannot be read.
     """
-    with _opened(path) as stream, _unpacked(stream, path) as plain:
-        while line := _line(plain, path):
-            yield line
-            while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-                line = _line(plain, path)
+    with open_log(path) as stream:
+        yield from (line for _, line in lines_from(stream, path, 0))
+
+
+def lines_from(stream: IO[bytes], path: Path, start: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of an open log from a place on, each with how many bytes it has; those of one that is too long count.
+
+    Places in a compressed file are those of its content.
+    """
+    plain = unpack(stream, path, start)
+    while line := read_piece(plain, path):
+        size, piece = len(line), line
+        while len(piece) == LONGEST_LINE and not piece.endswith(b"\n"):
+            piece = read_piece(plain, path)
+            size += len(piece)
+        yield size, line
 
 
 def changed(path: Path) -> float:
@@ -117,15 +128,32 @@ def rotations(path: Path) -> list[Path]:
     return [Path(name) for _, name in sorted(found)]
 
 
-def _line(stream: IO[bytes], path: Path) -> bytes:
+def read_piece(stream: IO[bytes], path: Path, size: int | None = None) -> bytes:
+    """A line, or so many bytes. Raises `ToolError`."""
     try:
-        return stream.readline(LONGEST_LINE)
+        return stream.readline(LONGEST_LINE) if size is None else stream.read(size)
     except (OSError, EOFError, zlib.error) as error:  # a compressed one that is damaged, too
         raise _unusable(path, error) from error
 
 
-def _opened(path: Path) -> IO[bytes]:
-    """A regular file, not where a link leads: a project may come with a log of somebody else's making."""
+def unpack(stream: IO[bytes], path: Path, start: int = 0) -> IO[bytes]:
+    """The content of an open log from a place on. Raises `ToolError`."""
+    plain: IO[bytes] = stream
+    try:
+        if path.suffix == ".gz":
+            stream.seek(0)
+            plain = gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[assignment]
+        plain.seek(start)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unusable(path, error) from error
+    return plain
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """A regular file, not where a link leads: a project may come with a log of somebody else's making.
+
+    Raises `ToolError`.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -134,10 +162,6 @@ def _opened(path: Path) -> IO[bytes]:
         os.close(file)
         raise _unusable(path, OSError(errno.EINVAL, "it is no regular file"))
     return os.fdopen(file, "rb", buffering=256 * 1024)
-
-
-def _unpacked(stream: IO[bytes], path: Path) -> IO[bytes]:
-    return gzip.GzipFile(fileobj=stream, mode="rb") if path.suffix == ".gz" else stream  # type: ignore[return-value]
 
 
 def _unusable(path: Path, error: Exception) -> ToolError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +16,9 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 
 if TYPE_CHECKING:  # loaded when a log is read
-    from forge.app.audit import Entry, Log, Summary
+    from forge.app.audit import Log
+    from forge.app.audit_events import Entry
+    from forge.app.audit_summary import Summary
 
 TOLD = ("run_*", "tool_call_end", "tool_completed", "permission_*")  # what a person reads; the rest says it piecemeal
 PAUSE = 250  # milliseconds between two looks at a log that is followed
@@ -70,6 +71,8 @@ def command(options: Options, **asked: Any) -> None:
             _sum_up(log, as_json=options.json)
         else:
             _show(_entries(log, asked), as_json=options.json, at_once=asked["follow"])
+    for note in log.notes:
+        click.echo(f"forge: {note}", err=True)
     if log.unreadable:
         are = "1 line is" if log.unreadable == 1 else f"{log.unreadable:,} lines are"
         click.echo(f"forge: {are} damaged, as a crash leaves them, and left out", err=True)
@@ -84,7 +87,9 @@ for _option in command.params:
 
 
 def _log(options: Options, asked: dict[str, Any]) -> Log:
-    from forge.app.audit import Log, Summary, Wanted
+    from forge.app.audit import Log, index_beside
+    from forge.app.audit_events import Wanted
+    from forge.app.audit_summary import Summary
 
     path = _path(options, asked["file"])
     usual = Summary.COUNTED if asked["summary"] else () if options.json else TOLD
@@ -98,7 +103,8 @@ def _log(options: Options, asked: dict[str, Any]) -> Log:
         denied=asked["denied"],
         errors=asked["errors"],
     )
-    log = Log(path, wanted, rotated=asked["file"] is None)
+    own = asked["file"] is None
+    log = Log(path, wanted, rotated=own, index=index_beside(path) if own else None)
     if not log.files and not asked["follow"]:
         if asked["file"] is not None:
             raise Refusal(
@@ -133,7 +139,7 @@ def _session(options: Options) -> tuple[str, ...]:
 def _moment(flag: str, text: str | None, otherwise: float) -> float:
     if text is None:
         return otherwise
-    from forge.app.audit import moment
+    from forge.app.audit_events import moment
 
     try:
         return moment(text, time.time())
@@ -147,7 +153,7 @@ def _moment(flag: str, text: str | None, otherwise: float) -> float:
 def _entries(log: Log, asked: dict[str, Any]) -> Iterable[Entry]:
     if asked["follow"]:
         return log.follow(_watching(), asked["last"] or LAST)
-    return deque(log, asked["last"]) if asked["last"] else log
+    return log.last(asked["last"]) if asked["last"] else log
 
 
 def _watching() -> Callable[[], bool]:
@@ -189,7 +195,7 @@ def _told(event: dict[str, Any]) -> str:
 
 
 def _words(event: dict[str, Any]) -> str:
-    from forge.app.audit import is_error, is_refusal, result_of, tool_of
+    from forge.app.audit_events import is_error, is_refusal, result_of, tool_of
 
     kind = event.get("event")
     tool = _brief(tool_of(event), 80)
@@ -240,11 +246,7 @@ def _clock(at: Any) -> str:
 
 
 def _sum_up(log: Log, *, as_json: bool) -> None:
-    from forge.app.audit import Summary
-
-    summary = Summary()
-    for entry in log:
-        summary.add(entry.event)
+    summary = log.summary()
     if as_json:
         click.echo(json.dumps({**summary.to_dict(), "unreadable": log.unreadable}, ensure_ascii=False))
         return

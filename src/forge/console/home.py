@@ -14,6 +14,10 @@ from typing import Any
 
 from forge.agent.agent import Agent
 from forge.app.audit import NAME as LOG
+from forge.app.audit import Log
+from forge.app.audit_events import Wanted
+from forge.app.audit_index import NAME as INDEX
+from forge.app.audit_index import EventIndex
 from forge.app.config import Configuration
 from forge.app.durable import (
     approver,
@@ -29,7 +33,6 @@ from forge.app.durable import (
 from forge.app.project import Project, RunOptions
 from forge.app.worker import audited, project_chores
 from forge.console.hub import Hub
-from forge.console.log_index import LogIndex
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import text_of
@@ -62,7 +65,7 @@ class Home:
     version: str
     runs: Runs
     hub: Hub
-    log: LogIndex
+    event_index: EventIndex
     policy: Rules
     asked_model: str | None = None
     is_version_fixed: bool = False  # somebody named it: it does not follow the project's file
@@ -102,6 +105,14 @@ class Home:
     @property
     def is_own_database(self) -> bool:
         return is_own(self.database, self.workspace)
+
+    def open_log(self, wanted: Wanted | None = None) -> Log:
+        """The workspace's log of events, for one query."""
+        return Log(state_directory(self.workspace) / LOG, wanted, index=self.event_index)
+
+    def say(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            logger.warning("%s", note)
 
     @asynccontextmanager
     async def opened(self, *, works: bool = True) -> AsyncIterator[Home]:
@@ -210,7 +221,7 @@ def open_project(
         version=version or project_version(project.configuration, built.sha256 if built is not None else ""),
         runs=runs,
         hub=Hub(runs.store, project.workspace / STATE / LOG),
-        log=LogIndex(state_directory(project.workspace) / LOG),
+        event_index=EventIndex(state_directory(project.workspace) / INDEX),
         policy=project.policy,
         asked_model=model,
         is_version_fixed=bool(version) or built is not None,

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.app.audit import NAME, Log, Wanted, is_refusal
+from forge.app.audit_events import Wanted, is_refusal
 from forge.app.egress import project_egress
 from forge.console.asking import Asked, Refused
 from forge.console.entries import WAITS, read_arguments
@@ -21,7 +21,6 @@ from forge.durable.tables import events
 from forge.permissions.explain import explained
 from forge.permissions.policy import Decision, PermissionRequest, Rules
 from forge.permissions.rule import Rule
-from forge.workspace.state import state_directory
 
 MOST = 500
 LOOKED_AT = 50_000  # events of the store, the newest
@@ -83,8 +82,9 @@ def _sandbox(home: Home) -> dict[str, Any]:
 def show_denials(home: Home, asked: Asked) -> dict[str, Any]:
     """From the log of events, and from the store's runs; whichever tells of a call first counts."""
     since = time.time() - asked.number("since", DAY, 60, 30 * DAY)
-    log = Log(state_directory(home.workspace) / NAME, Wanted(events=("tool_call_end",), since=since, denied=True))
+    log = home.open_log(Wanted(events=("tool_call_end",), since=since, denied=True))
     found: list[tuple[str, Mapping[str, Any]]] = [("", entry.event) for entry in log if _is_denial(entry.event)]
+    home.say(log.notes)
     found += list(_stored(home, since))
     told: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run, event in sorted(found, key=lambda one: -float(one[1].get("ts") or 0)):

@@ -55,7 +55,9 @@ def show_session_events(home: Home, asked: Asked) -> Events:
         events = list(enumerate(demo.events(), 1))
         page, following = events[after : after + limit], after + limit if len(events) > after + limit else None
     else:
-        page, following = home.log.page(name, after, limit)
+        log = home.open_log()
+        page, following = log.page(name, after, limit)
+        home.say(log.notes)
     return Events(joined([shown(number, f"session:{name}", event) for number, event in page]), following)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from forge.console.log_index import LogIndex
+from forge.app.audit import Log
+from forge.app.audit_events import read_line
+from forge.app.audit_index import EventIndex
 from forge.core.errors import ToolError
 
 
@@ -30,7 +32,11 @@ def log(tmp_path) -> Path:
     return path
 
 
-def numbers(index: LogIndex, session: str = "talk") -> list[int]:
+def pages(path: Path) -> Log:
+    return Log(path, index=EventIndex(path.with_name("index.db")))
+
+
+def numbers(index: Log, session: str = "talk") -> list[int]:
     page, following = index.page(session, 0, 1_000)
     assert following is None
     assert [place for place, _ in page] == list(range(1, len(page) + 1))
@@ -38,7 +44,7 @@ def numbers(index: LogIndex, session: str = "talk") -> list[int]:
 
 
 def test_pages_follow_each_other_to_the_end(log):
-    index = LogIndex(log)
+    index = pages(log)
     found, after = [], 0
     for expected in (4, 8, None):
         page, following = index.page("talk", after, 4)
@@ -51,15 +57,14 @@ def test_pages_follow_each_other_to_the_end(log):
 
 
 def test_what_was_looked_at_is_not_read_again(log, monkeypatch):
-    index = LogIndex(log)
+    index = pages(log)
     seen: list[bytes] = []
-    note = LogIndex._note
 
-    def counted(self: LogIndex, file: Any, one: bytes) -> None:
+    def counted(one: bytes) -> Any:
         seen.append(one)
-        note(self, file, one)
+        return read_line(one)
 
-    monkeypatch.setattr(LogIndex, "_note", counted)
+    monkeypatch.setattr("forge.app.audit_index.read_line", counted)
     numbers(index)
     assert len(seen) == 20
     numbers(index)
@@ -71,7 +76,7 @@ def test_what_was_looked_at_is_not_read_again(log, monkeypatch):
 
 
 def test_a_log_that_is_rotated_packed_or_emptied_is_followed(log):
-    index = LogIndex(log)
+    index = pages(log)
     assert numbers(index) == list(range(1, 11))
     log.rename(f"{log}.1")
     append(log, line("talk", 11))
@@ -91,7 +96,7 @@ def test_a_log_that_is_rotated_packed_or_emptied_is_followed(log):
 
 
 def test_a_line_that_is_being_written_comes_when_it_is_whole(log):
-    index, new = LogIndex(log), line("talk", 11)
+    index, new = pages(log), line("talk", 11)
     append(log, new[:30])
     assert len(numbers(index)) == 10
     append(log, new[30:])
@@ -99,7 +104,7 @@ def test_a_line_that_is_being_written_comes_when_it_is_whole(log):
 
 
 def test_what_is_no_event_is_left_out_and_what_a_crash_left_is_found(log):
-    index = LogIndex(log)
+    index = pages(log)
     odd = [b"\n", b"nonsense\n", b"[]\n", b"\xff\xfe\n", b'{"event": 1}\n', line("other", 98)[:40] + line("talk", 11)]
     append(log, *odd, line("talk", 12, data={"event": "within"}), line('a "b" \\ ü\n', 1))
     assert numbers(index)[-2:] == [11, 12]
@@ -108,18 +113,18 @@ def test_what_is_no_event_is_left_out_and_what_a_crash_left_is_found(log):
 
 
 def test_a_line_that_is_too_long_hides_nothing_after_it(log, monkeypatch):
-    monkeypatch.setattr("forge.console.log_index.LONGEST_LINE", 1_000)
+    monkeypatch.setattr("forge.app.audit_files.LONGEST_LINE", 1_000)
     append(log, line("talk", 11, text="x" * 5_000), line("talk", 12))
-    assert numbers(LogIndex(log))[-2:] == [10, 12]
+    assert numbers(pages(log))[-2:] == [10, 12]
 
 
 def test_what_is_no_file_of_ours_is_not_read(log, tmp_path):
-    assert numbers(LogIndex(log))
+    assert numbers(pages(log))
     link = tmp_path / "linked.ndjson"
     link.symlink_to(log)
     with pytest.raises(ToolError, match="cannot be read"):
-        LogIndex(link).page("talk", 0, 10)
+        pages(link).page("talk", 0, 10)
     (tmp_path / "folder.ndjson").mkdir()
     with pytest.raises(ToolError, match="cannot be read"):
-        LogIndex(tmp_path / "folder.ndjson").page("talk", 0, 10)
-    assert LogIndex(tmp_path / "none.ndjson").page("talk", 0, 10) == ([], None)
+        pages(tmp_path / "folder.ndjson").page("talk", 0, 10)
+    assert pages(tmp_path / "none.ndjson").page("talk", 0, 10) == ([], None)

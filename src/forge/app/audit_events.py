@@ -1,0 +1,146 @@
+"""One event of the log: how its line is read, what is asked for, and what its end was."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from forge.core.errors import ErrorKind
+
+REFUSED = frozenset({ErrorKind.PERMISSION, ErrorKind.SECURITY})
+
+_HEAD = re.compile(rb'\{"event": "(\w+)", "ts": (\d+(?:\.\d+)?(?:e[+-]?\d+)?), "seq": \d+, "session": ')
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|d|w)", re.IGNORECASE)
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+Event = dict[str, Any]
+
+
+class Wanted(NamedTuple):
+    """Which events are asked for; what is empty asks for nothing. Names and sessions are patterns."""
+
+    tools: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    since: float = 0.0
+    until: float = float("inf")
+    denied: bool = False
+    errors: bool = False
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether few of the events may be asked for, so that an index pays; a pattern of kinds asks for many."""
+        kinds = bool(self.events) and not any("*" in one for one in self.events)
+        names = bool(self.tools or self.sessions or self.agents)
+        return kinds or names or self.denied or self.errors or self.since > 0.0 or self.until != float("inf")
+
+    def may_match(self, line: bytes) -> bool:
+        """By the beginning of a line alone, so that most of a long log need not be read as JSON."""
+        head = _HEAD.match(line)
+        if head is None:
+            return True
+        at = float(head[2])
+        return self.since <= at < self.until and (not self.events or matches_any(head[1].decode(), self.events))
+
+    def matches(self, event: Event) -> bool:
+        return (
+            self.since <= number_of(event.get("ts")) < self.until
+            and (not self.events or matches_any(text_of(event.get("event")), self.events))
+            and (not self.sessions or matches_any(text_of(event.get("session")), self.sessions))
+            and (not self.agents or matches_any(text_of(event.get("agent")), self.agents))
+            and (not self.tools or matches_any(tool_of(event), self.tools))
+            and (not (self.denied or self.errors) or self._went_wrong(event))
+        )
+
+    def _went_wrong(self, event: Event) -> bool:
+        return (self.denied and is_refusal(event)) or (self.errors and is_error(event))
+
+
+class Entry(NamedTuple):
+    """An event, and the line it was written as."""
+
+    event: Event
+    line: bytes
+
+
+class Read(NamedTuple):
+    """What a line held."""
+
+    entry: Entry | None
+    start: int = 0  # where in the line the event begins
+    is_damaged: bool = False
+
+
+def read_line(line: bytes) -> Read:
+    """The event of a line. What a crash left of a line may stand before the first line of the next process."""
+    if not line.strip():
+        return Read(None)
+    event = _event(line)
+    if event is not None:
+        return Read(Entry(event, line))
+    # quotes in values are escaped, so that only the beginning of a line looks like this
+    heads = list(_HEAD.finditer(line))
+    start = heads[-1].start() if heads else 0
+    event = _event(line[start:]) if start else None
+    return Read(Entry(event, line[start:]) if event is not None else None, start, is_damaged=True)
+
+
+def moment(text: str, now: float) -> float:
+    """`90s`, `30m`, `2h`, `3d`, `1w` before now; or a date, or a date and a time, here. Raises `ValueError`."""
+    from datetime import datetime  # reading all of a log does without
+
+    if span := _SPAN.fullmatch(text.strip()):
+        return now - float(span[1]) * _SECONDS[span[2].lower()]
+    return datetime.fromisoformat(text.strip()).timestamp()
+
+
+def tool_of(event: Event) -> str:
+    call = event.get("call")
+    return text_of(call.get("name")) if isinstance(call, dict) else ""
+
+
+def result_of(event: Event) -> Event:
+    result = event.get("result")
+    return result if isinstance(result, dict) else {}
+
+
+def is_error(event: Event) -> bool:
+    """A call or a run that ended badly; the event `error` only announces such an end."""
+    kind = event.get("event")
+    if kind in ("tool_call_end", "tool_completed"):
+        return result_of(event).get("is_error") is True or event.get("success") is False
+    return kind == "run_finished" and (event.get("reason") in ("error", "loop") or bool(event.get("error")))
+
+
+def is_refusal(event: Event) -> bool:
+    """A call that a rule, a guard or a person did not let pass, and that person's answer."""
+    if event.get("event") == "permission_answered":
+        return event.get("answer") == "no"
+    return event.get("event") == "tool_call_end" and result_of(event).get("error_type") in REFUSED
+
+
+def _event(line: bytes) -> Event | None:
+    from pydantic_core import from_json  # three times as fast as the standard library's, and a log is long
+
+    try:
+        found = from_json(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
+
+
+def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
+    return name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def number_of(value: Any) -> float:
+    """0 for whatever is none: somebody else may have written the line."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
+        return 0.0
+    return float(value)
