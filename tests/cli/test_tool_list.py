@@ -14,6 +14,7 @@ from tests.cli.scripts import script
 
 HEAVY = (
     *("asyncio", "pydantic", "pydantic_core", "jsonschema_rs", "rich", "yaml", "docstring_parser", "shutil", "heapq"),
+    *("logging", "textwrap", "string"),
     *("forge.core.events", "forge.core.messages", "forge.core.schema", "forge.core.repair", "forge.workspace.paths"),
 )
 
@@ -83,6 +84,34 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+def test_the_log_is_set_up_when_something_is_logged_after_all(workspace):
+    code = """
+import sys
+from forge.cli import perform as run
+assert run(["tool", "list", "--json"]) == 0
+assert "logging" not in sys.modules
+from forge.core.lazy_log import LazyLog
+LazyLog("forge.somewhere").warning("only %s", "a warning")
+import logging
+logging.getLogger("forge.somewhere").error("gone %s", "wrong")
+logging.getLogger("forge.somewhere").error("gone %s", "wrong")
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stderr) == (0, "forge: gone wrong\n")
+
+
+def test_with_debug_all_of_the_log_is_shown(workspace):
+    code = """
+from forge.cli import perform as run
+assert run(["tool", "list", "--json", "--debug"]) == 0
+from forge.core.lazy_log import LazyLog
+LazyLog("forge.somewhere").warning("only %s", "a warning")
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0
+    assert done.stderr.endswith("ms forge.somewhere: only a warning\n")
 
 
 def listed(here, workspace, text):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +14,7 @@ from forge.app.config import NAME, Configuration, load_configuration
 from forge.app.egress import project_egress
 from forge.app.workspace import workspace_root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.lazy_log import LazyLog
 from forge.core.mounting import mounted
 from forge.core.registry import ToolRegistry, ToolSource, problems_of
 from forge.core.tool import Tool
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # loaded where a project has them
     from forge.sources.mcp import McpServer
     from forge.sources.openapi import OpenApi
 
-log = logging.getLogger(__name__)
+log = LazyLog(__name__)
 
 SCRIPTS = "tools"  # the folder of a project's own
 PINS = "pins.json"

@@ -10,24 +10,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-_SECTION = re.compile(
-    r"^[ \t]*(?:(?:Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|Attributes):[ \t]*$"
+_SECTION = (  # compiled where it is needed: most docstrings have no sections
+    r"(?m)^[ \t]*(?:(?:Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|Attributes):[ \t]*$"
     r"|(?:Parameters|Returns|Yields|Raises|Examples|Notes)[ \t]*\n[ \t]*-{3,}[ \t]*$"
-    r"|:(?:param|type|returns?|rtype|raises?)\b)",
-    re.MULTILINE,
+    r"|:(?:param|type|returns?|rtype|raises?)\b)"
 )
 
 
 def description_of(doc: str) -> str:
     """The docstring without its sections: what the model reads."""
     text = inspect.cleandoc(doc)
-    section = _SECTION.search(text)
+    section = _first_section(text)
     return (text[: section.start()] if section else text).strip()
+
+
+def _first_section(text: str) -> re.Match[str] | None:
+    lines = map(str.strip, text.split("\n"))
+    if not any(line.endswith(":") or line.startswith((":", "---")) for line in lines):
+        return None
+    return re.search(_SECTION, text)
 
 
 def documented_parameters(doc: str) -> dict[str, str]:
     """Parameter texts of a Google, numpy or Sphinx docstring."""
-    if not _SECTION.search(doc):
+    if not _first_section(doc):
         return {}
     from docstring_parser import DocstringStyle, ParseError, parse  # heavy: only for docstrings with sections
 

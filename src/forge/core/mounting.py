@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol, runtime_checkable
 
 from forge.core.errors import DefinitionError
+from forge.core.lazy_log import LazyLog
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.tool import Tool
 
-log = logging.getLogger(__name__)
+log = LazyLog(__name__)
 
 Prepare = Callable[[Tool], Tool]
 

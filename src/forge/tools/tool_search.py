@@ -22,7 +22,7 @@ MAX_DESCRIPTION = 200  # characters of a description in the answer
 
 _FREQUENCY, _LENGTH = 1.2, 0.75  # BM25's k1 and b
 _NAME_WEIGHT = 3  # a word of the name counts as often as this
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+"  # compiled by the first search
 
 
 class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
@@ -138,7 +138,9 @@ def _parameters(tool: Tool) -> Iterable[str]:
 
 def _split(text: str) -> list[str]:
     """Words in lower case, `snake_case` and `camelCase` taken apart, without the s of a plural."""
-    return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in map(str.lower, _WORD.findall(text))]
+    return [
+        word[:-1] if len(word) > 3 and word.endswith("s") else word for word in map(str.lower, re.findall(_WORD, text))
+    ]
 
 
 def _short(description: str) -> str:

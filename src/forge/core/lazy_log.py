@@ -1,0 +1,17 @@
+"""A logger that loads the package `logging` when something is logged: commands that list things do without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class LazyLog:
+    """Stands for the logger of this name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def warning(self, words: str, *values: Any) -> None:
+        from logging import getLogger
+
+        getLogger(self._name).warning(words, *values, stacklevel=2)
