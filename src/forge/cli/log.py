@@ -25,7 +25,7 @@ class _SetUpWhenLoaded:
             return None
         from importlib.util import find_spec
 
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = find_spec(name)
         assert spec is not None
         assert spec.loader is not None
