@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -22,14 +24,17 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 # what whoever runs the tests configured, and which projects they trust, decides nothing here
 for _name in [one for one in os.environ if one.startswith("FORGE_") and one != "FORGE_TEST_DATABASE"]:
     del os.environ[_name]
+_homes = tempfile.mkdtemp(prefix="forge-tests-")  # removed at the end
+for _name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+    os.mkdir(os.path.join(_homes, _name))
 for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-    os.environ[_name] = tempfile.mkdtemp(prefix="forge-tests-")
+    os.environ[_name] = os.path.join(_homes, _name)
 # neither do Git's settings of this machine, its language, an odd HOME, the umask, unreadable directories on PATH
 for _name in [one for one in os.environ if one.startswith(("GIT_", "LC_")) or one == "LANGUAGE"]:
     del os.environ[_name]
 os.environ |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LANG": "C.UTF-8"}
 if not os.path.isdir(os.environ.get("HOME") or ""):
-    os.environ["HOME"] = tempfile.mkdtemp(prefix="forge-tests-home-")
+    os.environ["HOME"] = os.path.join(_homes, "HOME")
 os.environ["PATH"] = os.pathsep.join(
     one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.access(one, os.R_OK | os.X_OK)
 )
@@ -47,6 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
         getattr(hook, marked, set()).clear()
 
 
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_homes, ignore_errors=True)
+
+
 SENSITIVE = frozenset(
     "browser cli console conformance durable exports fuzz process sources testing test_examples.py "
     "test_bash.py test_cli_execute.py test_grep_search.py test_http_request.py test_killed.py test_ladder.py "
@@ -55,14 +64,33 @@ SENSITIVE = frozenset(
 CLOCKS = frozenset({"at_most", "monotonic", "perf_counter", "sleep", "timeout", "wait_for"})
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test that waits for programs or looks at the clock may fail on a busy machine: it is run once more, and that is
     printed. (For all tests at once this costs more time than most of them take.)"""
     again = pytest.mark.flaky(reruns=1)
     for item in items:
-        names = getattr(getattr(item, "function", None), "__code__", None)
+        function = getattr(item, "function", None)
+        names = getattr(function, "__code__", None)
         if SENSITIVE.intersection(item.path.relative_to(TESTS).parts) or (names and CLOCKS & {*names.co_names}):
             item.add_marker(again)
+    if "not slow" in config.option.markexpr:
+        for function in {getattr(item, "function", None) for item in items}:
+            _try_fewer_examples(function)
+
+
+def _try_fewer_examples(function: object) -> None:
+    """A quarter of the examples of a property; `make test-all` tries them all."""
+    # private: settings cannot be applied to a test a second time
+    given = getattr(function, "_hypothesis_internal_use_settings", None)
+    if given is not None:
+        fewer = settings(given, max_examples=-(-given.max_examples // 4))
+        function._hypothesis_internal_use_settings = fewer  # type: ignore[attr-defined]
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,6 +18,8 @@ from forge.app.project import RunOptions
 from forge.console.entrance import Entrance, new_key
 from forge.console.home import Home, open_project
 from forge.console.server import make_app, serve
+from forge.workspace.state import state_directory
+from tests.durable.tables import copy_tables
 
 PATIENCE = 15.0  # seconds
 
@@ -116,6 +118,8 @@ async def running_console(
     home = open_project(
         RunOptions(workspace=str(workspace), config=config, policy=policy), model=model, database=database
     )
+    if home.is_own_database:
+        copy_tables(state_directory(home.workspace) / "durable.db")
     with socket.create_server(("127.0.0.1", port)) as listening:
         port = listening.getsockname()[1]
         entrance = Entrance(key or new_key(), "born")

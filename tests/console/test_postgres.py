@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.console.conftest import call, running_console, script
-from tests.durable.conftest import postgres, postgres_server
+from tests.durable.conftest import postgres, postgres_server, postgres_template
 
-__all__ = ["postgres", "postgres_server"]  # fixtures
+__all__ = ["postgres", "postgres_server", "postgres_template"]  # fixtures
 
 
 async def test_a_run_is_followed_and_answered_on_postgres(tmp_path, postgres):

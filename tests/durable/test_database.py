@@ -203,8 +203,8 @@ def test_a_user_who_may_not_is_told_so(postgres: str) -> None:
         connection.exec_driver_sql(f"DROP ROLE guest{os.getpid()}")
 
 
-def test_a_database_without_our_tables_is_said_to_have_none(database: str) -> None:
-    with RunStore(database) as store:
+def test_a_database_without_our_tables_is_said_to_have_none(empty_database: str) -> None:
+    with RunStore(empty_database) as store:
         with pytest.raises(StoreError, match="has no tables of Forge yet") as caught:
             store.counts()
         assert caught.value.kind is ErrorKind.CONFIG
@@ -212,8 +212,8 @@ def test_a_database_without_our_tables_is_said_to_have_none(database: str) -> No
         assert store.counts() == {}
 
 
-def test_a_newer_database_is_left_alone(database: str) -> None:
-    with RunStore(database) as store:
+def test_a_newer_database_is_left_alone(empty_database: str) -> None:
+    with RunStore(empty_database) as store:
         store.prepare()
         store.prepare()
         with store.engine.begin() as connection:
@@ -439,8 +439,8 @@ def test_others_may_use_the_engine_as_they_would_their_own(database: str) -> Non
             writer.execute(sa.update(runs).values(worker="w"))
 
 
-def test_only_events_do_not_wait_for_the_disk(sqlite: str) -> None:
-    with RunStore(sqlite) as store:
+def test_only_events_do_not_wait_for_the_disk(empty_sqlite: str) -> None:
+    with RunStore(empty_sqlite) as store:
         store.prepare()
         store.create(NewRun(id="one"))
         store.add_events("one", [(None, {})])

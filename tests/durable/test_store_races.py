@@ -90,29 +90,29 @@ def test_processes_that_do_the_same_do_it_once(database: str) -> None:
             assert len(kept) == len(names) + 1
 
 
-def test_the_tables_are_made_once_by_many_who_start_together(database: str) -> None:
+def test_the_tables_are_made_once_by_many_who_start_together(empty_database: str) -> None:
     many = 6
     start = threading.Barrier(many)
 
     def prepare(number: int) -> str:
-        with RunStore(database) as store:
+        with RunStore(empty_database) as store:
             start.wait(30)
             store.prepare()
             return store.create(NewRun(id=f"run{number}")).id
 
     with ThreadPoolExecutor(many) as pool:
         assert list(pool.map(prepare, range(many))) == [f"run{number}" for number in range(many)]
-    with RunStore(database) as store:
+    with RunStore(empty_database) as store:
         assert store.counts() == {"queued": many}
 
 
 @pytest.mark.slow
-def test_the_engines_tables_are_made_once_by_many_who_start_together(database: str) -> None:
+def test_the_engines_tables_are_made_once_by_many_who_start_together(empty_database: str) -> None:
     many = 6
     start = threading.Barrier(many)
 
     def submit(number: int) -> str:
-        with Runs(database) as runs:
+        with Runs(empty_database) as runs:
             start.wait(30)
             return runs.submit("p", run_id=f"run{number}").id
 
@@ -120,13 +120,15 @@ def test_the_engines_tables_are_made_once_by_many_who_start_together(database: s
         assert list(pool.map(submit, range(many))) == [f"run{number}" for number in range(many)]
 
 
-def test_the_engines_tables_are_made_as_a_whole_or_not_at_all(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as broken, Runs(sqlite) as runs:
+def test_the_engines_tables_are_made_as_a_whole_or_not_at_all(
+    empty_sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken, Runs(empty_sqlite) as runs:
         broken.setattr(_sys_db_sqlite, "sqlite_migrations", [*sqlite_migrations[:3], "NONSENSE"])
         with pytest.raises(StoreError, match="syntax error"):
             runs.submit("p")
         assert not any("workflow" in name for name in sa.inspect(runs.store.engine).get_table_names())
-    with Runs(sqlite) as runs:
+    with Runs(empty_sqlite) as runs:
         assert runs.submit("p").status == "queued"
 
 
