@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from forge.app.config_schema import config_schema, on_one_line
-from forge.app.layers import FIXED, PROJECT_ONLY, VARIABLES
+from forge.app.config.declaration import KEYS, Configuration, keys_said_by, known_variables
+from forge.app.config.schema import config_schema, on_one_line
+from forge.app.config.section import Section
 from forge.providers.names import DEFAULTS, SERVERS
 from scripts.reference.markdown import table, type_of
 
 Schema = Mapping[str, Any]
 
 
-def configuration_page() -> str:
-    sections = _object_of(config_schema())["properties"]
+def configuration_page(declaration: type[Section] = Configuration) -> str:
+    sections = _object_of(config_schema(declaration))["properties"]
     parts = [
         "# forge.yaml",
         "Every key, from the same schema that `forge config schema` prints and that editors complete with. Unknown keys"
@@ -57,7 +58,8 @@ def _keys(schema: Schema, place: str) -> Iterator[Key]:
     """Every place below a schema."""
     for one in (schema, *schema.get("anyOf", ()), schema.get("else", {})):
         for name, inner in one.get("properties", {}).items():
-            yield from _key(inner, f"{place}.{name}")
+            if "not" not in inner:  # known, and never accepted
+                yield from _key(inner, f"{place}.{name}")
         if isinstance(more := one.get("additionalProperties"), dict) and not _is_plain(more):
             yield from _key(more, f"{place}.NAME")
         if isinstance(items := one.get("items"), dict) and not _is_plain(items):
@@ -95,8 +97,11 @@ def _layers() -> Iterator[str]:
         " project's `forge.yaml`, variables, flags: each over those before it. Above them all is the organisation's"
         " `/etc/forge/policy.yaml`. Rules of a stricter layer stay; of sandboxes and egresses the stricter holds."
     )
-    yield table(("variable", "place"), [(f"`{name}`", f"`{place}`") for name, place in VARIABLES.items()])
-    fixed, project = (" ".join(f"`{key}`" for key in sorted(keys)) for keys in (FIXED, PROJECT_ONLY))
+    yield table(
+        ("variable", "place"), [(f"`{name}`", f"`{place}`") for name, place in sorted(known_variables().items())]
+    )
+    fixed = " ".join(f"`{key}`" for key in sorted(keys_said_by("organisation")))
+    project = " ".join(f"`{key}`" for key in KEYS if key not in keys_said_by("user"))
     yield f"The organisation's file has {fixed}. The user's has every key but {project}."
 
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from forge.app.config import KEYS, read_configuration
-from forge.app.config_schema import config_schema, example_at, organisation_schema
+from forge.app.config.schema import config_schema, example_at, organisation_schema
 from forge.app.layers import Layer, rule_layers
 from forge.core.errors import ToolError
 from forge.permissions.policy import PolicyError

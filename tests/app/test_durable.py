@@ -11,6 +11,7 @@ import pytest
 import forge.app.durable as durable
 from forge.agent.session import SessionStore
 from forge.app.config import Configuration, load_configuration, read_configuration
+from forge.app.config.durable import passwords, without_password
 from forge.app.durable import (
     HEARD,
     approver,
@@ -25,7 +26,6 @@ from forge.app.durable import (
     queue_limits,
     request_of,
 )
-from forge.app.durable_entries import passwords, without_password
 from forge.app.effective import effective
 from forge.app.project import Project, RunOptions
 from forge.app.secrets import project_secrets

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from forge.app.config import Configuration
-from forge.app.knowledge_entries import MemoryEntry
+from forge.app.config.knowledge import MemoryEntry
 from forge.app.own_tools import own_tools
 from forge.app.skills import active_skills
 from forge.app.sources import Sources

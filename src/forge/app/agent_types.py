@@ -8,7 +8,7 @@ from typing import Any
 
 from forge.agent.limits import Limits, Price
 from forge.agent.subagent import AgentType
-from forge.app.config import AgentEntry, Configuration
+from forge.app.config import Configuration, SubAgentEntry
 from forge.providers.names import provider_for
 
 
@@ -23,7 +23,7 @@ def limits_of(said: Mapping[str, Any], standard: Limits | None = None) -> Limits
     return replace(standard if standard is not None else Limits(), **{**said, **price})
 
 
-def _agent_type(entry: AgentEntry) -> AgentType:
+def _agent_type(entry: SubAgentEntry) -> AgentType:
     standard = AgentType()
     return AgentType(
         prompt=entry.prompt or standard.prompt,

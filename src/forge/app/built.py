@@ -18,7 +18,7 @@ from forge.app.building.load import project_alone
 from forge.app.building.output import write_files
 from forge.app.building.record import AGENT, DOCUMENTS, PINS, PROJECT, SCRIPTS, SKILLS, File, written
 from forge.app.config import Configuration, EgressEntry, load_configuration
-from forge.app.knowledge_entries import SkillsEntry
+from forge.app.config.knowledge import SkillsEntry
 from forge.app.sources import SCRIPTS as FOLDER
 from forge.app.sources import Sources
 from forge.app.strictness import stricter_egress, stricter_sandbox
@@ -226,21 +226,23 @@ def _configuration(built: Built, shown: Path, base: Path) -> Configuration:
         return base / path.relative_to(project.parent) if path.is_relative_to(project.parent) else path
 
     skills = built.directory / SKILLS
-    return own._replace(
+    return own.replace(
         **{name: getattr(here, name) for name in _OF_THIS_MACHINE},
         egress=_egress(own.egress, here.egress),
         sandbox=stricter_sandbox(own.sandbox, here.sandbox),  # no variable opens what was built
-        agent=own.agent._replace(model=here.agent.model),
+        agent=own.agent.replace(model=here.agent.model),
         tools=None if own.tools is None else here.tools,  # with no more than what is allowed here
         secret_files=tuple(map(moved, here.secret_files)),
-        root=None if own.root is None else moved(own.root),
-        roots=tuple(root._replace(path=moved(root.path)) for root in own.roots),
+        workspace=own.workspace.replace(
+            root=None if own.root is None else moved(own.root),
+            roots=tuple(root.replace(path=moved(root.path)) for root in own.roots),
+        ),
         servers={
-            name: one._replace(directory=moved(one.directory)) if one.directory is not None else one
+            name: one.replace(directory=moved(one.directory)) if one.directory is not None else one
             for name, one in own.servers.items()
         },
         channels={
-            name: one._replace(path=moved(one.path)) if one.path is not None else one
+            name: one.replace(path=moved(one.path)) if one.path is not None else one
             for name, one in own.channels.items()
         },
         skills=SkillsEntry(
@@ -252,8 +254,10 @@ def _configuration(built: Built, shown: Path, base: Path) -> Configuration:
 def _egress(own: EgressEntry | None, here: EgressEntry | None) -> EgressEntry | None:
     if own is None or here is None:
         return own or here
-    both = stricter_egress(own._asdict(), here._asdict())
-    return EgressEntry(both["mode"], tuple(both.get("domains", ())), tuple(both.get("private", ())))
+    both = stricter_egress(own.fields(), here.fields())
+    return EgressEntry(
+        mode=both["mode"], domains=tuple(both.get("domains", ())), private=tuple(both.get("private", ()))
+    )
 
 
 def _copied(files: Mapping[str, File]) -> Path:

@@ -10,7 +10,7 @@ from forge.app.config import Configuration
 from forge.core.errors import ErrorKind, ToolError
 
 if TYPE_CHECKING:  # most projects have none
-    from forge.app.knowledge_entries import ChannelEntry
+    from forge.app.config.knowledge import ChannelEntry
     from forge.channels.channel import Channel
     from forge.core.result import Attachment
 

@@ -164,7 +164,7 @@ def _tighten(tool: Tool, settings: dict[str, Any], traits: dict[str, Any], confi
     for layer in configuration.layers:
         for entry in layer.document.get("tools", ()) if layer.kind == "user" else ():
             fields: Mapping[str, Any] = {"name": entry} if isinstance(entry, str) else entry
-            named = ToolEntry("tools", fields.get("name", ""), fields.get("group", ""))
+            named = ToolEntry(name=fields.get("name", ""), group=fields.get("group", ""))
             said |= (fields.get("config") or {}) if _names(named, tool.spec) and _concerns(named, tool.spec) else {}
     known = _settings(tool) if said else {}
     if said.get("sandbox") is not None and "sandbox" in known:

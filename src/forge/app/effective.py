@@ -7,25 +7,15 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from forge.app.config import Configuration
-from forge.app.durable_entries import without_password
+from forge.app.config.declaration import Configuration, keys_of
+from forge.app.config.durable import without_password
+from forge.app.config.schema import description_at
 from forge.app.secrets import project_secrets
 from forge.core.errors import ToolError
 from forge.core.secrets import Secrets
 
 HIDDEN = "[not shown]"
-DEFAULTS: dict[str, Any] = {
-    "agent.model": "one whose key is set",
-    "egress.mode": "open",
-    "limits.turns": 50,
-    "memory.enabled": False,
-    "sandbox": "auto",
-    "skills.paths": ["skills"],
-    "tools": "every built-in one",
-    "workspace.writes": True,
-}
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_WHOLE = ("sandbox", "schedules", "secrets", "tools")
 _REFERENCE = re.compile(r"[^$]*\$\{\w+(:-[^}]*)?\}")
 
 
@@ -33,12 +23,14 @@ class Value(NamedTuple):
     place: str
     value: Any
     origin: str
+    description: str = ""  # of the key, for whoever has to be told
 
 
 def effective(configuration: Configuration, flags: Mapping[str, Any] = _NONE) -> list[Value]:
     """Every value, sorted by its place; `configuration` with its variables not looked up, `flags` by their places."""
     mask = _masking(configuration)
-    found = {place: Value(place, value, "defaults") for place, value in DEFAULTS.items()}
+    keys = keys_of(type(configuration))
+    found = {place: Value(place, one.unset, "defaults") for place, one in keys if one.unset is not None}
     for place, value in _places(configuration.document):
         shown = _hook(value) if place.startswith("webhooks.") else value
         found[place] = Value(
@@ -54,13 +46,13 @@ def effective(configuration: Configuration, flags: Mapping[str, Any] = _NONE) ->
             place = f"permissions.rules ({layer.kind})"
             found[place] = Value(place, mask(rules), layer.origin)
     found |= {place: Value(place, value, "a flag") for place, value in flags.items()}
-    return [found[place] for place in sorted(found)]
+    return [found[place]._replace(description=description_at(place, type(configuration))) for place in sorted(found)]
 
 
 def nested(values: list[Value]) -> dict[str, Any]:
     """As JSON: sections, then keys or names. Rules by layer."""
     made: dict[str, Any] = {}
-    for place, value, _ in values:
+    for place, value, *_ in values:
         if place.startswith("permissions.rules"):
             made.setdefault("permissions", {}).setdefault("rules", {})[place.partition("(")[2].rstrip(")")] = value
             continue
@@ -76,7 +68,7 @@ def _places(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for section, value in document.items():
         if section == "permissions":
             continue
-        if section in _WHOLE or not isinstance(value, dict):
+        if not isinstance(value, dict):
             yield section, "off" if value is False else value
         else:
             yield from ((f"{section}.{name}", one) for name, one in value.items())

@@ -19,15 +19,6 @@ if TYPE_CHECKING:  # listing tools does without
 
 ORGANISATION = "/etc/forge/policy.yaml"
 FILE = "config.yaml"
-FIXED = ("egress", "guardrails", "permissions", "sandbox")  # what an organisation can say
-PROJECT_ONLY = ("schedules", "workspace")
-VARIABLES = {
-    "FORGE_DATABASE": "durable.database",
-    "FORGE_EGRESS": "egress.mode",
-    "FORGE_MODEL": "agent.model",
-    "FORGE_SANDBOX": "sandbox",
-    "FORGE_TURNS": "limits.turns",
-}
 
 
 class Layer(NamedTuple):
@@ -83,11 +74,6 @@ def check_own(path: Path) -> None:
     if not mine or stat.S_IMODE(status.st_mode) & 0o002:
         why = "anyone can change it" if mine else "it belongs to somebody else"
         raise ToolError(f"{path}: not used: {why}", ErrorKind.CONFIG, f"Look at it, then: chmod go-w {path}")
-
-
-def spoken(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are set, and the places they are about."""
-    return {name: place for name, place in VARIABLES.items() if environment.get(name)}
 
 
 def rule_layers(layers: Iterable[Layer]) -> dict[str, Rules]:

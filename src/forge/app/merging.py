@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.app.layers import Layer, spoken
+from forge.app.config.declaration import Configuration, variables_set
+from forge.app.config.kinds import Named
+from forge.app.config.section import section_of
+from forge.app.layers import Layer
 from forge.app.strictness import stricter_egress, stricter_sandbox
-
-_NAMED = ("agents", "channels", "mcpServers", "openapi", "webhooks")
-_BY_KEY = ("agent", "durable", "limits", "memory")
 
 
 class Merged(NamedTuple):
@@ -26,7 +26,7 @@ def merge(layers: Mapping[str, Layer], environment: Mapping[str, str]) -> Merged
     organisation, user, project = (layers.get(kind) for kind in ("organisation", "user", "project"))
     for layer in filter(None, (user, project)):
         made.lay(layer)
-    said = spoken(environment)
+    said = variables_set(environment)
     for name, place in said.items():
         made.say(place, _value(place, environment[name]), name)
     floors: dict[str, list[Layer]] = {}
@@ -58,10 +58,6 @@ class _Merging:
         for key, value in document.items():
             if key == "guardrails":
                 self.deny_more(layer)
-            elif key in _NAMED or (key in _BY_KEY and isinstance(value, dict)):
-                self.document[key] = {**self.document.get(key, {}), **value}
-                for name in value:
-                    self._note(f"{key}.{name}", layer)
             elif key == "secrets":
                 listed = [*value, *self.document.get(key, [])]
                 self.document[key] = [one for index, one in enumerate(listed) if one not in listed[:index]]
@@ -71,6 +67,10 @@ class _Merging:
             elif key in ("egress", "sandbox") and key in self.document:
                 self.document[key], self.origins[key] = value, layer.origin  # tightened afterwards
                 self.files[key] = layer.name
+            elif _is_merged(key) and isinstance(value, dict):
+                self.document[key] = {**self.document.get(key, {}), **value}
+                for name in value:
+                    self._note(f"{key}.{name}", layer)
             else:
                 self.document[key] = value
                 self._note(key, layer)
@@ -119,6 +119,14 @@ class _Merging:
         both = both or (place in self.origins and place.startswith("guardrails"))
         self.origins[place] = f"{self.origins[place]} and {layer.origin}" if both else layer.origin
         self.files[place] = layer.name
+
+
+def _is_merged(key: str) -> bool:
+    """Whether layers are merged name by name or key by key. Rules are kept apart, an egress counts as a whole."""
+    kind = Configuration.keys[key].kind
+    return isinstance(kind, Named) or (
+        section_of(kind) is not None and key not in ("egress", "permissions", "workspace")
+    )
 
 
 def _value(place: str, said: str) -> Any:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from forge.app.choose import configured
 from forge.app.config import Configuration, load_configuration
+from forge.app.config.reader import Reader
 from forge.app.own_tools import project_tools
 from forge.app.policy import project_policy
 from forge.app.preview_call import preview_call
 from forge.app.read_yaml import read_yaml
-from forge.app.reading import Reader
 from forge.app.skills import active_skills
 from forge.app.sources import Sources, mounted_tools
 from forge.app.workspace import project_scope

@@ -81,7 +81,7 @@ def _world(said: Configuration) -> Iterator[TrustItem]:
     if isinstance(embedder, dict):
         yield TrustItem("connects to", f"memory, sends notes to {embedder['url']}")
     if said.durable is not None and said.durable.database:
-        from forge.app.durable_entries import without_password
+        from forge.app.config.durable import without_password
 
         yield TrustItem("keeps runs in", without_password(said.durable.database))
     if said.root is not None:
@@ -112,6 +112,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain(value: Any) -> str:
-    from forge.app.config_schema import on_one_line
+    from forge.app.config.schema import on_one_line
 
     return on_one_line(value)

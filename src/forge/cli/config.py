@@ -42,11 +42,12 @@ def command() -> None:
 
 @command.command()
 @with_options
-@click.option("--explain", is_flag=True, help="Say where each value comes from.")
+@click.option("--explain", is_flag=True, help="Say where each value comes from, and what it means.")
 def show(options: Options, explain: bool) -> None:
     """Show the values that hold. Secrets are never among them: variables are shown by their names.
 
-    With --json: {"values": {…}}, with --explain also {"origins": {place: who}, "notes": […]}.
+    With --json: {"values": {…}}, with --explain also {"origins": {place: who}, "descriptions": {place: what},
+    "notes": […]}.
 
     \b
     Examples:
@@ -64,20 +65,25 @@ def show(options: Options, explain: bool) -> None:
     if options.json:
         document: dict[str, object] = {"values": nested(values)}
         if explain:
-            document |= {"origins": {one.place: one.origin for one in values}, "notes": [*configuration.notes]}
+            document |= {
+                "origins": {one.place: one.origin for one in values},
+                "descriptions": {one.place: one.description for one in values if one.description},
+                "notes": [*configuration.notes],
+            }
         click.echo(json.dumps(document, ensure_ascii=False, default=str))
         return
     _print(values, configuration.notes, explain)
 
 
 def _print(values: list[Value], notes: tuple[str, ...], explain: bool) -> None:
-    from forge.app.config_schema import on_one_line
+    from forge.app.config.schema import on_one_line
 
     lines = [harmless(f"{one.place}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]
     shown = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in lines]
     width = min(max(map(len, shown)), 60)
     for line, one in zip(shown, values, strict=True):
-        click.echo(f"{line:<{width}}  {click.style(harmless(one.origin), dim=True)}" if explain else line)
+        why = harmless(f"{one.origin}: {one.description}" if one.description else one.origin)
+        click.echo(f"{line:<{width}}  {click.style(why, dim=True)}" if explain else line)
     for note in notes if explain else ():
         click.echo(harmless(f"note: {note}"))
 
@@ -93,6 +99,6 @@ def schema(organisation: bool) -> None:
       # then, in the first line of forge.yaml:
       # yaml-language-server: $schema=forge.schema.json
     """
-    from forge.app.config_schema import config_schema, organisation_schema
+    from forge.app.config.schema import config_schema, organisation_schema
 
     click.echo(json.dumps(organisation_schema() if organisation else config_schema(), indent=2, ensure_ascii=False))

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from forge.app.durable_entries import passwords, without_password
+from forge.app.config.durable import passwords, without_password
 from forge.app.trust import Found
 from forge.cli.options import Options
 from forge.core.errors import ToolError

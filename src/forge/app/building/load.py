@@ -11,12 +11,12 @@ from forge.app.building.output import check_output, unusable
 from forge.app.building.record import Build, Order, Problem, Refused
 from forge.app.building.variables import READ_AT_ONCE, model_key, variables
 from forge.app.config import Configuration, load_configuration
-from forge.app.layers import VARIABLES
+from forge.app.config.declaration import known_variables
 from forge.app.sources import SCRIPTS as FOLDER
 from forge.app.workspace import workspace_root
 
 _NOBODY = f"{os.devnull}/nobody"  # an organisation that says nothing
-_OF_A_PERSON = frozenset({"HOME", "XDG_CONFIG_HOME", *VARIABLES})
+_OF_A_PERSON = frozenset({"HOME", "XDG_CONFIG_HOME", *known_variables()})
 
 
 def load(build: Build) -> str:

@@ -9,7 +9,7 @@ from forge.app.building.dockerfile import dockerfile
 from forge.app.building.filter import is_for_developers
 from forge.app.building.gather import gather_scripts, gather_skills
 from forge.app.building.record import AGENT, FORMAT, MANIFEST, Build, File, digest, written
-from forge.app.config import AgentEntry
+from forge.app.config import SubAgentEntry
 from forge.app.version import version
 from forge.core.spec import INTERFACE_VERSION
 
@@ -50,7 +50,7 @@ def _agent(build: Build) -> dict[str, Any]:
     }
 
 
-def _sub_agent(build: Build, entry: AgentEntry) -> dict[str, Any]:
+def _sub_agent(build: Build, entry: SubAgentEntry) -> dict[str, Any]:
     return {
         "prompt": entry.prompt,
         "model": entry.model,

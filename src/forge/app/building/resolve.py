@@ -26,7 +26,7 @@ def resolve(build: Build) -> str:
 
 async def _opened(build: Build, skills: ActiveSkills) -> None:
     order, here = build.order, build.effective
-    configuration = build.configuration._replace(
+    configuration = build.configuration.replace(
         egress=here.egress, sandbox=here.sandbox
     )  # what is opened is opened here
     sources = Sources(configuration, order.workspace, watch=False)

@@ -66,7 +66,7 @@ def _tools(configuration: Configuration, root: Path | None, *, dev: bool) -> Fin
     named, made = configuration.tools or (), _made_for(configuration)
     plain = tuple(entry for entry in named if entry.name not in made)
     if configuration.tools is not None:
-        configuration = configuration._replace(tools=plain)
+        configuration = configuration.replace(tools=plain)
     try:
         registry = choose_tools(configuration, dev=dev, later=later)
         for tool in registry.values():

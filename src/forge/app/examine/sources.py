@@ -10,9 +10,9 @@ from pathlib import Path
 
 from forge.app.choose import choose_tools
 from forge.app.config import Configuration
+from forge.app.config.sources import McpEntry
 from forge.app.examine.finding import Finding, broken
 from forge.app.skills import catalog_of
-from forge.app.source_entries import McpEntry
 from forge.app.sources import PINS, SCRIPTS, has_scripts, is_held_back
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
