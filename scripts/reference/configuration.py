@@ -97,9 +97,7 @@ def _layers() -> Iterator[str]:
         " project's `forge.yaml`, variables, flags: each over those before it. Above them all is the organisation's"
         " `/etc/forge/policy.yaml`. Rules of a stricter layer stay; of sandboxes and egresses the stricter holds."
     )
-    yield table(
-        ("variable", "place"), [(f"`{name}`", f"`{place}`") for name, place in sorted(known_variables().items())]
-    )
+    yield table(("variable", "place"), [(f"`{name}`", f"`{place}`") for name, place in known_variables().items()])
     fixed = " ".join(f"`{key}`" for key in sorted(keys_said_by("organisation")))
     project = " ".join(f"`{key}`" for key in KEYS if key not in keys_said_by("user"))
     yield f"The organisation's file has {fixed}. The user's has every key but {project}."

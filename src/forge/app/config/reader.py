@@ -83,8 +83,8 @@ class Reader:
             return f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"
         given = self.environment.get(name)
         if not given and default is None:
-            error = self.error(place, f"the environment variable {name} is not set")
-            raise UnsetVariable(error.message, error.kind, f"Set it before Forge starts: export {name}=…")
+            said = f"{file_of(place, self.files, self.name)}: {place}: the environment variable {name} is not set"
+            raise UnsetVariable(said, ErrorKind.CONFIG, f"Set it before Forge starts: export {name}=…")
         if given and (secret or is_secret(name)):
             self.secrets.append(given)
         return given or default or ""
