@@ -9,8 +9,9 @@ _HOME = {
     "forge.agent.agent": ("Agent",),
     "forge.agent.conversation": ("Conversation",),
     "forge.agent.limits": ("Limits", "Price"),
-    "forge.agent.loop": ("LoopSettings", "run_loop"),
+    "forge.agent.loop": ("run_loop",),
     "forge.agent.result": ("RunResult",),
+    "forge.agent.run": ("LoopSettings",),
     "forge.agent.session": ("SessionStore",),
     "forge.agent.subagent": ("AgentType",),
     "forge.app.project": ("Project", "load_project"),
@@ -126,13 +127,13 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
         Price as Price,
     )
     from forge.agent.loop import (
-        LoopSettings as LoopSettings,
-    )
-    from forge.agent.loop import (
         run_loop as run_loop,
     )
     from forge.agent.result import (
         RunResult as RunResult,
+    )
+    from forge.agent.run import (
+        LoopSettings as LoopSettings,
     )
     from forge.agent.session import (
         SessionStore as SessionStore,

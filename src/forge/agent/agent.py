@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack
 from forge.agent.conversation import Conversation, Prepare
 from forge.agent.guarded import Guard, Guarded, check_prompt, is_denied
 from forge.agent.limits import Limits
-from forge.agent.loop import LoopSettings, run_loop
+from forge.agent.loop import run_loop
 from forge.agent.output import Structured
 from forge.agent.result import OutputT, RunResult
+from forge.agent.run import LoopSettings
 from forge.agent.subagent import AgentType, Task
 from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forge.agent.result import ENDINGS, Reason, RunResult
+from forge.agent.run import Run
 from forge.core.errors import ErrorKind
 from forge.core.messages import ToolCall
 from forge.core.provider import ProviderError
 from forge.core.result import Failure, ToolResult
-
-if TYPE_CHECKING:
-    from forge.agent.loop import Run
 
 
 def ended_by(

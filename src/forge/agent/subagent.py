@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits
-from forge.agent.loop import LoopSettings
 from forge.agent.result import RunResult
+from forge.agent.run import LoopSettings
 from forge.core.background import BackgroundWork
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError

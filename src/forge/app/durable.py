@@ -35,8 +35,8 @@ from forge.workspace.state import NAME as STATE
 from forge.workspace.state import state_directory, why_not
 
 if TYPE_CHECKING:  # an extra, and slow to import: only where something durable is done
-    from forge.durable.agents import Models
     from forge.durable.attempt import Attempt
+    from forge.durable.home import Models
     from forge.durable.queues import Limits
     from forge.durable.rows import Question, RunInfo
     from forge.durable.store import RunStore

@@ -13,6 +13,7 @@ from forge.cli.show import harmless
 
 if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
     from forge.cli.next_commands import Commands
+    from forge.core.messages import Message
     from forge.durable.client import Runs
     from forge.durable.rows import RunInfo
 
@@ -33,7 +34,6 @@ def everything_of(runs: Runs, run: RunInfo) -> dict[str, Any]:
 
 
 def told(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
-    from forge.cli.session import readable_message
     from forge.cli.waits import what_it_waits_for
 
     yield click.style(f"{run.id}  {state_of(run)}", bold=True)
@@ -75,3 +75,15 @@ def brief_prompt(prompt: str) -> str:
 
 def when(moment: float) -> str:
     return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M")
+
+
+def readable_message(message: Message) -> str:
+    from forge.cli.render import spelled
+
+    lines = [click.style(f"{message.role}:", bold=True)] if message.role != "tool" else []
+    lines += [harmless(message.text)] if message.text else []
+    lines += [click.style(f"→ {harmless(spelled(call))}", fg="cyan") for call in message.tool_calls]
+    lines += [f"[attachment {harmless(one.name)}: {harmless(one.media_type)}]" for one in message.attachments]
+    if message.role == "tool":
+        return "\n".join(f"  {click.style(line, dim=True)}" for line in "\n".join(lines).split("\n"))
+    return "\n".join(lines)

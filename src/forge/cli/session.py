@@ -15,11 +15,11 @@ import click
 from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.run import command as run
+from forge.cli.run_lines import readable_message
 from forge.cli.show import harmless
 
 if TYPE_CHECKING:  # the store loads SQLite, which showing the help does without
     from forge.agent.session import SessionInfo, SessionStore
-    from forge.core.messages import Message
 
 
 @click.group("session")
@@ -214,18 +214,6 @@ def _store(options: Options, needed: str | None = None, *, looking: bool = False
                 session_store(workspace)
             with SessionStore(path or workspace / NAME / FILE) as store:
                 yield store
-
-
-def readable_message(message: Message) -> str:
-    from forge.cli.render import spelled
-
-    lines = [click.style(f"{message.role}:", bold=True)] if message.role != "tool" else []
-    lines += [harmless(message.text)] if message.text else []
-    lines += [click.style(f"→ {harmless(spelled(call))}", fg="cyan") for call in message.tool_calls]
-    lines += [f"[attachment {harmless(one.name)}: {harmless(one.media_type)}]" for one in message.attachments]
-    if message.role == "tool":
-        return "\n".join(f"  {click.style(line, dim=True)}" for line in "\n".join(lines).split("\n"))
-    return "\n".join(lines)
 
 
 def _when(info: SessionInfo) -> str:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from forge.agent.agent import Agent
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
 from forge.durable.approval import stored_approval
+from forge.durable.home import Models
 from forge.durable.wait_tool import wait
 from forge.permissions.gate import nobody
 
 MODEL = "model"  # in a run's scope: the model that was asked for
-
-Models = Callable[[str], Provider]
-"""The model of a name, for runs that ask for one. Raises `ToolError` where it cannot be had here."""
 
 
 def for_stored_runs(agent: Agent, scope: Scope | None = None) -> Agent:

@@ -20,11 +20,11 @@ from dbos import DBOS, DBOSConfig
 from forge.agent.agent import Agent
 from forge.core.threads import in_thread
 from forge.durable import queues as queueing
-from forge.durable.agents import Models, OfferedTools
+from forge.durable.agents import OfferedTools
 from forge.durable.claims import Claims
 from forge.durable.connections import system_engine
 from forge.durable.database import HOLDS
-from forge.durable.home import Watch
+from forge.durable.home import Models, Watch
 from forge.durable.queues import Limits, offer_queue
 from forge.durable.rows import RunInfo
 from forge.durable.serializer import JsonSerializer, allow_pickles, refuse_pickles

@@ -7,12 +7,22 @@ from typing import Protocol
 
 from forge.agent.agent import Agent
 from forge.core.activity import ActivityStream
-from forge.durable.agents import Models, OfferedTools
+from forge.core.provider import Provider
+from forge.core.registry import ToolRegistry
 from forge.durable.rows import RunInfo
 from forge.durable.store import RunStore
 
+Models = Callable[[str], Provider]
+"""The model of a name, for runs that ask for one. Raises `ToolError` where it cannot be had here."""
+
 Watch = Callable[[ActivityStream], Callable[[], None]]
 """Subscribes to what a run does on this worker; returns how that ends."""
+
+
+class Offers(Protocol):
+    """The tools that stored runs of an agent are offered."""
+
+    def of(self, agent: Agent) -> ToolRegistry: ...
 
 
 class Home(Protocol):
@@ -29,7 +39,7 @@ class Home(Protocol):
     @property
     def models(self) -> Models | None: ...  # None: what model a run asks for does not matter
     @property
-    def offered(self) -> OfferedTools: ...
+    def offered(self) -> Offers: ...
     @property
     def watch(self) -> Watch | None: ...
 

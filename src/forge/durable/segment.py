@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from forge.agent.agent import Agent, answering
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits, Spent
-from forge.agent.loop import LoopSettings, waiting
+from forge.agent.loop import waiting
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
+from forge.agent.run import LoopSettings
 from forge.agent.subagent import elsewhere
 from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream

@@ -17,11 +17,11 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain import text_of
 from forge.core.threads import in_thread
 from forge.durable import background, programs, workflow
-from forge.durable.agents import Models, OfferedTools
+from forge.durable.agents import OfferedTools
 from forge.durable.attempt import ATTEMPTS
 from forge.durable.beats import EVERY, SILENT, Beats
 from forge.durable.engine import Engine, new_worker_id
-from forge.durable.home import Watch
+from forge.durable.home import Models, Watch
 from forge.durable.housekeeping import Housekeeping
 from forge.durable.queues import DEFAULT, Limits
 from forge.durable.store import RunStore

