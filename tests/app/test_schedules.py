@@ -12,7 +12,8 @@ from forge.app.channels import ProjectChannels
 from forge.app.config import load_configuration
 from forge.app.examine.work import examine_work
 from forge.app.project import Project, RunOptions
-from forge.app.schedules import project_schedules, runner
+from forge.app.schedule_store import project_schedules
+from forge.app.schedules import runner
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forge.app import schedules
+from forge.app import schedule_store, schedules
 from forge.cli import forge as whole_command
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome
@@ -31,8 +31,8 @@ def cli(here, workspace, ran, monkeypatch):
             return Outcome(success=False, error="it \x1b[31mfailed")
         return Outcome(text=f"did {schedule.task}", session="s")
 
-    for name in ("project_schedules", "schedules_to_look_at"):
-        monkeypatch.setattr(schedules, name, lambda options: ScheduleStore.of(workspace))
+    for name in ("project_schedules", "read_schedules"):
+        monkeypatch.setattr(schedule_store, name, lambda options: ScheduleStore.of(workspace))
     monkeypatch.setattr(schedules, "runner", lambda options, model=None: Runner(ScheduleStore.of(workspace), run))
     monkeypatch.setitem(whole_command.modules, "schedule", "forge.cli.schedule")
     return here

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forge.app.channels import ProjectChannels
 from forge.app.choose import choose_tools, configured
 from forge.app.config import Configuration
-from forge.app.schedules import opening
+from forge.app.schedule_store import schedule_store_opener
 from forge.app.sources import Sources
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
@@ -48,7 +48,9 @@ def own_tools(configuration: Configuration, workspace: Path, sources: Sources, s
 
     channels = ProjectChannels(configuration)
     planning = schedule_tools(
-        opening(configuration, workspace), channels=channels.names, skills=lambda: skills().catalog.skills.keys()
+        schedule_store_opener(configuration, workspace),
+        channels=channels.names,
+        skills=lambda: skills().catalog.skills.keys(),
     )
     made = [*sources.one_off(), *planning]
     if configuration.channels:

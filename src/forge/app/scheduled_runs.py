@@ -12,7 +12,7 @@ from forge.app.workspace import project_scope
 from forge.schedules.schedule import Run, Status
 
 if TYPE_CHECKING:  # an extra
-    from forge.app.schedules import Asked
+    from forge.app.schedule_store import ScheduleOptions
     from forge.durable.occurrences import ProcessOccurrences
     from forge.durable.rows import RunInfo
     from forge.durable.store import RunStore
@@ -21,9 +21,9 @@ if TYPE_CHECKING:  # an extra
 _STATUS = {"finished": Status.COMPLETED, "failed": Status.FAILED, "cancelled": Status.CANCELLED}
 
 
-def ran_on_workers(asked: Asked, id: str | None, limit: int) -> list[Run]:
+def ran_on_workers(options: ScheduleOptions, id: str | None, limit: int) -> list[Run]:
     """The latest first; none where nothing durable was ever done here. Raises `ToolError`."""
-    database = _database(asked)
+    database = _database(options)
     if not database:
         return []
     from forge.durable.store import RunStore
@@ -40,8 +40,8 @@ def scheduled(store: RunStore, id: str | None, limit: int) -> list[Run]:
 class ProjectClaims:
     """Claims in the database of the project's workers, from when there is one: until then nobody else fires."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self, options: ScheduleOptions) -> None:
+        self._options = options
         self._opened: ProcessOccurrences | None = None
 
     def prepare(self) -> None:
@@ -62,7 +62,7 @@ class ProjectClaims:
             self._opened.release(owner, schedule_id)
 
     def _claims(self) -> ProcessOccurrences | None:
-        if self._opened is None and (database := _database(self._asked)):
+        if self._opened is None and (database := _database(self._options)):
             from forge.durable.occurrences import ProcessOccurrences
             from forge.durable.store import RunStore
 
@@ -70,14 +70,14 @@ class ProjectClaims:
         return self._opened
 
 
-def _database(asked: Asked) -> str:
+def _database(options: ScheduleOptions) -> str:
     """Where workers of this project would be; empty where none can ever have been."""
     from importlib.util import find_spec
 
     if find_spec("dbos") is None or find_spec("sqlalchemy") is None:
         return ""
-    configuration = load_configuration(asked.config)
-    workspace = project_scope(asked.workspace, configuration).workspace
+    configuration = load_configuration(options.config)
+    workspace = project_scope(options.workspace, configuration).workspace
     url = project_database(configuration, workspace)
     file = Path(url.removeprefix("sqlite:///")).expanduser()
     return "" if url.startswith("sqlite:///") and not file.exists() else url

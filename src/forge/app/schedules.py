@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 from forge.app.channels import ProjectChannels
 from forge.app.config import Configuration, load_configuration
-from forge.app.workspace import project_scope
+from forge.app.schedule_store import ScheduleOptions, project_schedules
 from forge.core.errors import ToolError
 
 if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does without
@@ -18,9 +15,7 @@ if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does with
     from forge.core.result import Attachment
     from forge.schedules.runner import Runner
     from forge.schedules.schedule import Outcome, Schedule
-    from forge.schedules.store import ScheduleStore
 
-FILE = "state.db"
 MOST_FILES = 10  # that a run made and a channel is given
 LARGEST_FILES = 20_000_000  # bytes of them all
 UNATTENDED = """
@@ -28,66 +23,17 @@ This is a scheduled task, and nobody is there to answer: do not ask, and do with
 is delivered as it is."""
 
 
-class Asked(Protocol):
-    """The flags that matter here."""
-
-    @property
-    def workspace(self) -> str | None: ...
-    @property
-    def config(self) -> str | None: ...
-    @property
-    def policy(self) -> str | None: ...
-
-
-def project_schedules(asked: Asked) -> ScheduleStore:
-    """The workspace's own, with those that the configuration declares. Raises `ToolError`."""
-    configuration = load_configuration(asked.config)
-    return store_of(configuration, project_scope(asked.workspace, configuration).workspace)
-
-
-@contextmanager
-def schedules_to_look_at(asked: Asked) -> Iterator[ScheduleStore]:
-    """The same for reading alone: also where nothing can be written. Raises `ToolError`."""
-    from forge.schedules.store import ScheduleStore
-    from forge.workspace.state_copy import copied, is_writable
-
-    configuration = load_configuration(asked.config)
-    workspace = project_scope(asked.workspace, configuration).workspace
-    if is_writable(workspace):
-        with store_of(configuration, workspace) as store:
-            yield store
-        return
-    with copied(workspace, FILE) as path, ScheduleStore(path) as store:
-        if configuration.schedules is not None:
-            store.declare(configuration.schedules, configuration.name)
-        yield store
-
-
-def opening(configuration: Configuration, workspace: Path) -> Callable[[], ScheduleStore]:
-    """For tools: opened by the first call."""
-    return cache(lambda: store_of(configuration, workspace))
-
-
-def store_of(configuration: Configuration, workspace: Path) -> ScheduleStore:
-    from forge.schedules.store import ScheduleStore
-
-    store = ScheduleStore.of(workspace)
-    if configuration.schedules is not None:
-        store.declare(configuration.schedules, configuration.name)
-    return store
-
-
-def runner(asked: Asked, model: str | None = None) -> Runner:
+def runner(options: ScheduleOptions, model: str | None = None) -> Runner:
     """Raises `ToolError` where the configuration, the workspace or the model cannot be used."""
     from forge.app.project import Project, RunOptions
     from forge.app.scheduled_runs import ProjectClaims
     from forge.schedules.runner import Runner
 
-    configuration = load_configuration(asked.config)
+    configuration = load_configuration(options.config)
     channels = ProjectChannels(configuration)
 
     def load() -> Project:
-        return Project(RunOptions(workspace=asked.workspace, config=asked.config, policy=asked.policy))
+        return Project(RunOptions(workspace=options.workspace, config=options.config, policy=options.policy))
 
     check_channels(configuration, channels)  # what is wrong is said before anything is due
     load().agent(model)
@@ -95,7 +41,7 @@ def runner(asked: Asked, model: str | None = None) -> Runner:
     async def run(schedule: Schedule) -> Outcome:
         return await _run(schedule, load(), model, channels)
 
-    return Runner(project_schedules(asked), run, shared=ProjectClaims(asked))
+    return Runner(project_schedules(options), run, shared=ProjectClaims(options))
 
 
 def check_channels(configuration: Configuration, channels: ProjectChannels) -> None:

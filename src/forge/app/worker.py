@@ -16,7 +16,8 @@ from forge.app.channels import ProjectChannels
 from forge.app.config import Configuration
 from forge.app.durable import is_own, keep_finished, make_own_file, models_for, project_database, queue_limits
 from forge.app.project import Project
-from forge.app.schedules import check_channels, scheduled_prompt, store_of
+from forge.app.schedule_store import open_schedule_store
+from forge.app.schedules import check_channels, scheduled_prompt
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.threads import in_thread
@@ -124,14 +125,14 @@ def check_schedules(configuration: Configuration, workspace: Path) -> None:
         return
     check_channels(configuration, ProjectChannels(configuration))
     with suppress(StoreError):  # nothing can be written here: said in every round
-        store_of(configuration, workspace).close()
+        open_schedule_store(configuration, workspace).close()
 
 
 def project_chores(project: Project) -> Sequence[Chore]:
     """The project's schedules: due once, however many workers look at the clock, and delivered when they are over."""
     configuration = project.configuration
     channels = ProjectChannels(configuration)
-    store = cache(lambda: store_of(configuration, project.workspace))
+    store = cache(lambda: open_schedule_store(configuration, project.workspace))
     schedules = Schedules(lambda: store().list(), agent=project.scope.agent, prompt=scheduled_prompt)
 
     async def fire(engine: Engine) -> None:

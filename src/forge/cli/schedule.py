@@ -204,9 +204,9 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
 @contextmanager
 def _store(options: Options, *, looking: bool = False) -> Iterator[ScheduleStore]:
     with refusals():
-        from forge.app.schedules import project_schedules, schedules_to_look_at
+        from forge.app.schedule_store import project_schedules, read_schedules
 
-        with schedules_to_look_at(options) if looking else project_schedules(options) as store:
+        with read_schedules(options) if looking else project_schedules(options) as store:
             yield store
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from forge.app.durable import HEARD
+from forge.app.schedule_store import open_schedule_store
 from forge.app.scheduled_runs import scheduled
-from forge.app.schedules import scheduled_prompt, store_of
+from forge.app.schedules import scheduled_prompt
 from forge.console.asking import Asked, Made
 from forge.console.home import Home
 from forge.core.errors import ErrorKind, ToolError
@@ -173,4 +174,4 @@ def _row(one: Run) -> dict[str, Any]:
 
 
 def schedules_of(home: Home) -> ScheduleStore:
-    return store_of(home.configuration, home.workspace)
+    return open_schedule_store(home.configuration, home.workspace)
