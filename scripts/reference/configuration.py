@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from forge.app.config.declaration import KEYS, Configuration, keys_said_by, known_variables
-from forge.app.config.schema import config_schema, on_one_line
+from forge.app.config.key_paths import on_one_line
+from forge.app.config.schema import config_schema
 from forge.app.config.section import Section
 from forge.providers.names import DEFAULTS, SERVERS
 from scripts.reference.markdown import table, type_of

@@ -14,8 +14,9 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from forge.app.config import KEYS, read_configuration
-from forge.app.config.schema import config_schema, example_at, organisation_schema
+from forge.app.config import KEYS, Configuration, read_configuration
+from forge.app.config.key_paths import example_at
+from forge.app.config.schema import config_schema, organisation_schema
 from forge.app.layers import Layer, rule_layers
 from forge.core.errors import ToolError
 from forge.permissions.policy import PolicyError
@@ -246,7 +247,7 @@ def _nodes(schema: Any) -> Iterator[Any]:
     ["tools[0].config.rate.calls", "egress.domains[0]", "mcpServers.a.args", "nonsense", "", "limits.price.input"],
 )
 def test_an_example_for_a_place_is_yaml(place):
-    assert yaml.safe_load(example_at(place))
+    assert yaml.safe_load(example_at(place, "", Configuration))
 
 
 def test_the_organisations_file_has_a_schema_too():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from forge.app.config.declaration import Configuration, keys_of
 from forge.app.config.durable import without_password
-from forge.app.config.schema import description_at
+from forge.app.config.key_paths import description_at
 from forge.app.secrets import project_secrets
 from forge.core.errors import ToolError
 from forge.core.secrets import Secrets

@@ -112,6 +112,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain(value: Any) -> str:
-    from forge.app.config.schema import on_one_line
+    from forge.app.config.key_paths import on_one_line
 
     return on_one_line(value)

@@ -76,7 +76,7 @@ def show(options: Options, explain: bool) -> None:
 
 
 def _print(values: list[Value], notes: tuple[str, ...], explain: bool) -> None:
-    from forge.app.config.schema import on_one_line
+    from forge.app.config.key_paths import on_one_line
 
     lines = [harmless(f"{one.place}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]
     shown = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in lines]

@@ -138,7 +138,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         file = file_of(place, self.files, self.name)
         text = next((layer.text for layer in self.layers if layer.name == file), "")
-        return config_error(file, place, problem, written, known, text, type(self))
+        return config_error(file, place, problem, written, known, text, within=type(self))
 
 
 def keys_of(declaration: type[Section] = Configuration) -> Iterator[tuple[str, Key]]:

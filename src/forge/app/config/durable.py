@@ -87,7 +87,7 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
         raise self._error(f"the environment variable {name} is not set; set it before Forge starts")
 
     def _error(self, problem: str) -> ToolError:
-        return config_error(self.name, "durable.database", problem)
+        return config_error(self.name, "durable.database", problem, within=type(self), inside="durable")
 
 
 def passwords(url: str) -> Iterator[str]:

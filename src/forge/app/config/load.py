@@ -110,5 +110,5 @@ def _read(kind: str, path: str) -> Layer:
     known = keys_said_by(kind)
     if wrong := [key for key in layer.document if key not in known]:
         problem = f"the {kind}'s file cannot say this; it belongs into a project's {NAME}"
-        raise config_error(path, wrong[0], problem, known=known, text=layer.text)
+        raise config_error(path, wrong[0], problem, known=known, text=layer.text, within=Configuration)
     return layer

@@ -92,7 +92,7 @@ class Reader:
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         file = file_of(place, self.files, self.name)
         text = self.texts.get(file, "")
-        return config_error(file, place, problem, written, known, text, self.declaration, example=True)
+        return config_error(file, place, problem, written, known, text, within=self.declaration, example=True)
 
 
 def config_error(
@@ -102,19 +102,24 @@ def config_error(
     written: str = "",
     known: Iterable[str] = (),
     text: str = "",
-    within: Any = None,
     *,
+    within: Any = None,
+    inside: str = "",
     example: bool = False,
 ) -> ToolError:
-    """Says what is wrong and where, what was probably meant, and how it is written `within` a declaration."""
-    from forge.app.config.schema import example_at, line_of  # only where something is wrong
+    """Says what is wrong and where, what was probably meant, and how it is written.
+
+    `within`: the declaration that has an example; `inside`: the key whose value that declaration is.
+    """
+    from forge.app.config.key_paths import example_at, line_of  # only where something is wrong
 
     names = [str(one) for one in known]
     hint = near(written, names, 1) if written else []
     fix = f"Did you mean {hint[0]!r}?" if hint else f"Known are {', '.join(sorted(names))}." if names else ""
-    if example or not fix:
+    if within is not None and (example or not fix):
         is_key = bool(hint) and place.endswith(written)
-        fix = f"{fix} For example: {example_at(place, hint[0] if is_key else '', within)}".lstrip()
+        example_line = example_at(place.removeprefix(f"{inside}."), hint[0] if is_key else "", within)
+        fix = f"{fix} For example: {example_line}".lstrip()
     line = line_of(place, text)
     return ToolError(f"{name}: {place}: {problem}{f' (line {line})' if line else ''}", ErrorKind.CONFIG, fix)
 
