@@ -18,15 +18,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from forge.app.project import RunOptions
+from forge.console.console_state import Home, open_project
 from forge.console.entrance import Entrance, new_key
-from forge.console.home import Home, open_project
 from forge.console.running_console import link
 from forge.console.server import make_app, serve
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
-from forge.durable.rows import NewRun, Outcome
+from forge.durable.store.rows import NewRun, Outcome
+from forge.project.project import RunOptions
 
 BIG = "run-big"
 LAST = "This is the end of it."

@@ -21,10 +21,10 @@ from dbos import DBOS, SetWorkflowID
 from benchmarks.durable_worker import VERSION, subject
 from benchmarks.timing import Measure
 from forge.core.messages import Message
-from forge.durable import workflow
-from forge.durable.rows import NewRun, RunInfo
-from forge.durable.starter import Starter
+from forge.durable.engine import workflow
+from forge.durable.engine.starter import Starter
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.worker import Worker
 
 STEPS = 180  # of one workflow: less than a segment has at most

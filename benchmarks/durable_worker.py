@@ -21,8 +21,8 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.durable import workflow
-from forge.durable.agents import for_stored_runs
+from forge.durable.engine import workflow
+from forge.durable.engine.agents import for_stored_runs
 from forge.durable.worker import Worker
 from forge.permissions.policy import rules
 

@@ -15,7 +15,7 @@ from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_steps
 from forge.tools.file_edit import FileEdit
 from forge.tools.file_read import FileRead
-from forge.workspace.tracking import SessionState
+from forge.workspace.history.tracking import SessionState
 
 SIZE = 10 * 1024 * 1024  # bytes
 LINE = "line {number:07d}: the quick brown fox jumps over the lazy dog\n"

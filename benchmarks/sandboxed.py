@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.timing import Measure, side_by_side_async, wall
-from forge.process import bubblewrap
-from forge.process.run import run
-from forge.process.sandbox import Confinement, Tier, confined, problem
+from forge.process.running.run import run
+from forge.process.sandbox import Confinement, Tier, bubblewrap, confined, problem
 
 LINE = ["/bin/bash", "-c", "echo hi"]
 RUNS = 10  # in a round; the least counts, because starting a program suffers most from others

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from forge.durable.beats import WorkerInfo, listed
 from forge.durable.store import RunStore
+from forge.durable.store.heartbeats import WorkerInfo, listed
 
 
 class Process:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from forge.durable.database import Database
+from forge.durable.store.database import Database
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 from chaos.orders import ONCE, Call, Turns, each
 from chaos.worker import LEDGER, SEEN
 from forge.core.messages import Message
-from forge.durable.rows import RunInfo
 from forge.durable.store import RunStore
+from forge.durable.store.rows import RunInfo
 
 DONE = {"look": "saw", "pay": "paid", "sign": "signed", "press": "pressed"}
 

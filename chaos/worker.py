@@ -23,9 +23,9 @@ from forge.core.context import Scope, ToolContext
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.durable import beats
-from forge.durable.agents import for_stored_runs
-from forge.durable.approval import stored_approval
+from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.approval import stored_approval
+from forge.durable.store import heartbeats as beats
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
 from forge.permissions.request import PermissionRequest

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from forge import Egress, Scope, ToolCall, ToolRegistry, approve_all, mcp, standard_executor
-from forge.core.example import example_arguments
+from forge.core.arguments.example import example_arguments
 from forge.core.mounting import mounted
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from forge import Egress, ErrorKind, Scope, ToolCall, approve_all, openapi, standard_executor
-from forge.core.example import example_arguments
+from forge.core.arguments.example import example_arguments
 from forge.sources.openapi.swagger import METHODS
 from scores.loopback import Asked, serving
 from scores.packages import from_npm, installed_from_npm, node

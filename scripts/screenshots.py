@@ -26,7 +26,11 @@ from scripts.console_page import asked
 ROOT = Path(__file__).parents[1]
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
-START = "import sys\nfrom forge.cli.console import command\nsys.exit(command.main(sys.argv[1:], standalone_mode=False))"
+START = """
+import sys
+from forge.cli.commands.console import command
+sys.exit(command.main(sys.argv[1:], standalone_mode=False))
+"""
 SIZES = {"wide": (1280, 800), "narrow": (360, 740)}
 CONFIG = """
 agent: {id: parser}

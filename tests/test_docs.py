@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from forge.app.config import load_configuration
-from forge.app.policy_examples import read_examples
 from forge.cli import forge
+from forge.models.scripted import scripted_file
 from forge.permissions.policy import load_rules
-from forge.providers.scripted import scripted_file
+from forge.project.config import load_configuration
+from forge.project.policy_examples import read_examples
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

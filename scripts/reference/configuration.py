@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from forge.app.config.declaration import KEYS, Configuration, keys_said_by, known_variables
-from forge.app.config.key_paths import on_one_line
-from forge.app.config.schema import config_schema
-from forge.app.config.section import Section
-from forge.providers.names import DEFAULTS, SERVERS
+from forge.models.names import DEFAULTS, SERVERS
+from forge.project.config.declaration import KEYS, Configuration, keys_said_by, known_variables
+from forge.project.config.key_paths import on_one_line
+from forge.project.config.schema import config_schema
+from forge.project.config.section import Section
 from scripts.reference.markdown import table, type_of
 
 Schema = Mapping[str, Any]

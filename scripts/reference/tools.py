@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge.agent.subagent import Task
-from forge.core.example import example_arguments
+from forge.core.arguments.example import example_arguments
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool

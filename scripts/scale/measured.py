@@ -22,10 +22,10 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.durable.agents import for_stored_runs
-from forge.durable.beats import EVERY
-from forge.durable.engine import BUSY_FOR
-from forge.durable.rows import NewRun
+from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.engine import BUSY_FOR
+from forge.durable.store.heartbeats import EVERY
+from forge.durable.store.rows import NewRun
 from forge.durable.worker import TICK, Worker
 
 RUNS = 10  # of each length

@@ -14,7 +14,7 @@ _HOME = {
     "forge.agent.run": ("LoopSettings",),
     "forge.agent.session": ("SessionStore",),
     "forge.agent.subagent": ("AgentType",),
-    "forge.app.project": ("Project", "load_project"),
+    "forge.project.project": ("Project", "load_project"),
     "forge.core.activity": ("ActivityStream",),
     "forge.core.context": ("Root", "Scope", "ToolContext"),
     "forge.core.errors": ("DefinitionError", "DuplicateToolError", "ErrorKind", "ToolError", "Waiting"),
@@ -53,7 +53,7 @@ _HOME = {
     "forge.skills.catalog": ("Catalog",),
     "forge.skills.guardrails": ("Guardrails",),
     "forge.skills.tools": ("ReadSkill",),
-    "forge.listeners.audit": ("audit_log",),
+    "forge.pipeline.audit_log": ("audit_log",),
     "forge.permissions.gate": ("Answer", "Approver", "PolicyGate", "approve_all", "nobody"),
     "forge.permissions.policy": (
         "Decision",
@@ -69,18 +69,18 @@ _HOME = {
     "forge.pipeline": ("standard_executor", "standard_steps"),
     "forge.pipeline.dry_run": ("dry_run",),
     "forge.pipeline.record": ("record", "replay"),
-    "forge.providers.anthropic": ("Anthropic",),
-    "forge.providers.fallback": ("fallback",),
-    "forge.providers.names": ("provider_for",),
-    "forge.providers.openai": ("OpenAI",),
-    "forge.providers.scripted": ("Scripted", "scripted"),
-    "forge.providers.text_calls": ("text_calls",),
+    "forge.models.anthropic": ("Anthropic",),
+    "forge.models.fallback": ("fallback",),
+    "forge.models.names": ("provider_for",),
+    "forge.models.openai": ("OpenAI",),
+    "forge.models.scripted": ("Scripted", "scripted"),
+    "forge.models.text_calls": ("text_calls",),
     "forge.sources.mcp": ("mcp",),
     "forge.sources.openapi": ("openapi",),
     "forge.sources.scripts": ("scripts",),
     "forge.sources.webhook": ("webhook",),
     "forge.tools": ("register_all", "tool_group"),
-    "forge.workspace.tracking": ("SessionState",),
+    "forge.workspace.history.tracking": ("SessionState",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -140,12 +140,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.agent.subagent import (
         AgentType as AgentType,
-    )
-    from forge.app.project import (
-        Project as Project,
-    )
-    from forge.app.project import (
-        load_project as load_project,
     )
     from forge.channels.channel import (
         Channel as Channel,
@@ -297,14 +291,32 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.durable.client import (
         Runs as Runs,
     )
-    from forge.listeners.audit import (
-        audit_log as audit_log,
-    )
     from forge.memory.memory import (
         Memory as Memory,
     )
     from forge.memory.tools import (
         memory_tools as memory_tools,
+    )
+    from forge.models.anthropic import (
+        Anthropic as Anthropic,
+    )
+    from forge.models.fallback import (
+        fallback as fallback,
+    )
+    from forge.models.names import (
+        provider_for as provider_for,
+    )
+    from forge.models.openai import (
+        OpenAI as OpenAI,
+    )
+    from forge.models.scripted import (
+        Scripted as Scripted,
+    )
+    from forge.models.scripted import (
+        scripted as scripted,
+    )
+    from forge.models.text_calls import (
+        text_calls as text_calls,
     )
     from forge.network.egress import (
         Egress as Egress,
@@ -354,6 +366,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.pipeline import (
         standard_steps as standard_steps,
     )
+    from forge.pipeline.audit_log import (
+        audit_log as audit_log,
+    )
     from forge.pipeline.dry_run import (
         dry_run as dry_run,
     )
@@ -363,26 +378,11 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.pipeline.record import (
         replay as replay,
     )
-    from forge.providers.anthropic import (
-        Anthropic as Anthropic,
+    from forge.project.project import (
+        Project as Project,
     )
-    from forge.providers.fallback import (
-        fallback as fallback,
-    )
-    from forge.providers.names import (
-        provider_for as provider_for,
-    )
-    from forge.providers.openai import (
-        OpenAI as OpenAI,
-    )
-    from forge.providers.scripted import (
-        Scripted as Scripted,
-    )
-    from forge.providers.scripted import (
-        scripted as scripted,
-    )
-    from forge.providers.text_calls import (
-        text_calls as text_calls,
+    from forge.project.project import (
+        load_project as load_project,
     )
     from forge.schedules.runner import (
         Runner as Runner,
@@ -423,6 +423,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.tools import (
         tool_group as tool_group,
     )
-    from forge.workspace.tracking import (
+    from forge.workspace.history.tracking import (
         SessionState as SessionState,
     )

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from forge import load_project
-from forge.app.schedules import runner
 from forge.core.provider import ModelRequest
-from forge.providers.scripted import Scripted
+from forge.models.scripted import Scripted
+from forge.project.runs.scheduled_tasks import runner
 from tests.cli.conftest import here, workspace
 from tests.cli.scripts import call, script
 from tests.process.planting import found, mark, until

@@ -25,7 +25,7 @@ from forge.agent.session import SessionStore, StoreError
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
-from forge.workspace import store as module
+from forge.workspace.state import store as module
 
 PNG = Attachment("image/png", bytes(range(256)) * 10, "picture.png")
 EVERYTHING = [

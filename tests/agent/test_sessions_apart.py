@@ -21,11 +21,11 @@ from forge import (
     tool,
 )
 from forge.core.activity import ActivityStream
-from forge.core.background import BackgroundWork
+from forge.core.execution.background import BackgroundWork
 from forge.core.provider import ProviderError
 from forge.core.tool import Tool
-from forge.process.jobs import jobs_of
-from forge.providers.scripted import Turn
+from forge.models.scripted import Turn
+from forge.process.running.jobs import jobs_of
 from forge.tools.bash import Bash, BashJobs
 from forge.tools.file_edit import FileEdit
 from forge.tools.file_read import FileRead
@@ -289,7 +289,7 @@ async def test_a_long_lived_agent_keeps_nothing_of_runs_that_are_over(tmp_path):
         return ctx.background(work, "begun")
 
     from forge.pipeline import standard_steps
-    from forge.workspace.tracking import SessionState
+    from forge.workspace.history.tracking import SessionState
 
     state = SessionState()
     calls = [

@@ -3,7 +3,7 @@
 from forge import Agent, Conversation, Limits, Message, ProviderError, Scripted, ToolCall, tool
 from forge.agent.tokens import estimate_message
 from forge.agent.window import Shortening, shorten
-from forge.providers.errors import PromptTooLong
+from forge.models.http.errors import PromptTooLong
 
 
 @tool

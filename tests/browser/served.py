@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from forge.agent import agent
-from forge.cli.console import command
+from forge.cli.commands.console import command
 from forge.core.events import TextDelta
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, Provider
-from forge.providers.names import provider_for
-from forge.providers.scripted import scripted_file
+from forge.models.names import provider_for
+from forge.models.scripted import scripted_file
 
 MODEL = "scripted:scenes"
 END = "END\n"

@@ -10,8 +10,8 @@ import pytest
 from playwright.async_api import expect
 
 from forge.core.messages import Message
-from forge.durable.rows import NewRun, Outcome
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun, Outcome
 
 pytestmark = pytest.mark.browser
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.app import audit_files
-from forge.app.audit import Log
-from forge.app.audit_events import Wanted, moment
-from forge.app.audit_summary import OTHERS, Summary
+from forge.project.audit import log_files as audit_files
+from forge.project.audit.log_events import Wanted, moment
+from forge.project.audit.log_summary import OTHERS, Summary
+from forge.project.audit.read_log import Log
 from tests.cli.conftest import start
 
 NOW = 1_700_000_000.0

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from forge.app.trust import accept
 from forge.cli import forge as commands
-from forge.cli.build import command
+from forge.cli.commands.build import command
+from forge.project.trust import accept
 from tests.cli.scripts import script
 
 READY = "egress: {mode: deny-all}\ntools: [{group: read}, local_shell]\n"
@@ -27,7 +27,7 @@ def _home(workspace: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "FORGE_CONFIG"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(commands, "modules", {**commands.modules, "build": "forge.cli.build"})
+    monkeypatch.setattr(commands, "modules", {**commands.modules, "build": "forge.cli.commands.build"})
     (workspace / "forge.yaml").write_text(READY)
 
 
@@ -96,7 +96,7 @@ def test_the_help_has_examples_and_the_exit_codes(here: Any) -> None:
 
 
 def test_at_a_terminal_every_stage_is_seen(workspace: Path) -> None:
-    script = "import sys; from forge.cli.build import command; command(sys.argv[1:])"
+    script = "import sys; from forge.cli.commands.build import command; command(sys.argv[1:])"
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", script, "--config", "forge.yaml"],

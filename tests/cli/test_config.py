@@ -9,7 +9,7 @@ import click
 import jsonschema_rs
 import pytest
 
-from forge.cli.config import command
+from forge.cli.commands.config import command
 from tests.cli.conftest import Ended
 
 

@@ -33,7 +33,7 @@ def test_it_says_whether_guardrails_can_redact_exactly(here, monkeypatch, there,
     find = importlib.util.find_spec
     found = {"re2": importlib.machinery.ModuleSpec("re2", None) if there else None}
     monkeypatch.setattr(
-        "forge.app.examine.machine.find_spec", lambda name: found[name] if name in found else find(name)
+        "forge.project.doctor.machine.find_spec", lambda name: found[name] if name in found else find(name)
     )
     (check,) = [one for one in here("doctor", "--json").json["checks"] if one["check"] == "RE2"]
     assert check["status"] == status

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from forge.app.sources import MADE_FOR_PROJECTS
-from forge.app.templates import TEMPLATES
-from forge.cli.init import NAMES
+from forge.cli.commands.init import NAMES
 from forge.core.registry import ToolRegistry
+from forge.project.assemble.sources import MADE_FOR_PROJECTS
+from forge.project.templates import TEMPLATES
 from forge.tools import built_ins
 from tests.cli.conftest import environment
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import click
 import pytest
 
-from forge.cli import memory as module
+from forge.cli.commands import memory as module
 from forge.cli.refusal import Refusal
 from forge.memory.memory import Memory
 from forge.workspace.state import state_directory
@@ -18,9 +18,9 @@ from forge.workspace.state import state_directory
 @pytest.fixture
 def command(workspace, monkeypatch, capsys):
     """`command("search", "tea")`: what it printed, on a memory of its own."""
-    stub = ModuleType("forge.app.memory")
+    stub = ModuleType("forge.project.assemble.memory")
     stub.project_memory = lambda options: Memory(workspace / ".forge" / "memory")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "forge.app.memory", stub)
+    monkeypatch.setitem(sys.modules, "forge.project.assemble.memory", stub)
 
     def run(*arguments):
         capsys.readouterr()

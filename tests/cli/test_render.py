@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-import forge.cli.output
-from forge.cli.ending import Ending
-from forge.cli.output import Output, clip
-from forge.cli.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, seconds, spelled
+import forge.cli.terminal.output
+from forge.cli.terminal.ending import Ending
+from forge.cli.terminal.output import Output, clip
+from forge.cli.terminal.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, seconds, spelled
 from forge.core.errors import ErrorKind
 from forge.core.events import (
     Event,
@@ -66,7 +66,7 @@ class Shown:
         self.output.together = False
         self.view = ForPeople(self.output, lambda name, result: result.preview())
         self.out = self.err = self.both = ""
-        monkeypatch.setattr(forge.cli.output, "_write", self.write)
+        monkeypatch.setattr(forge.cli.terminal.output, "_write", self.write)
 
     def write(self, file: int, text: str, encoding: str) -> None:
         self.out += text if file == 1 else ""

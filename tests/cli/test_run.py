@@ -17,7 +17,7 @@ import forge.agent.agent
 from tests.cli.conftest import Ended, environment, start
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
-from tests.providers.serving import Reply, serving
+from tests.models.serving import Reply, serving
 
 NO_MODEL = dict.fromkeys(
     (*(f"{name}_API_KEY" for name in ("ANTHROPIC", "OPENAI")), "ANTHROPIC_AUTH_TOKEN", "OPENAI_BASE_URL"), None

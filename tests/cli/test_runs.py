@@ -22,7 +22,7 @@ from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
 
 pytest.importorskip("dbos")
-from forge.durable.beats import SILENT
+from forge.durable.store.heartbeats import SILENT
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -244,7 +244,7 @@ def test_what_cannot_be_kept_in_a_session_is_shown_all_the_same(workspace, here,
             raise broken
 
         with monkeypatch.context() as patched:
-            patched.setattr("forge.app.durable.keep_finished", full)
+            patched.setattr("forge.project.runs.durable_runs.keep_finished", full)
             for command in (("list",), ("show", run), ("files", run)):
                 ended = here("runs", *command)
                 assert ended.code == 0
@@ -354,11 +354,11 @@ def test_runs_that_have_been_over_for_long_are_pruned(workspace, here):
 
 
 def test_what_a_pruned_or_deleted_run_said_is_in_its_session(workspace, here):
-    from forge.app.config import Configuration
-    from forge.app.durable import project_database
     from forge.core.messages import Message
     from forge.durable.client import Runs
-    from forge.durable.rows import Outcome
+    from forge.durable.store.rows import Outcome
+    from forge.project.config import Configuration
+    from forge.project.runs.durable_runs import project_database
 
     durably(here, workspace, "Done.")  # makes the database
     with Runs(project_database(Configuration(), workspace)) as runs:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from forge.app import schedule_store, schedules
 from forge.cli import forge as whole_command
+from forge.project.assemble import schedule_store
+from forge.project.runs import scheduled_tasks as schedules
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome
 from forge.schedules.store import ScheduleStore
@@ -34,7 +35,7 @@ def cli(here, workspace, ran, monkeypatch):
     for name in ("project_schedules", "read_schedules"):
         monkeypatch.setattr(schedule_store, name, lambda options: ScheduleStore.of(workspace))
     monkeypatch.setattr(schedules, "runner", lambda options, model=None: Runner(ScheduleStore.of(workspace), run))
-    monkeypatch.setitem(whole_command.modules, "schedule", "forge.cli.schedule")
+    monkeypatch.setitem(whole_command.modules, "schedule", "forge.cli.commands.schedule")
     return here
 
 
@@ -192,9 +193,9 @@ def test_what_the_configuration_declares_comes_back_and_says_so(cli, workspace):
 def runs(workspace):
     """The database of the workspace's workers."""
     pytest.importorskip("dbos")
-    from forge.app.config import Configuration
-    from forge.app.durable import make_own_file, project_database
     from forge.durable.store import RunStore
+    from forge.project.config import Configuration
+    from forge.project.runs.durable_runs import make_own_file, project_database
 
     make_own_file(workspace)
     with RunStore(project_database(Configuration(), workspace)) as store:
@@ -203,7 +204,7 @@ def runs(workspace):
 
 
 def fired(runs: Any, schedule: str, time: str, status: Any = "finished", **result: Any) -> str:
-    from forge.durable.rows import NewRun, Outcome
+    from forge.durable.store.rows import NewRun, Outcome
 
     run = f"sched-{schedule}-{time}"
     runs.create(NewRun(id=run, scope={"schedule": schedule}))
@@ -232,8 +233,8 @@ def test_what_workers_ran_is_in_the_history(here, workspace, runs):
 
 
 def test_what_workers_fired_is_not_fired_again_and_the_rest_is(here, workspace, runs):
-    from forge.durable.occurrences import StoredOccurrences, prepare, run_id_of
-    from forge.durable.rows import NewRun
+    from forge.durable.store.rows import NewRun
+    from forge.durable.worker.occurrences import StoredOccurrences, prepare, run_id_of
     from forge.schedules.occurrences import claim_due
 
     now, long_ago = time.time(), time.time() - 400 * 86_400

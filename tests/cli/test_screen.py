@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from forge.cli.ending import Ending
-from forge.cli.loop_thread import LoopThread
-from forge.cli.screen import BACKLOG, Screen
+from forge.cli.running.loop_thread import LoopThread
+from forge.cli.terminal.ending import Ending
+from forge.cli.terminal.screen import BACKLOG, Screen
 from forge.core.events import Event, TextDelta, ToolOutput
 from forge.core.messages import ToolCall
 

@@ -20,10 +20,12 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
-from forge.cli.serve import command
+from forge.cli.commands.serve import command
 from tests.cli.conftest import SOURCES, environment
 
-SERVE = "import sys; from forge.cli.serve import command; sys.exit(command(sys.argv[1:], standalone_mode=False))"
+SERVE = (
+    "import sys; from forge.cli.commands.serve import command; sys.exit(command(sys.argv[1:], standalone_mode=False))"
+)
 ERAS = ("legacy", "auto")
 
 

@@ -10,8 +10,8 @@ import types
 import pytest
 
 import forge.cli
-from forge.app.config import load_configuration
-from forge.app.workspace import project_scope
+from forge.project.assemble.workspace import project_scope
+from forge.project.config import load_configuration
 from forge.skills.catalog import Catalog
 
 GOOD = "---\nname: deploy\ndescription: Deploys it.\ntags: [ops]\n---\n# Deploying\n\nStep by step.\n"
@@ -21,13 +21,13 @@ LACKING = "---\ndescription: Lacks.\nmetadata: {forge: {requires: {bins: [no-suc
 @pytest.fixture
 def skill(here, monkeypatch, workspace):
     """Registered as the project does it; what reads forge.yaml is replaced where it is not there."""
-    monkeypatch.setattr(forge.cli.forge, "modules", {**forge.cli.forge.modules, "skill": "forge.cli.skill"})
-    if importlib.util.find_spec("forge.app.skills") is None:
-        module = types.ModuleType("forge.app.skills")
+    monkeypatch.setattr(forge.cli.forge, "modules", {**forge.cli.forge.modules, "skill": "forge.cli.commands.skill"})
+    if importlib.util.find_spec("forge.project.assemble.skills") is None:
+        module = types.ModuleType("forge.project.assemble.skills")
         vars(module)["project_skills"] = lambda options: Catalog(
             ("skills",), project_scope(options.workspace, load_configuration(options.config))
         )
-        monkeypatch.setitem(sys.modules, "forge.app.skills", module)
+        monkeypatch.setitem(sys.modules, "forge.project.assemble.skills", module)
     return lambda *arguments: here("skill", *arguments)
 
 

@@ -8,14 +8,20 @@ import sys
 import pytest
 
 from forge.agent.subagent import Task
-from forge.app.task_tool import DESCRIPTION
+from forge.project.assemble.task_tool import DESCRIPTION
 from tests.cli.conftest import environment
 from tests.cli.scripts import script
 
 HEAVY = (
     *("asyncio", "pydantic", "pydantic_core", "jsonschema_rs", "rich", "yaml", "docstring_parser", "shutil", "heapq"),
     *("logging", "textwrap", "string"),
-    *("forge.core.events", "forge.core.messages", "forge.core.schema", "forge.core.repair", "forge.workspace.paths"),
+    *(
+        "forge.core.events",
+        "forge.core.messages",
+        "forge.core.arguments.schema",
+        "forge.core.arguments.repair",
+        "forge.workspace.paths",
+    ),
 )
 
 

@@ -14,7 +14,7 @@ from tests.cli.conftest import environment
 
 @pytest.fixture
 def new(here, monkeypatch):
-    monkeypatch.setattr(tool.command, "modules", {**tool.command.modules, "new": "forge.cli.tool_new"})
+    monkeypatch.setattr(tool.command, "modules", {**tool.command.modules, "new": "forge.cli.commands.tool_new"})
     return lambda *arguments: here("tool", "new", *arguments)
 
 

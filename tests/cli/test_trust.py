@@ -11,8 +11,8 @@ from typing import Any
 import click
 import pytest
 
+from forge.cli.commands.trust import command
 from forge.cli.options import Options, needed_project
-from forge.cli.trust import command
 from forge.schedules.store import ScheduleStore
 from tests.cli.conftest import Ended
 from tests.cli.scripts import call, script
@@ -229,7 +229,7 @@ def test_nothing_to_accept_is_fine(place, trust):
 
 
 def test_scripts_alone_can_be_accepted(place, trust):
-    from forge.app.trust import is_trusted
+    from forge.project.trust import is_trusted
 
     (place / "forge.yaml").unlink()
     (place / "tools").mkdir()

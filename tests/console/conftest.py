@@ -14,10 +14,10 @@ from typing import Any
 
 import httpx2
 
-from forge.app.project import RunOptions
+from forge.console.console_state import Home, open_project
 from forge.console.entrance import Entrance, new_key
-from forge.console.home import Home, open_project
 from forge.console.server import make_app, serve
+from forge.project.project import RunOptions
 from forge.workspace.state import state_directory
 from tests.durable.tables import copy_tables
 

@@ -17,7 +17,11 @@ from click.testing import CliRunner
 
 import forge
 
-START = "import sys\nfrom forge.cli.console import command\nsys.exit(command.main(sys.argv[1:], standalone_mode=False))"
+START = """
+import sys
+from forge.cli.commands.console import command
+sys.exit(command.main(sys.argv[1:], standalone_mode=False))
+"""
 
 
 @pytest.fixture

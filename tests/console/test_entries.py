@@ -7,12 +7,12 @@ import json
 
 import pytest
 
+from forge.console.api.exporting import LEFT_OUT, as_markdown, as_ndjson
 from forge.console.entries import LONGEST, attachment, of_runs, one_entry, shown, tail_of_runs
-from forge.console.exporting import LEFT_OUT, as_markdown, as_ndjson
 from forge.core.errors import ToolError, Waiting
 from forge.core.result import Attachment, ToolResult
-from forge.durable.rows import NewRun
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_what_is_taken_away_is_whole(store):
 
 
 def test_what_is_too_much_for_a_file_says_so(store, monkeypatch):
-    monkeypatch.setattr("forge.console.exporting.MOST", 3)
+    monkeypatch.setattr("forge.console.api.exporting.MOST", 3)
     store.add_events("run-1", [(None, result_event(for_llm=str(number))) for number in range(3)])
     assert as_ndjson(store, ["run-1"]).decode().count("tool_call_end") == 3
     store.add_events("run-1", [(None, result_event(for_llm="more"))])

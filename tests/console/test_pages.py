@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from forge.agent.session import SessionStore
-from forge.console.schedule_pages import _next
+from forge.console.api.schedules import _next
 from forge.core.messages import Message
-from forge.durable.rows import NewRun
+from forge.durable.store.rows import NewRun
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule, Source
 from forge.schedules.store import ScheduleStore

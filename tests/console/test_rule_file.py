@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from forge.app.trust import accept, standing
 from forge.console.rule_file import RuleFile, _added
 from forge.core.errors import ToolError
 from forge.permissions.rule import PolicyError
+from forge.project.trust import accept, standing
 
 RULE = 'allow write "a: b".txt'
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.durable.rows import NewRun
+from forge.durable.store.rows import NewRun
 from tests.console.conftest import call, running_console, script
 from tests.process.planting import found, mark, until
 
@@ -151,7 +151,7 @@ async def test_a_question_of_the_model_is_answered_in_words(tmp_path):
 
 
 async def test_without_a_model_tools_work_and_chatting_says_why_not(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.app.model.default_model", lambda: None)
+    monkeypatch.setattr("forge.project.assemble.model.default_model", lambda: None)
     async with running_console(tmp_path) as console:
         me = await console.get("/api/me")
         assert me["model"] is None
@@ -222,7 +222,7 @@ class Stoppable:
 
 async def test_stopping_a_run_stops_what_it_started_and_no_other_with_a_name_like_its_own(tmp_path, monkeypatch):
     at_work = {name: Stoppable() for name in ("job", "job-child", "job-2")}
-    monkeypatch.setattr("forge.console.run_pages.ATTEMPTS", at_work)
+    monkeypatch.setattr("forge.console.api.runs.ATTEMPTS", at_work)
     async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
         store = console.home.runs.store
         for one in (NewRun(id="job"), NewRun(id="job-child", parent="job"), NewRun(id="job-2")):
@@ -243,7 +243,7 @@ async def test_a_run_can_be_looked_at_while_its_changes_cannot_be_read(tmp_path,
         def full(*_: object, **__: object) -> None:
             raise ToolError("the disk is full", ErrorKind.SYSTEM)
 
-        monkeypatch.setattr("forge.workspace.undo.UndoLog.entries", full)
+        monkeypatch.setattr("forge.workspace.history.undo.UndoLog.entries", full)
         assert (await console.get("/api/runs/job"))["undoable"] == 0
         error = (await console.get("/api/runs/job/undo", 503))["error"]
         assert (error["what"], error["why"], bool(error["next"])) == ("the disk is full", "system_error", True)

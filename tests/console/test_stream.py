@@ -12,8 +12,8 @@ from forge.console import hub as module
 from forge.console.entrance import new_key
 from forge.console.entries import numbered_after
 from forge.console.hub import Hub
-from forge.durable.rows import NewRun
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun
 from tests.console.conftest import Console, call, running_console, script
 
 
@@ -197,7 +197,7 @@ async def test_a_page_goes_on_after_the_server_was_started_again(tmp_path):
 
 
 async def test_a_hundred_pages_may_look_and_too_many_are_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.console.streaming.MOST_STREAMS", 100)
+    monkeypatch.setattr("forge.console.api.streaming.MOST_STREAMS", 100)
     async with (
         running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console,
         AsyncExitStack() as stack,
@@ -216,7 +216,7 @@ async def test_a_hundred_pages_may_look_and_too_many_are_told_so(tmp_path, monke
 
 
 async def test_many_that_come_at_the_same_moment_are_counted_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.console.streaming.MOST_STREAMS", 10)
+    monkeypatch.setattr("forge.console.api.streaming.MOST_STREAMS", 10)
     async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
 
         async def look() -> int:
@@ -264,7 +264,7 @@ async def _only(events, count):
 
 
 async def test_a_reader_that_does_not_read_is_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.console.streaming.PATIENCE", 0.2)
+    monkeypatch.setattr("forge.console.api.streaming.PATIENCE", 0.2)
     async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
         reader, writer = await asyncio.open_connection("127.0.0.1", console.port, limit=1)
         cookie = "; ".join(f"{name}={value}" for name, value in console.client.cookies.items())

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from forge.durable.rows import NewRun
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun
 from tests.console.conftest import call, running_console, script
 
 CONFIG = "permissions:\n  rules:\n    - deny execute git push *\n"

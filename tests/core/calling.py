@@ -16,9 +16,9 @@ from typing import Any
 import forge
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
-from forge.core.deadline import DeadlinePassed, Until
 from forge.core.errors import ErrorKind
 from forge.core.events import Event, ToolFinished, ToolStarted
+from forge.core.execution.deadline import DeadlinePassed, Until
 from forge.core.executor import Next, Step, ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry

@@ -15,9 +15,9 @@ import pytest
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import BaseModel
 
+from forge.core.arguments.example import example_arguments
 from forge.core.errors import ErrorKind
-from forge.core.example import example_arguments
-from forge.core.plain import plain
+from forge.core.plain_values import plain
 from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
 from tests.core.calling import call

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forge.core.deadline import DeadlinePassed, Until
+from forge.core.execution.deadline import DeadlinePassed, Until
 from tests.core.calling import at_most
 
 

@@ -15,7 +15,7 @@ PREPARE = """
 import asyncio, signal, sys, threading, time
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
-from forge.core.deadline import DeadlinePassed, Until
+from forge.core.execution.deadline import DeadlinePassed, Until
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry

@@ -14,9 +14,9 @@ import pytest
 
 from forge.core.activity import ActivityStream
 from forge.core.context import ToolContext
-from forge.core.deadline import Until
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolFailed, ToolFinished, ToolOutput
+from forge.core.execution.deadline import Until
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry

@@ -8,7 +8,7 @@ from forge.agent.guarded import Guarded
 from forge.core.provider import expects_calls, window_of
 from forge.core.registry import problems_of
 from forge.core.secrets import Secrets, secrets_of
-from forge.providers.scripted import Scripted
+from forge.models.scripted import Scripted
 
 
 class Large(Scripted):

@@ -12,10 +12,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from forge import DefinitionError, ToolRegistry, ToolSpec, tool
-from forge.core.extra_keys import closed_json_schema
-from forge.core.parameters import Limits
-from forge.core.signature import without_titles
-from forge.core.simple_types import simple_arguments
+from forge.core.arguments.extra_keys import closed_json_schema
+from forge.core.arguments.parameters import Limits
+from forge.core.arguments.signature import without_titles
+from forge.core.arguments.simple_types import simple_arguments
 from forge.core.tool import Tool
 
 PLAIN = [

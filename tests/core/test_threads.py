@@ -11,12 +11,12 @@ from functools import partial
 
 import pytest
 
-from forge.core import threads
-from forge.core.threads import MOST_IN_A_ROW, Pace, in_thread
+from forge.core.execution import threads
+from forge.core.execution.threads import MOST_IN_A_ROW, Pace, in_thread
 
 FORKING = """
 import asyncio, os, time
-from forge.core import threads
+from forge.core.execution import threads
 
 answer = asyncio.run(threads.in_thread(lambda: "parent"))
 until = time.monotonic() + 5

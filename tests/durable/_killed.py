@@ -11,17 +11,17 @@ import signal
 import sys
 from pathlib import Path
 
-import forge.durable.workflow  # noqa: F401 - declares the workflow
+import forge.durable.engine.workflow  # noqa: F401 - declares the workflow
 from forge.agent.agent import Agent
 from forge.core.context import Scope, ToolContext
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.result import ToolResult
 from forge.core.tool import tool
-from forge.durable.agents import for_stored_runs
-from forge.durable.engine import Engine
+from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.engine import Engine
+from forge.models.scripted import Scripted
 from forge.permissions.answers import approve_all
-from forge.providers.scripted import Scripted
 
 DIRECTORY = Path(sys.argv[3])
 

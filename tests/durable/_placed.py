@@ -11,7 +11,7 @@ from forge.agent.agent import Agent
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.tool import tool
-from forge.durable.agents import for_stored_runs
+from forge.durable.engine.agents import for_stored_runs
 from forge.durable.worker import Worker
 from tests.durable.working import script
 

@@ -19,8 +19,8 @@ from forge.agent.agent import Agent
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.durable.agents import for_stored_runs
-from forge.durable.queues import Limits
+from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.queues import Limits
 from forge.durable.worker import Worker
 from forge.permissions.answers import approve_all
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.messages import Message
-from forge.durable.rows import NewRun, RunInfo
-from forge.durable.starter import Starter
+from forge.durable.engine.starter import Starter
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun, RunInfo
 
 PROCESS = Path(__file__).with_name("_worker_process.py")
 PATIENCE = 60.0  # seconds; the machine may be busy

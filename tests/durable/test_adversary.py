@@ -25,14 +25,14 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
-from forge.durable import attempt as attempts
-from forge.durable import recorder
-from forge.durable.agents import find_agent, for_stored_runs
-from forge.durable.approval import answer_from_json, answer_to_json
 from forge.durable.client import Runs
-from forge.durable.follow_up import go_on
-from forge.durable.rows import NewRun, Outcome
+from forge.durable.engine import attempt as attempts
+from forge.durable.engine import recorder
+from forge.durable.engine.agents import find_agent, for_stored_runs
+from forge.durable.engine.approval import answer_from_json, answer_to_json
+from forge.durable.engine.follow_up import go_on
 from forge.durable.store import RunStore, StoreError
+from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
@@ -257,7 +257,7 @@ async def test_a_run_that_is_to_be_cancelled_is_cancelled_by_whoever_takes_it_ov
 
 async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str = "r") -> None:
     """Begin a run of which an earlier try recorded these steps."""
-    from forge.durable.serializer import JsonSerializer
+    from forge.durable.engine.serializer import JsonSerializer
 
     new = NewRun(id=run_id, version="0", prompt="go", messages=(Message("user", "go"),))
     run = await asyncio.to_thread(worker.store.create, new)
@@ -450,7 +450,7 @@ async def test_a_segment_ends_before_it_is_too_large_to_be_stored(
 
 
 def test_the_wire_form_of_a_result_holds_nothing_of_the_tools_choosing() -> None:
-    from forge.durable.wire import result_from_json, result_to_json
+    from forge.durable.store.wire import result_from_json, result_to_json
 
     forged = ToolResult(for_llm="x", data={"waiting": {"kind": "time"}, "__error__": "x", "message": "m"})
     wire = result_to_json(forged)
@@ -459,7 +459,7 @@ def test_the_wire_form_of_a_result_holds_nothing_of_the_tools_choosing() -> None
 
 
 def test_what_a_lost_segment_may_have_done_is_told_to_whoever_goes_on(sqlite: str) -> None:
-    from forge.durable.housekeeping import lost
+    from forge.durable.worker.housekeeping import lost
 
     history = [Message("user", "go"), Message("assistant", tool_calls=(PAY,))]
     messages = lost(history)

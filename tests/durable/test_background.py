@@ -11,14 +11,14 @@ import pytest
 from forge import Agent, ToolCall, ToolContext, ToolResult, tool
 from forge.core.errors import ErrorKind
 from forge.core.events import ToolCompleted
-from forge.durable import background
-from forge.durable.background import LOST, completed_before, give_up_lost
-from forge.durable.beats import Beats
-from forge.durable.engine import Engine
-from forge.durable.recorder import key_of
-from forge.durable.rows import NewRun, Outcome, RunInfo, Wait
+from forge.durable.engine import background
+from forge.durable.engine.background import LOST, completed_before, give_up_lost
+from forge.durable.engine.engine import Engine
+from forge.durable.engine.recorder import key_of
 from forge.durable.store import RunStore
-from forge.workspace.store import StoreError
+from forge.durable.store.heartbeats import Beats
+from forge.durable.store.rows import NewRun, Outcome, RunInfo, Wait
+from forge.workspace.state.store import StoreError
 from tests.durable.working import begun, ended, rested, script, working
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from forge.durable.claims import _query, next_ones
-from forge.durable.rows import NewRun
-from forge.durable.starter import Starter
+from forge.durable.engine.claims import _query, next_ones
+from forge.durable.engine.starter import Starter
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun
 from tests.durable.fleet import Fleet, fleet_of
 from tests.durable.test_queues import most_at_work
 

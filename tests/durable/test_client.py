@@ -14,16 +14,15 @@ from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
-from forge.durable import pruning
-from forge.durable.agents import for_stored_runs
-from forge.durable.client import Runs
-from forge.durable.rows import NewRun, Outcome, Question, RunInfo, Wait
+from forge.durable.client import Runs, pruning
+from forge.durable.engine.agents import for_stored_runs
+from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Wait
 from forge.durable.worker import Worker
+from forge.models.scripted import Scripted
 from forge.permissions.answers import Answer
 from forge.permissions.policy import rules
-from forge.providers.scripted import Scripted
 from forge.workspace.state import state_directory
-from forge.workspace.store import StoreError
+from forge.workspace.state.store import StoreError
 
 PATIENCE = 60.0
 REQUEST = {"tool": "write", "arguments": {"path": "a"}, "parts": [["write", "a"]], "editable": True, "remember": "r"}

@@ -13,11 +13,11 @@ from sqlalchemy.exc import OperationalError
 
 from forge import Agent
 from forge.core.errors import ErrorKind, ToolError
-from forge.durable import queues
-from forge.durable.beats import Beats, listed
-from forge.durable.database import Database
+from forge.durable.engine import queues
+from forge.durable.store.database import Database
+from forge.durable.store.heartbeats import Beats, listed
 from forge.durable.worker import Worker
-from forge.workspace.store import StoreError
+from forge.workspace.state.store import StoreError
 from tests.durable.working import begun, ended, script, working
 
 QUICK = {"every": 0.1}

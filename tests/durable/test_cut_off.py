@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.durable.beats import listed
+from forge.durable.store.heartbeats import listed
 from tests.durable import conftest
 from tests.durable._proxy import proxied
 from tests.durable.fleet import fleet_of, until

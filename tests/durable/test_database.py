@@ -19,9 +19,9 @@ import sqlalchemy as sa
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.durable.client import Runs
-from forge.durable.rows import NewRun, Outcome, Question, Wait
 from forge.durable.store import RunStore, StoreError
-from forge.durable.tables import ALWAYS, VERSION, background, runs, versions
+from forge.durable.store.rows import NewRun, Outcome, Question, Wait
+from forge.durable.store.tables import ALWAYS, VERSION, background, runs, versions
 
 SECRET = "hunter2secret"
 
@@ -415,7 +415,7 @@ def test_a_database_that_goes_away_for_a_moment_is_waited_for(postgres: str) -> 
 
 
 def test_a_writer_waits_for_another_and_then_says_so(sqlite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forge.durable.database.PATIENCE", 0.2)
+    monkeypatch.setattr("forge.durable.store.database.PATIENCE", 0.2)
     with RunStore(sqlite) as store:
         store.prepare()
         store.create(NewRun(id="one"))

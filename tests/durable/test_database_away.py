@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from forge.core.errors import ErrorKind
 from forge.durable.client import Runs
-from forge.durable.rows import RunInfo
-from forge.workspace.store import StoreError
+from forge.durable.store.rows import RunInfo
+from forge.workspace.state.store import StoreError
 from tests.durable._proxy import proxied
 from tests.durable.fleet import Fleet, fleet_of, until
 
@@ -130,7 +130,7 @@ def test_what_a_worker_runs_is_not_taken_from_it(sqlite: str, tmp_path: Path) ->
 def test_a_client_that_stands_still_inside_a_transaction_keeps_nothing_from_the_others(
     postgres: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge.durable.database.HOLDS", 1.0)
+    monkeypatch.setattr("forge.durable.store.database.HOLDS", 1.0)
     with Runs(postgres) as runs, Runs(postgres) as paused:
         runs.submit("hello", run_id="r")
         held, over = threading.Event(), threading.Event()

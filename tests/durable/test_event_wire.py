@@ -24,8 +24,7 @@ from forge.core.events import (
 )
 from forge.core.messages import ToolCall
 from forge.core.result import Attachment, ToolResult
-from forge.durable.event_wire import event_from_dict
-from forge.durable.following import Straight
+from forge.durable.client.following import Straight, event_from_dict
 
 CALL = ToolCall("bash", {"command": "ls"}, "call-1")
 RESULT = ToolResult(

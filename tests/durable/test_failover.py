@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.durable.beats import listed
+from forge.durable.store.heartbeats import listed
 from tests.durable.fleet import fleet_of, until
 
 QUICK = {"every": 0.3, "silent": 3.0}  # seconds; ten times as fast as in earnest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.durable.beats import listed
+from forge.durable.store.heartbeats import listed
 from tests.durable.fleet import fleet_of, until
 
 QUICK = {"every": 0.3, "silent": 2.0}

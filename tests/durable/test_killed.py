@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from forge.core.messages import Message
-from forge.durable.rows import NewRun, RunInfo
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun, RunInfo
 
 WORKER = Path(__file__).with_name("_killed.py")
 

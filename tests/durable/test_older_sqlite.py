@@ -21,7 +21,7 @@ def engine(monkeypatch):
 
 
 def test_an_older_one_is_given_whole_seconds(engine):
-    from forge.durable.older_sqlite import adapt_to
+    from forge.durable.engine.older_sqlite import adapt_to
 
     adapt_to((3, 40, 1))
     (text,) = engine.sqlite_migrations
@@ -32,7 +32,7 @@ def test_an_older_one_is_given_whole_seconds(engine):
 
 
 def test_a_newer_one_keeps_its_own(engine):
-    from forge.durable.older_sqlite import adapt_to
+    from forge.durable.engine.older_sqlite import adapt_to
 
     before = _sys_db.SystemDatabase._now_ms_sql
     adapt_to((3, 42, 0))
@@ -41,7 +41,7 @@ def test_a_newer_one_keeps_its_own(engine):
 
 
 def test_every_table_of_the_engine_has_times_here():
-    import forge.durable.starter  # noqa: F401
+    import forge.durable.engine.starter  # noqa: F401
 
     version = sqlite3.sqlite_version_info
     assert version >= (3, 42) or not any("subsec" in text for text in _migration.sqlite_migrations)

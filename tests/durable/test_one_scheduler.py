@@ -16,10 +16,10 @@ import pytest
 
 import forge
 from forge.core.errors import ToolError
-from forge.durable import occurrences
-from forge.durable.occurrences import ProcessOccurrences, StoredOccurrences, run_id_of
-from forge.durable.rows import NewRun, Outcome, RunInfo
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun, Outcome, RunInfo
+from forge.durable.worker import occurrences
+from forge.durable.worker.occurrences import ProcessOccurrences, StoredOccurrences, run_id_of
 from forge.schedules.occurrences import Due, Refusal, claim_due
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome as Ended
@@ -33,7 +33,7 @@ MINUTE = 60.0
 PROCESS = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
-from forge.durable.occurrences import ProcessOccurrences
+from forge.durable.worker.occurrences import ProcessOccurrences
 from forge.durable.store import RunStore
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome
@@ -62,8 +62,8 @@ for line in sys.stdin:
 
 WORKER = """
 import json, sys
-from forge.durable.occurrences import StoredOccurrences, prepare, run_id_of
-from forge.durable.rows import NewRun, Outcome
+from forge.durable.worker.occurrences import StoredOccurrences, prepare, run_id_of
+from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.store import RunStore
 from forge.schedules.occurrences import claim_due
 from forge.schedules.schedule import Schedule

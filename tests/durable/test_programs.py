@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from forge import Agent, AgentType, ToolCall, rules
-from forge.durable import programs
 from forge.durable.client import Runs
+from forge.durable.engine import programs
 from forge.tools.bash import Bash, BashJobs
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 from tests.process.planting import found, mark, until

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.durable.engine import Engine
-from forge.durable.queues import CLASS, Limits, depths, offer_queue, place
-from forge.durable.rows import NewRun
-from forge.durable.starter import Starter
+from forge.durable.engine.engine import Engine
+from forge.durable.engine.queues import CLASS, Limits, depths, offer_queue, place
+from forge.durable.engine.starter import Starter
 from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun
 from tests.durable.fleet import Fleet, fleet_of, until
 
 

@@ -17,11 +17,11 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import ToolResult
 from forge.core.tool import tool
-from forge.durable import attempt
-from forge.durable.agents import find_agent
-from forge.durable.follow_up import go_on
+from forge.durable.engine import attempt
+from forge.durable.engine.agents import find_agent
+from forge.durable.engine.follow_up import go_on
+from forge.models.scripted import Scripted
 from forge.permissions.answers import approve_all
-from forge.providers.scripted import Scripted
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 
 

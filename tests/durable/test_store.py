@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
-from forge.durable.rows import NewRun, Outcome, Question, RunInfo, Wait
 from forge.durable.store import RunStore, StoreError
-from forge.durable.tables import background
+from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Wait
+from forge.durable.store.tables import background
 
 
 def test_a_run_is_queued_for_its_first_segment_which_sees_what_was_said(store: RunStore) -> None:

@@ -17,17 +17,17 @@ from dbos._migration import sqlite_migrations
 
 from forge.core.messages import Message
 from forge.durable.client import Runs
-from forge.durable.rows import NewRun, Outcome, Question, Wait
 from forge.durable.store import RunStore
-from forge.durable.tables import runs
-from forge.workspace.store import StoreError
+from forge.durable.store.rows import NewRun, Outcome, Question, Wait
+from forge.durable.store.tables import runs
+from forge.workspace.state.store import StoreError
 
 RUNS = 12
 
 PROCESS = """
 import json, sys
 from forge.core.messages import Message
-from forge.durable.rows import NewRun, Outcome, Question, Wait
+from forge.durable.store.rows import NewRun, Outcome, Question, Wait
 from forge.durable.store import RunStore
 
 url, name, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -15,9 +15,9 @@ from forge.agent.agent import Agent
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.tool import tool
-from forge.durable.rows import NewRun
+from forge.durable.engine.tracing import carrier, chat_span, segment_span
 from forge.durable.store import RunStore
-from forge.durable.tracing import carrier, chat_span, segment_span
+from forge.durable.store.rows import NewRun
 from tests.durable.working import answered, begun, rested, script, working
 
 telemetry = pytest.importorskip("opentelemetry.trace")

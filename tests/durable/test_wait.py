@@ -10,17 +10,17 @@ import pytest
 
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
+from forge.core.arguments.time_zones import zone_of
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.messages import ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.core.zones import zone_of
-from forge.durable import attempt
-from forge.durable.agents import OfferedTools, for_stored_runs
-from forge.durable.follow_up import go_on
+from forge.durable.engine import attempt
+from forge.durable.engine.agents import OfferedTools, for_stored_runs
+from forge.durable.engine.follow_up import go_on
+from forge.durable.engine.wait_tool import _end, wait
 from forge.durable.store import RunStore
-from forge.durable.wait_tool import _end, wait
 from forge.permissions.answers import approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 

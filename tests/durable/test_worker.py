@@ -15,16 +15,16 @@ import sqlalchemy as sa
 
 from forge import Agent, ToolCall, tool
 from forge.core.messages import Message
-from forge.durable import housekeeping
-from forge.durable.agents import for_stored_runs
-from forge.durable.beats import Beats, listed, workers
-from forge.durable.database import Database
-from forge.durable.engine import Engine, running_engine
-from forge.durable.housekeeping import Housekeeping
-from forge.durable.rows import OVER, NewRun, Outcome, Wait
+from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.engine import Engine, running_engine
+from forge.durable.engine.workflow import MOST_TRIES
 from forge.durable.store import RunStore
-from forge.durable.tables import runs
-from forge.durable.workflow import MOST_TRIES
+from forge.durable.store.database import Database
+from forge.durable.store.heartbeats import Beats, listed, workers
+from forge.durable.store.rows import OVER, NewRun, Outcome, Wait
+from forge.durable.store.tables import runs
+from forge.durable.worker import housekeeping
+from forge.durable.worker.housekeeping import Housekeeping
 from tests.durable.fleet import fleet_of, until
 from tests.durable.working import begun, ended, script, working
 

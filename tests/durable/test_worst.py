@@ -15,10 +15,10 @@ import pytest
 
 from forge.agent.agent import Agent
 from forge.core.messages import ToolCall
-from forge.durable.beats import listed
 from forge.durable.client import Runs
+from forge.durable.store.heartbeats import listed
 from forge.permissions.answers import approve_all
-from forge.workspace.store import StoreError
+from forge.workspace.state.store import StoreError
 from tests.durable import conftest
 from tests.durable.fleet import Fleet, fleet_of, until
 from tests.durable.working import begun, ended, script, working

@@ -12,11 +12,11 @@ from forge.agent.agent import Agent
 from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
-from forge.durable.agents import for_stored_runs
-from forge.durable.follow_up import go_on
-from forge.durable.rows import NewRun, RunInfo
+from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.follow_up import go_on
+from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.worker import Worker
-from forge.providers.scripted import Scripted
+from forge.models.scripted import Scripted
 
 LONGEST = 50.0  # seconds that a run may take to come to rest on a busy machine
 

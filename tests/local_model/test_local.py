@@ -31,9 +31,9 @@ from forge import (
 )
 from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest
-from forge.providers.errors import PromptTooLong
-from forge.providers.local import CONTEXT, Local, _served, local
-from forge.providers.names import provider_for
+from forge.models.http.errors import PromptTooLong
+from forge.models.local import CONTEXT, Local, _served, local
+from forge.models.names import provider_for
 
 pytestmark = pytest.mark.timeout(300)  # a machine may be busy
 
@@ -41,7 +41,7 @@ LEAVES_AT_ONCE = """
 import asyncio
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest
-from forge.providers.local import local
+from forge.models.local import local
 
 async def first(parts):
     return await anext(parts)

@@ -11,7 +11,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.memory.embed import Endpoint, embedder_from
 from forge.network.egress import Egress, using
 from tests.memory.remembering import memory_in, note
-from tests.providers.serving import Reply, refusal, serving
+from tests.models.serving import Reply, refusal, serving
 
 
 def answer(*vectors, **changes) -> Reply:

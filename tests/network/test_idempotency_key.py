@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from forge.app.config import load_configuration
-from forge.app.sources import Sources
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ToolError
 from forge.core.messages import ToolCall
@@ -20,6 +18,8 @@ from forge.network.egress import Egress
 from forge.network.idempotency_key import key_header
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
+from forge.project.assemble.sources import Sources
+from forge.project.config import load_configuration
 from forge.sources.openapi import openapi
 from forge.sources.webhook import webhook
 from forge.tools.http_request import HttpRequest
@@ -157,7 +157,7 @@ def test_a_session_with_a_strange_name_has_a_key_that_can_be_sent() -> None:
 
 
 def test_a_stored_run_repeats_what_its_server_takes_once_and_nothing_else() -> None:
-    from forge.durable.executor import RecordedExecutor  # the engine is an extra
+    from forge.durable.engine.executor import RecordedExecutor  # the engine is an extra
 
     tools = [webhook("keyed", "https://example.com", idempotency_header=NAME), webhook("plain", "https://example.com")]
     nobody: Any = None

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.permissions import commands, shell
+from forge.permissions import shell
+from forge.permissions.shell import commands
 from tests.permissions.judging import decide
 
 GIT_LOG = ["allow execute git log *"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.context import Scope
-from forge.permissions.destructive import destructive, unresolved
+from forge.permissions.shell.destructive import destructive, unresolved
 
 SCOPE = Scope(workspace=Path("/nowhere/projects/one"))
 

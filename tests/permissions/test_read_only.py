@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from forge.core.context import Root, Scope
-from forge.permissions.read_only import only_reads, reads_plainly
-from forge.permissions.read_only_flags import COMMANDS
+from forge.permissions.shell.read_only import only_reads, reads_plainly
+from forge.permissions.shell.read_only.flags import COMMANDS
 
 SCOPE = Scope(workspace=Path("/nowhere/project"))
 

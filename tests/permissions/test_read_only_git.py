@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.context import Scope
-from forge.permissions.read_only import only_reads
+from forge.permissions.shell.read_only import only_reads
 
 READING = ["git status", "git diff", "git log -p", "git show HEAD", "git blame a", "git grep foo"]
 

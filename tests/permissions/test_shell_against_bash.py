@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from forge.permissions.shell_literal import parts
+from forge.permissions.shell.literal_line import parts
 from tests.permissions.judging import decide
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to compare with")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from forge.permissions import shell
-from forge.permissions.globs import ANY, SOME
-from forge.permissions.shell_line import Redirection, Span
-from forge.permissions.shell_literal import parts
-from forge.permissions.shell_words import GLOB
+from forge.permissions.shell.literal_line import parts
+from forge.permissions.shell.parsed_line import Redirection, Span
+from forge.permissions.shell.word_patterns import ANY, SOME
+from forge.permissions.shell.words import GLOB
 
 
 def words(line: str) -> list[tuple[str, ...]]:

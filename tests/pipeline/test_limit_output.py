@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from forge import Scope, ToolCall, ToolResult, tool
-from forge.core import threads
 from forge.core.errors import ErrorKind
+from forge.core.execution import threads
 from forge.core.result import Attachment, Failure
 from forge.pipeline._bounds import bounded, size_of
 from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, fitted, limit_output

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from forge import Scope, Secrets, ToolCall, ToolCompleted, ToolContext, ToolError, ToolResult, rules, tool
-from forge.app.project import Project, RunOptions
 from forge.core.activity import ActivityStream
 from forge.pipeline import standard_executor
 from forge.pipeline.record import record, replay
+from forge.project.project import Project, RunOptions
 from tests.pipeline.calling import call_once, executor_of
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from forge.process import bubblewrap, layout
-from forge.process.run import run as run_program
-from forge.process.sandbox import Confinement, Tier, confined
+from forge.process.running.run import run as run_program
+from forge.process.sandbox import Confinement, Tier, bubblewrap, confined, layout
 from tests.process.attacks import REACHED, needs, run
 from tests.process.planting import until
 

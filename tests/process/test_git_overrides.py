@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.process.git_overrides import GIT_OVERRIDES
+from forge.process.environment import GIT_OVERRIDES
 
 PLAIN = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.session_end import end_started
+from forge.core.execution.session_end import end_started
 from forge.process.environment import shell_environment
-from forge.process.jobs import Job, job_of, jobs_of, start_job
+from forge.process.running.jobs import Job, job_of, jobs_of, start_job
 from tests.process.planting import found, mark, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from forge.process import _confine, landlock
-from forge.process._confine import INET, INET6, NETLINK, UNIX, syscall_filter
-from forge.process.sandbox import Confinement, Tier, confined
+from forge.process.sandbox import Confinement, Tier, confined, landlock
+from forge.process.sandbox import landlock_program as _confine
+from forge.process.sandbox.landlock_program import INET, INET6, NETLINK, UNIX, syscall_filter
 from tests.process.attacks import needs, run
 
 ALLOW = 0x7FFF0000
@@ -87,7 +87,7 @@ def test_every_filter_fits_into_the_kernel():
 
 def in_launcher(code: str, workspace: Path) -> subprocess.CompletedProcess[str]:
     """Run the launcher's own functions in a process that is thrown away."""
-    words = [sys.executable, "-c", f"from forge.process import _confine\n{code}"]
+    words = [sys.executable, "-c", f"from forge.process.sandbox import landlock_program as _confine\n{code}"]
     return subprocess.run(words, cwd=workspace, capture_output=True, text=True, timeout=30, check=False)
 
 

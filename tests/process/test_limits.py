@@ -9,8 +9,8 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.process.environment import shell_environment
-from forge.process.limits import Resources
-from forge.process.run import Finished, run
+from forge.process.running.limits import Resources
+from forge.process.running.run import Finished, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as Linux enforces them")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
-from forge.process.lines import LONGEST, running
+from forge.process.running.lines import LONGEST, running
 
 
 def python(code: str) -> list[str]:

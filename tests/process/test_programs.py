@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.process.programs import packaged_program, trusted_program
+from forge.process.find_program import packaged_program, trusted_program
 
 
 @pytest.fixture

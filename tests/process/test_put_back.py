@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from forge.core.context import Scope
-from forge.process.layout import confinement_of
-from forge.process.put_back import put_back, remember, watched
 from forge.process.sandbox import Confinement, Tier
+from forge.process.sandbox.layout import confinement_of
+from forge.process.sandbox.put_back import put_back, remember, watched
 from forge.workspace.paths import PathValidator
 from tests.process.attacks import needs, run
 

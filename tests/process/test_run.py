@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from forge.core.deadline import DeadlinePassed, Until
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.deadline import DeadlinePassed, Until
 from forge.process.environment import shell_environment
-from forge.process.run import Capture, Finished, run
-from forge.process.supervisor import end_left
+from forge.process.running.run import Capture, Finished, run
+from forge.process.running.supervisor import end_left
 from tests.process.planting import found, mark, until, zombies
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -169,8 +169,8 @@ async def test_cancelled_before_it_starts_nothing_starts():
 FORGE = """
 import asyncio, sys
 from pathlib import Path
-from forge.process.run import run
-from forge.process.jobs import start_job
+from forge.process.running.run import run
+from forge.process.running.jobs import start_job
 from forge.process.environment import shell_environment
 
 async def main(word):
@@ -220,7 +220,7 @@ def test_a_thousand_at_once_share_few_descriptors():
         import asyncio, resource
         from pathlib import Path
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
-        from forge.process.run import run
+        from forge.process.running.run import run
 
         async def main():
             runs = [run(["sh", "-c", f"echo {n}; sleep 0.05"], cwd=Path("/"), env={"PATH": "/usr/bin:/bin"}, stdin=b"x")

@@ -14,10 +14,10 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process import sandbox
-from forge.process.command import Command
-from forge.process.run import Finished
-from forge.process.run import run as run_program
+from forge.process.running.run import Finished
+from forge.process.running.run import run as run_program
 from forge.process.sandbox import Confinement, Tier, choose, confined, problem, report
+from forge.process.sandbox.command import Command
 from tests.process.attacks import (
     ATTACKS,
     REACHED,
@@ -180,7 +180,7 @@ def test_git_works_whatever_the_settings_of_the_system_say(tier: Tier, tmp_path:
     workspace.mkdir()
     planted.write_text('[core]\n\tfsmonitor = "touch PWNED; false"\n')
     planted.chmod(0o600)
-    source = Path(sandbox.__file__).parents[2]
+    source = Path(sandbox.__file__).parents[3]
     code = (
         "import subprocess, os; from pathlib import Path; from forge.process.sandbox import *; "
         f"there = Confinement(workspace=Path({str(workspace)!r})); env = {{'PATH': os.environ['PATH']}}; "
@@ -444,7 +444,7 @@ def test_the_probe_leaves_nothing_behind(tmp_path: Path, monkeypatch):
 def test_inside_a_sandbox_the_next_best_is_found_by_trying(tier: Tier, tmp_path: Path):
     """As in a container that forbids namespaces."""
     needs(Tier.LANDLOCK)
-    source = Path(sandbox.__file__).parents[2]
+    source = Path(sandbox.__file__).parents[3]
     code = "from forge.process.sandbox import choose, report; print(choose(), [row['usable'] for row in report()])"
     env = {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     confinement = Confinement(workspace=tmp_path, readable=(source,))
@@ -455,7 +455,7 @@ def test_inside_a_sandbox_the_next_best_is_found_by_trying(tier: Tier, tmp_path:
 def test_forge_may_run_from_an_environment_inside_the_workspace(tier: Tier, tmp_path: Path):
     made = subprocess.run([sys.executable, "-m", "venv", "--without-pip", "env"], cwd=tmp_path, check=False)
     assert made.returncode == 0
-    source = Path(sandbox.__file__).parents[2]
+    source = Path(sandbox.__file__).parents[3]
     code = (
         "import subprocess, sys; from pathlib import Path; from forge.process.sandbox import *; "
         "there = Confinement(workspace=Path.cwd()); env = {'PATH': str(Path(sys.prefix, 'bin'))}; "
@@ -474,7 +474,7 @@ def test_forge_may_run_from_an_environment_inside_the_workspace(tier: Tier, tmp_
 def test_a_user_without_privileges_is_confined_too(tmp_path: Path):
     """The other tests may be run by root."""
     become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    source = Path(sandbox.__file__).parents[2]
+    source = Path(sandbox.__file__).parents[3]
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     usable = [
         *become,

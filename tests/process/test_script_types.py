@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from forge.process.script_types import schema_of
+from forge.process.scripts.types import schema_of
 
 
 @pytest.mark.parametrize(

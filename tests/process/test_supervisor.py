@@ -14,8 +14,8 @@ import pytest
 
 from forge import Scope, ToolCall, rules, standard_executor, tool
 from forge.process.environment import command_environment, shell_environment
-from forge.process.run import Finished, run
-from forge.process.supervisor import end_left
+from forge.process.running.run import Finished, run
+from forge.process.running.supervisor import end_left
 from tests.process.planting import found, mark, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -76,7 +76,7 @@ async def test_killed_it_takes_its_programs_along_and_is_replaced():
 
 def test_a_forked_process_has_its_own():
     code = (
-        "import asyncio, os; from pathlib import Path; from forge.process.run import run\n"
+        "import asyncio, os; from pathlib import Path; from forge.process.running.run import run\n"
         "line = ['sh', '-c', 'echo $PPID']\n"
         "say = lambda: asyncio.run(run(line, cwd=Path('/'), env={'PATH': '/bin:/usr/bin'})).output\n"
         "mine = say()\n"
@@ -106,7 +106,7 @@ async def test_what_an_isolated_tool_leaves_is_killed_with_it():
 
 def test_nothing_starts_before_the_first_program():
     code = """
-import forge.process.run, os
+import forge.process.running.run, os
 from contextlib import suppress
 from pathlib import Path
 

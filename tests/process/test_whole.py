@@ -15,9 +15,9 @@ import pytest
 from forge import Scope, ToolCall, rules
 from forge.core.result import ToolResult
 from forge.pipeline import standard_executor
-from forge.process import whole
-from forge.process.output import Capture, Kept
-from forge.process.whole import Whole
+from forge.process.running import whole_output as whole
+from forge.process.running.output import Capture, Kept
+from forge.process.running.whole_output import Whole
 from forge.tools.bash import Bash, BashOutput
 
 PYTHON = shlex.quote(sys.executable)

@@ -18,7 +18,7 @@ import forge
 from forge.core.errors import ToolError
 from forge.schedules.schedule import Outcome, Status
 from forge.schedules.store import ScheduleStore
-from forge.workspace.store import StoreError
+from forge.workspace.state.store import StoreError
 
 BUSY = """
 import sys, time
@@ -60,7 +60,7 @@ import resource, signal, sys
 from pathlib import Path
 from forge.schedules.schedule import Outcome, Status
 from forge.schedules.store import ScheduleStore
-from forge.workspace.store import StoreError
+from forge.workspace.state.store import StoreError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = ScheduleStore(Path(sys.argv[1]))

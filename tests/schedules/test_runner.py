@@ -11,7 +11,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome, Run, Status
 from forge.schedules.store import ScheduleStore
-from forge.workspace.store import StoreError
+from forge.workspace.state.store import StoreError
 from tests.schedules.clocks import Waiting, shown
 
 

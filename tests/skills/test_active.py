@@ -131,7 +131,7 @@ def test_while_the_store_is_held_by_another_nothing_is_loosened(project, monkeyp
     first.read(first.catalog.find("tight"), "a")
     first._store._store.close()
     second = ActiveSkills(project.catalog(), path=path)
-    monkeypatch.setattr("forge.workspace.store.PATIENCE", 0.01)
+    monkeypatch.setattr("forge.workspace.state.store.PATIENCE", 0.01)
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("PRAGMA locking_mode = EXCLUSIVE")
         holder.execute("BEGIN EXCLUSIVE")

@@ -9,11 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from forge.app.config import Configuration
-from forge.app.config.knowledge import MemoryEntry
-from forge.app.own_tools import own_tools
-from forge.app.skills import active_skills
-from forge.app.sources import Sources
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, ToolExecutor
@@ -22,6 +17,11 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import Tool
+from forge.project.assemble.own_tools import own_tools
+from forge.project.assemble.skills import active_skills
+from forge.project.assemble.sources import Sources
+from forge.project.config import Configuration
+from forge.project.config.knowledge import MemoryEntry
 from forge.tools import built_ins
 from forge.tools.cli_execute import CliExecute
 

@@ -13,11 +13,11 @@ import pytest
 from forge.core.activity import ActivityStream
 from forge.core.context import Root, Scope
 from forge.core.events import Event, ToolFinished, ToolOutput
+from forge.core.execution.session_end import end_started
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
-from forge.core.session_end import end_started
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.sandbox import Tier
@@ -283,7 +283,10 @@ def test_what_destroys_is_refused_though_everything_is_allowed(work, monkeypatch
     def start(*_: object, **__: object) -> None:
         raise AssertionError("nothing may start, here least of all")
 
-    for place in ("forge.process.run.start", "forge.process.jobs.start"):  # should the refusal ever fail
+    for place in (
+        "forge.process.running.run.start",
+        "forge.process.running.jobs.start",
+    ):  # should the refusal ever fail
         monkeypatch.setattr(place, start)
     result = work.bash(line, background=background)
     assert result.failure is not None

@@ -18,8 +18,8 @@ from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.sandbox import Tier
-from forge.tools import _bash_guard
 from forge.tools.bash import Bash
+from forge.tools.bash import guard as _bash_guard
 from tests.process.attacks import TIERS, needs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes exist on Linux only")

@@ -9,7 +9,7 @@ import pytest
 
 from forge import Scope, ToolCall, rules, standard_executor, tool_group
 from forge.workspace import draft as drafts
-from forge.workspace.commit import commit
+from forge.workspace.changes.commit import commit
 
 SECRET = "hunter2-hunter2"
 

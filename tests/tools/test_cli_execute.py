@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from forge.app.choose import choose_tools
-from forge.app.config import load_configuration
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.executor import ToolExecutor
@@ -26,6 +24,8 @@ from forge.permissions.targets import wanted
 from forge.pipeline.authorize import authorize
 from forge.pipeline.limit_time import limit_time
 from forge.process.sandbox import Tier, problem
+from forge.project.assemble.choose import choose_tools
+from forge.project.config import load_configuration
 from forge.tools.cli_execute import CliExecute
 
 SANDBOXED = not problem(Tier.BUBBLEWRAP)

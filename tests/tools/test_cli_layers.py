@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
-from forge.permissions.programs import LINE_OPTIONS
-from forge.permissions.refused_options import LAUNCHERS, TABLE
-from forge.tools._cli_binaries import Allowed, refuse_shells, require_allowed, resolve
-from forge.tools._cli_flags import refuse_exec_flags
-from forge.tools._cli_layers import (
+from forge.permissions.shell.programs import LINE_OPTIONS
+from forge.permissions.shell.refused_options import LAUNCHERS, TABLE
+from forge.tools.cli_execute.binaries import Allowed, refuse_shells, require_allowed, resolve
+from forge.tools.cli_execute.flags import refuse_exec_flags
+from forge.tools.cli_execute.layers import (
     apply_guardrails,
     guardrails_of,
     judge,
     refuse_file_protocol,
     validate_arguments,
 )
-from forge.tools._cli_paths import confine_paths
+from forge.tools.cli_execute.paths import confine_paths
 from forge.workspace.paths import PathValidator
 from tests.core.calling import at_most
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from forge.app.project import Project, RunOptions
 from forge.core.context import Scope, ToolContext
 from forge.core.events import RunFinished, RunStarted, TextDelta
 from forge.core.executor import ToolExecutor
@@ -19,8 +18,9 @@ from forge.core.tool import tool
 from forge.permissions.gate import Answer, approve_all
 from forge.permissions.policy import PermissionRequest, rules
 from forge.pipeline import standard_executor
-from forge.tools._debug_record import LONGEST, MOST, Recorder
+from forge.project.project import Project, RunOptions
 from forge.tools.debug_console import DebugConsole
+from forge.tools.debug_console.record import LONGEST, MOST, Recorder
 
 SECRET = "hunter2hunter2"
 

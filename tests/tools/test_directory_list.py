@@ -14,8 +14,8 @@ from forge import ErrorKind, Scope, ToolCall, ToolExecutor, ToolRegistry, rules
 from forge.core.result import ToolResult
 from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_executor, standard_steps
-from forge.tools._listing import printable, size_text
 from forge.tools.directory_list import DirectoryList
+from forge.tools.file_parts.listing import printable, size_text
 
 
 def caller(tool: DirectoryList, workspace: Path) -> Callable[..., ToolResult]:
@@ -137,7 +137,7 @@ def test_what_is_in_directories_that_are_not_shown_is_counted(listed, tmp_path):
 
 def test_counting_ends_in_time_and_says_so(listed, tmp_path, monkeypatch):
     made(tmp_path, "a/1", "b/1", "c")
-    monkeypatch.setattr("forge.workspace.overview.COUNTING", -1.0)
+    monkeypatch.setattr("forge.workspace.search.overview.COUNTING", -1.0)
     cut = listed(recursive=True, max_entries=3)
     assert (cut.data["total"], cut.data["total_is_minimum"], cut.data["truncated"]) == (3, True, True)
     whole = listed(recursive=True, max_entries=5)

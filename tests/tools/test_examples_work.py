@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forge import Scope, ToolCall, ToolRegistry, rules
-from forge.core.example import example_arguments
+from forge.core.arguments.example import example_arguments
 from forge.pipeline import standard_executor
 from forge.tools import built_ins
 from forge.tools.cli_execute import CliExecute

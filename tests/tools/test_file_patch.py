@@ -21,7 +21,7 @@ from forge.core.result import Failure, ToolResult
 from forge.core.spec import Permission
 from forge.pipeline.track_files import track_files
 from forge.tools.file_patch import FilePatch
-from forge.workspace.tracking import SessionState
+from forge.workspace.history.tracking import SessionState
 
 
 class OpenGate:

@@ -17,7 +17,7 @@ from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.pipeline.limit_output import MAX_BYTES, MAX_LINES, limit_output
 from forge.tools.file_read import FileRead
-from forge.workspace.tracking import SessionState, Tracking, tracking
+from forge.workspace.history.tracking import SessionState, Tracking, tracking
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0"
 

@@ -12,8 +12,8 @@ from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.tools._grep_pattern import for_pcre, read_pattern
 from forge.tools.grep_search import GrepSearch
+from forge.tools.grep_search.pattern import for_pcre, read_pattern
 
 REFUSED = {
     "(": ("unclosed group", 1),

@@ -15,10 +15,10 @@ from forge.core.context import Scope, ToolContext
 from forge.core.messages import ToolCall
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.tools._grep_filter import Wanted
 from forge.tools.grep_search import GrepSearch
+from forge.tools.grep_search.filter import Wanted
 from forge.workspace.paths import PathValidator
-from forge.workspace.walk import walk
+from forge.workspace.search.walk import walk
 
 ATOMS = [
     *("a", "b", "A", "_", "1", " ", ".", ";", "k", "s", "i", r"\.", r"\t", "é", "ß", "ı", "日", "{", r"\x{e9}"),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools._json_path import read_path, select, written
 from forge.tools.json_parse import pretty, read
+from forge.tools.json_parse.path import read_path, select, written
 
 DOCUMENT = json.dumps(
     {

@@ -10,8 +10,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools._closest import closest, hint, visible
-from forge.tools._ladder import find
+from forge.tools.file_edit.closest_text import closest, hint, visible
+from forge.tools.file_edit.find_text import find
 
 PYTHON = """\
 def first(values):

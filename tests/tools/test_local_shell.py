@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from forge.app.project import Project, RunOptions
 from forge.cli import perform as run_command
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
@@ -17,6 +16,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
+from forge.project.project import Project, RunOptions
 from forge.tools.local_shell import LocalShell
 
 DEV = ["debug_console", "local_file_browser", "local_shell", "test_runner"]

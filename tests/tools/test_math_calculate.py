@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools._expression import evaluate
 from forge.tools.math_calculate import written
+from forge.tools.math_calculate.expression import evaluate
 
 
 @pytest.mark.parametrize(

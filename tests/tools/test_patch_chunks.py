@@ -9,11 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools._patch_chunks import patched
-from forge.tools._patch_places import Misplaced
-from forge.tools._patch_text import Chunk, Marked, parse_patch
-from forge.workspace.diff import unified_diff
+from forge.tools.file_patch.chunks import patched
+from forge.tools.file_patch.find_chunks import Misplaced
+from forge.tools.file_patch.parse import Chunk, Marked, parse_patch
 from forge.workspace.text import split_lines
+from forge.workspace.text.diff import unified_diff
 
 
 def apply(text: str, body: str) -> str:

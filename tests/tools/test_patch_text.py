@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools._patch_text import Marked, Operation, parse_patch
+from forge.tools.file_patch.parse import Marked, Operation, parse_patch
 
 BODY = "*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n"
 PATCH = f"*** Begin Patch\n{BODY}*** End Patch"

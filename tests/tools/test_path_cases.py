@@ -23,7 +23,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import Tool
-from forge.workspace import open as opening
+from forge.workspace.paths import open as opening
 
 SECRET = "nobody-may-see-this"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forge.tools._sandbox_hints import hints
+from forge.tools.shell_parts.sandbox_hints import hints
 
 NO_NETWORK = [
     "curl: (6) Could not resolve host: example.com",

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import forge.tools
-from forge.app import choose
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
 from forge.pipeline import standard_executor
+from forge.project.assemble import choose
 from forge.tools.bash import Bash
 from forge.tools.cli_execute import CliExecute
 from forge.tools.directory_list import DirectoryList

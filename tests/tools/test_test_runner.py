@@ -21,15 +21,15 @@ from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.tools._test_reports import MAX_FAILURES, MAX_MESSAGE
-from forge.tools._tests_cargo import read_cargo
-from forge.tools._tests_commands import planned
-from forge.tools._tests_go import read_go
-from forge.tools._tests_jest import read_jest
-from forge.tools._tests_junit import read_junit
-from forge.tools._tests_tap import read_tap
-from forge.tools._tests_unittest import read_unittest
 from forge.tools.test_runner import TestRunner
+from forge.tools.test_runner.cargo import read_cargo
+from forge.tools.test_runner.commands import planned
+from forge.tools.test_runner.go import read_go
+from forge.tools.test_runner.jest import read_jest
+from forge.tools.test_runner.junit import read_junit
+from forge.tools.test_runner.report import MAX_FAILURES, MAX_MESSAGE
+from forge.tools.test_runner.tap import read_tap
+from forge.tools.test_runner.unittest_output import read_unittest
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 

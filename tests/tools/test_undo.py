@@ -23,7 +23,7 @@ from forge.tools.file_patch import FilePatch
 from forge.tools.file_read import FileRead
 from forge.tools.file_write import FileWrite
 from forge.tools.undo import Undo
-from forge.workspace.tracking import SessionState
+from forge.workspace.history.tracking import SessionState
 
 
 class Desk:

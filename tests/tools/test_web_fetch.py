@@ -15,15 +15,15 @@ from forge.core.errors import ToolError
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
+from forge.models.text_calls.parser import CallScanner
 from forge.network.egress import Egress
 from forge.pipeline.guard_egress import guard_egress
 from forge.pipeline.limit_output import limit_output
-from forge.providers._text_parser import CallScanner
-from forge.tools._web_cache import Cache, Turns
-from forge.tools._web_marking import cleaned, marked
-from forge.tools._web_page import converted, safe_link
-from forge.tools._web_reading import Page, PageReader
 from forge.tools.web_fetch import WebFetch
+from forge.tools.web_fetch.cache import Cache, Turns
+from forge.tools.web_parts.mark_untrusted import cleaned, marked
+from forge.tools.web_parts.page_program import converted, safe_link
+from forge.tools.web_parts.read_page import Page, PageReader
 from tests.tools.serving_pages import HERE, Reply, Web, html, kind_of, page, redirect, serving, site
 
 ARTICLE = """<!doctype html><html><head><title>On  Trees &amp; more</title><style>p{}</style></head><body>

@@ -15,8 +15,8 @@ from forge.core.registry import ToolRegistry
 from forge.network.egress import Egress, using
 from forge.network.url import read_url
 from forge.pipeline.guard_egress import guard_egress
-from forge.tools._web_apis import Perplexity, Tavily, chosen
 from forge.tools.web_search import WebSearch
+from forge.tools.web_search.services import Perplexity, Tavily, chosen
 from tests.tools.serving_pages import Asked, Reply, Web, kind_of, page, plays, redirect, serving
 
 KEY = "tvly-0123456789abcdef"

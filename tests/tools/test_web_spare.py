@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from forge.tools import _web_spare
-from forge.tools._web_reading import Page, PageReader
-from forge.tools._web_spare import _Spare
+from forge.tools.web_parts import spare_program as _web_spare
+from forge.tools.web_parts.read_page import Page, PageReader
+from forge.tools.web_parts.spare_program import _Spare
 
 KILLED = """
 import asyncio, os, signal

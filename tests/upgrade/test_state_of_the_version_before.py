@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from forge.app.trust import standing
-from forge.workspace.ownership import _machine
+from forge.project.trust import standing
+from forge.workspace.state.ownership import _machine
 from tests.cli.conftest import here, start
 
 __all__ = ["here"]  # a fixture

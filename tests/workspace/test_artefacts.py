@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from forge.core.errors import ToolError
-from forge.workspace.artefacts import write_artefact
+from forge.workspace.changes.artefacts import write_artefact
 from forge.workspace.state import state_directory
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace import commit as module
-from forge.workspace.commit import Change, commit, recover
+from forge.workspace.changes import commit as module
+from forge.workspace.changes.commit import Change, commit, recover
 from forge.workspace.paths import PathValidator, Place
 from tests.descriptors import open_below
 

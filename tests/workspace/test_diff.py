@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.workspace.blocks import shared_blocks
-from forge.workspace.diff import changed_lines, content_diff, unified_diff
+from forge.workspace.text.common_lines import shared_blocks
+from forge.workspace.text.diff import changed_lines, content_diff, unified_diff
 
 PROGRAMS = [program for program in ("patch", "git") if shutil.which(program)]
 WAYS = {

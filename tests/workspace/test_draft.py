@@ -8,9 +8,9 @@ import pytest
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
-from forge.workspace.digest import LARGE
 from forge.workspace.draft import LARGEST, Draft
-from forge.workspace.tracking import SessionState, Tracking, note_read, tracking
+from forge.workspace.history.tracking import SessionState, Tracking, note_read, tracking
+from forge.workspace.paths.digest import LARGE
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.workspace.glob import MOST_ALTERNATIVES, compiled, literal_head
+from forge.workspace.search.glob import MOST_ALTERNATIVES, compiled, literal_head
 
 
 def fits(pattern: str, path: str, *, case_sensitive: bool = True) -> bool:

@@ -13,15 +13,15 @@ import pytest
 from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
 from forge.core.executor import ToolExecutor
-from forge.core.held import check_held, find_held, hold
+from forge.core.held_directories import check_held, find_held, hold
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.permissions.policy import load_rules
 from forge.pipeline import standard_executor
 from forge.tools import built_ins
 from forge.tools.cli_execute import CliExecute
-from forge.workspace.open import open_at, open_directory, open_file, status_of
 from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths.open import open_at, open_directory, open_file, status_of
 from forge.workspace.state import state_directory
 from tests.descriptors import open_below
 

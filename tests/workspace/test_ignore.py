@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from forge.workspace.ignore import rules_of
 from forge.workspace.paths import PathValidator
-from forge.workspace.walk import walk
+from forge.workspace.search.ignore import rules_of
+from forge.workspace.search.walk import walk
 
 
 def is_ignored(lines: str, path: str) -> bool | None:

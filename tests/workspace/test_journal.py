@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from forge.core.errors import ToolError
-from forge.workspace.commit import Change, commit
-from forge.workspace.journal import Move, Note, recover
+from forge.workspace.changes.commit import Change, commit
+from forge.workspace.changes.journal import Move, Note, recover
 from forge.workspace.paths import PathValidator, Place
 from forge.workspace.state import state_directory
 

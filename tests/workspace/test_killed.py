@@ -24,9 +24,9 @@ from typing import Any
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.commit import Change, commit, locked, recover
+from forge.workspace.changes.commit import Change, commit, locked, recover
+from forge.workspace.history.undo import UndoLog
 from forge.workspace.paths import PathValidator, Place
-from forge.workspace.undo import UndoLog
 
 CALLS = ("open", "write", "fsync", "rename", "link", "symlink", "mkdir", "rmdir", "fchmod", "unlink", "close")
 VERSION = 50_000  # lines of a version of a file

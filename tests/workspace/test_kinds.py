@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.workspace.kinds import HEAD, kind_of
+from forge.workspace.text.file_kinds import HEAD, kind_of
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.locks import locked
 from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths.locks import locked
 from tests.descriptors import open_below
 
 
@@ -47,7 +47,7 @@ def test_another_directory_is_free(place, tmp_path):
 
 def test_a_process_that_holds_it_is_named_and_waited_for(place, tmp_path):
     code = (
-        "import sys; from pathlib import Path; from forge.workspace.locks import locked\n"
+        "import sys; from pathlib import Path; from forge.workspace.paths.locks import locked\n"
         "from forge.workspace.paths import PathValidator\n"
         "with locked([PathValidator(Path(sys.argv[1])).resolve('a.txt')]):\n"
         "    print('held', flush=True); sys.stdin.read()\n"

@@ -10,9 +10,9 @@ import pytest
 
 from forge.core.context import Scope
 from forge.core.errors import ToolError
-from forge.workspace import open as module
-from forge.workspace.open import open_file, read_file
 from forge.workspace.paths import PathValidator
+from forge.workspace.paths import open as module
+from forge.workspace.paths.open import open_file, read_file
 from tests.descriptors import open_below
 
 

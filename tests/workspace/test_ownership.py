@@ -12,9 +12,8 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.schedules.store import ScheduleStore
-from forge.workspace import ownership
-from forge.workspace.ownership import MARK, is_foreign, own
-from forge.workspace.state import state_directory, why_not
+from forge.workspace.state import ownership, state_directory, why_not
+from forge.workspace.state.ownership import MARK, is_foreign, own
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.workspace import page as module
-from forge.workspace.page import Bounds, Line, numbered, read_page
+from forge.workspace.text import page as module
 from forge.workspace.text import split_lines
+from forge.workspace.text.page import Bounds, Line, numbered, read_page
 
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)
 settings.load_profile("steady")

@@ -8,10 +8,10 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.workspace import reading as module
-from forge.workspace.page import Bounds, read_page
+from forge.workspace.history.tracking import SessionState, Tracking, tracking
 from forge.workspace.paths import PathValidator
 from forge.workspace.reading import read_place
-from forge.workspace.tracking import SessionState, Tracking, tracking
+from forge.workspace.text.page import Bounds, read_page
 from tests.descriptors import open_below
 
 

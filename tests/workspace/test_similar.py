@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from forge.workspace import similar as module
-from forge.workspace.open import open_directory
 from forge.workspace.paths import PathValidator
-from forge.workspace.similar import similar_names
+from forge.workspace.paths.open import open_directory
+from forge.workspace.search import similar_names as module
+from forge.workspace.search.similar_names import similar_names
 
 
 @pytest.fixture

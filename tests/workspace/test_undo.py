@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.commit import Change, commit
+from forge.workspace.changes.commit import Change, commit
+from forge.workspace.history.undo import UndoLog
 from forge.workspace.paths import PathValidator, Place
-from forge.workspace.undo import UndoLog
 
 
 class Desk:

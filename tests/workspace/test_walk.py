@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
-from forge.workspace.glob import compiled
 from forge.workspace.paths import PathValidator, Place
-from forge.workspace.walk import MOST_OPEN, Walk, walk
+from forge.workspace.search.glob import compiled
+from forge.workspace.search.walk import MOST_OPEN, Walk, walk
 
 RG = shutil.which("rg") or shutil.which("rg", path=os.path.dirname(sys.executable))
 NAMES = ["a", "b", "ab", "abc", "A", "x.py", "y.py", "a.b", "é", "[a", "a b", "#x", "!x", "{a}", "build2", ".h", "a,b"]
@@ -167,7 +167,7 @@ def test_it_can_be_stopped(tmp_path):
 
 
 def test_large_directories_are_read_in_batches_and_their_ignore_file_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.workspace.walk.BATCH", 10)
+    monkeypatch.setattr("forge.workspace.search.walk.BATCH", 10)
     made(tmp_path, *(f"{number}.txt" for number in range(50)), "x.log")
     (tmp_path / ".gitignore").write_text("*.log")
     assert len(found(tmp_path)) == 51

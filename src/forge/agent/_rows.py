@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from forge.agent.wire import packed, unpacked
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
-from forge.core.plain import brief, sendable
+from forge.core.plain_values import brief, sendable
 from forge.core.result import Attachment
-from forge.workspace.store import Migration, StoreError
+from forge.workspace.state.store import Migration, StoreError
 
 LONGEST_NAME = 200
 LONGEST_TITLE = 80

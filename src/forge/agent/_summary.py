@@ -13,7 +13,7 @@ from typing import Any
 
 from forge.agent.tokens import estimate
 from forge.core.messages import Message, ToolCall, Usage
-from forge.core.plain import sendable, text_of
+from forge.core.plain_values import sendable, text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
 
 MOST_TOKENS = 24_000  # of the conversation that the model is shown

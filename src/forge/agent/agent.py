@@ -21,11 +21,12 @@ from forge.agent.run import LoopSettings
 from forge.agent.subagent import AgentType, Task
 from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
-from forge.core.background import BackgroundWork
+from forge.core.check_definition import check_listed
 from forge.core.context import Scope, new_session
-from forge.core.defining import check_listed
 from forge.core.errors import DuplicateToolError, ErrorKind, ToolError
 from forge.core.events import Event, RunStarted
+from forge.core.execution.background import BackgroundWork
+from forge.core.execution.session_end import end_started
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.mounting import mounted
@@ -33,13 +34,12 @@ from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets, secrets_of
-from forge.core.session_end import end_started
 from forge.core.tool import Tool
+from forge.models.names import provider_for
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.permissions.policy import Policy
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK
-from forge.providers.names import provider_for
 from forge.tools.conversation import ask_question, converse, task_completion
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import Event, RunFinished, TextDelta, TurnFinished
 from forge.core.executor import ToolExecutor
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
-from forge.core.plain import text_of
+from forge.core.plain_values import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.providers.errors import BrokeOff, PromptTooLong
+from forge.models.http.errors import BrokeOff, PromptTooLong
 
 MOST_RETRIES = 2  # of a turn whose stream broke
 MOST_RECOVERIES = 3  # times in a row that a model is told to call a tool, or to fix its answer

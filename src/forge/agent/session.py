@@ -24,9 +24,9 @@ from forge.agent._rows import (
 from forge.agent.wire import exported, imported
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
-from forge.core.plain import brief
+from forge.core.plain_values import brief
 from forge.workspace.state import state_directory
-from forge.workspace.store import Store, StoreError
+from forge.workspace.state.store import Store, StoreError
 
 __all__ = ["Session", "SessionInfo", "SessionStore", "StoreError"]
 

@@ -13,9 +13,9 @@ from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits
 from forge.agent.result import RunResult
 from forge.agent.run import LoopSettings
-from forge.core.background import BackgroundWork
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.background import BackgroundWork
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message
 from forge.core.provider import Provider

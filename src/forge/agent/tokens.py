@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forge.core.messages import Message
-from forge.core.plain import plain
+from forge.core.plain_values import plain
 
 MESSAGE = 4  # tokens around a message: its role and the marks between messages
 CALL = 8  # around a tool call

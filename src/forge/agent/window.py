@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import re
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from forge.agent.compact import BATCH, CROWDED, compacted, needs_summary, prune, split, summarise
+from forge.agent._summary import is_summary, summarise
 from forge.agent.conversation import Conversation
-from forge.agent.tokens import Tally
-from forge.core.messages import Message
+from forge.agent.tokens import Tally, estimate_message, estimate_messages
+from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider, window_of
 
 WINDOW = 128_000  # tokens, where nobody says how many the model takes
@@ -71,3 +73,127 @@ async def shorten(conversation: Conversation, provider: Provider, keep_tokens: i
     conversation.paid = conversation.paid.plus(summary.usage)
     conversation.show(compacted(recent, summary))
     return summary
+
+
+__all__ = ["compacted", "is_summary", "needs_summary", "prune", "split", "summarise"]
+
+CROWDED = 0.5  # of the window: below, nothing is pruned
+BATCH = 1 / 16  # of the window: that much is freed at once, or nothing
+SHORT = 400  # characters of an output that is not worth leaving out
+NEVER_PRUNED = frozenset({"read_skill"})  # instructions, which hold for the whole conversation
+
+_KEPT_IN = re.compile(r'the whole text is in "([^"\n]+)"')
+_NOTE = re.compile(r"\[left out: [^\n]*\]")
+
+
+def prune(messages: list[Message], *, keep_turns: int, window: int) -> list[Message]:
+    """The history with old tool outputs replaced by notes, except those of the last `keep_turns` answers of the model.
+
+    Whole batches are replaced, counted from the beginning: between two batches the older messages stay exactly as they
+    are, and so does the provider's cache of them. The very same list comes back where there is nothing to do.
+    """
+    if window <= 0 or estimate_messages(messages) <= window * CROWDED:
+        return messages
+    replaced: dict[int, Message] = {}
+    batch: dict[int, Message] = {}
+    freed = 0
+    names: dict[str, str] = {}
+    for index, message in enumerate(messages[: _start_of_last(messages, keep_turns)]):
+        names.update((call.id, call.name) for call in message.tool_calls)
+        if message.role != "tool" or names.get(message.call_id) in NEVER_PRUNED:
+            continue
+        note = _noted(message)
+        if (saved := estimate_message(message) - estimate_message(note)) <= 0:
+            continue
+        batch[index] = note
+        freed += saved
+        if freed >= window * BATCH:
+            replaced |= batch
+            batch, freed = {}, 0
+    return [replaced.get(index, message) for index, message in enumerate(messages)] if replaced else messages
+
+
+def needs_summary(messages: Sequence[Message], window: int, reserve: int, tally: Tally | None = None) -> bool:
+    """Whether less than `reserve` tokens of the window are left. A window of 0 is unknown, and never full.
+
+    With a `tally` the answer costs only what is new since it was last asked, and uses what the provider has counted.
+    """
+    if window <= 0:
+        return False
+    used = tally.of(messages) if tally is not None else estimate_messages(messages)
+    return used > window - min(reserve, window // 2)
+
+
+def split(messages: list[Message], keep_tokens: int) -> tuple[list[Message], list[Message]]:
+    """What may become a summary, and what stays: system messages, and as many of the last ones as fit.
+
+    A call and its results are never torn apart, and at least the last turn stays, however long it is.
+    Nothing is old when only an earlier summary would be.
+    """
+    cut = _cut(messages, keep_tokens)
+    old = [message for message in messages[:cut] if message.role != "system"]
+    if all(map(is_summary, old)):
+        return [], list(messages)
+    return old, [message for message in messages[:cut] if message.role == "system"] + messages[cut:]
+
+
+def compacted(recent: Sequence[Message], summary: Message) -> list[Message]:
+    """The history to go on with: what `split` kept, with the summary behind the first system messages."""
+    first = next((index for index, message in enumerate(recent) if message.role != "system"), len(recent))
+    return [*recent[:first], summary, *recent[first:]]
+
+
+def _start_of_last(messages: Sequence[Message], turns: int) -> int:
+    """Where the last so many answers of the model begin."""
+    if turns <= 0:
+        return len(messages)
+    for index in range(len(messages) - 1, -1, -1):
+        turns -= messages[index].role == "assistant"
+        if turns == 0:
+            return index
+    return 0
+
+
+def _noted(message: Message) -> Message:
+    """The output as a note that says how to get it back; the message itself where it is short or a note already."""
+    if len(message.text) <= SHORT or _NOTE.fullmatch(message.text):
+        if not message.attachments:
+            return message
+        return replace(message, text=f"{message.text}\n[left out: what was attached]".strip(), attachments=())
+    kept = _KEPT_IN.findall(message.text, max(0, len(message.text) - 6_000))  # the cut's own note is the end of it
+    where = f'the whole text is in "{kept[-1]}"' if kept else "call the tool again if you need it"
+    return replace(
+        message, text=f"[left out: an old output of {len(message.text)} characters; {where}]", attachments=()
+    )
+
+
+def _cut(messages: Sequence[Message], keep_tokens: int) -> int:
+    """The first index of what stays."""
+    tied = _tied_to(messages)
+    cut = earliest = len(messages)
+    tokens = 0
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].role != "system":
+            tokens += estimate_message(messages[index])
+        earliest = min(earliest, tied[index])
+        if tokens > keep_tokens and cut < len(messages):
+            break
+        if earliest >= index:
+            cut = index
+    return cut
+
+
+def _tied_to(messages: Sequence[Message]) -> list[int]:
+    """For every message the one that must not be parted from it: a result's call, an open call's own message."""
+    tied = list(range(len(messages)))
+    asked: dict[str, int] = {}
+    before = 0  # the last one that can become part of a summary
+    for index, message in enumerate(messages):
+        asked.update((call.id, index) for call in message.tool_calls)
+        if message.role == "tool":
+            tied[index] = asked.get(message.call_id, before)  # a stray result stays with whatever it follows
+        if message.role != "system":
+            before = index
+    if messages and (owed := unanswered_calls(messages)):
+        tied[-1] = min(tied[-1], asked[owed[0].id])
+    return tied

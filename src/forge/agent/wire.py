@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from forge.core.messages import Finish, Message, Role, ToolCall, Usage
-from forge.core.plain import brief, plain
+from forge.core.plain_values import brief, plain
 from forge.core.result import Attachment
 
 DEEP = 100  # brackets: with fewer, data is not nested too deeply to be read back

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Attachment
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.core.result import Attachment
 
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -29,7 +29,7 @@ class File:
         self._clock = clock
 
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
-        from forge.core.threads import in_thread  # it imports asyncio
+        from forge.core.execution.threads import in_thread  # it imports asyncio
 
         await in_thread(lambda: self._append(text, attachments, to))
 

@@ -13,7 +13,7 @@ from forge.channels.channel import pieces
 from forge.channels.form import file_name, names_of
 from forge.channels.webhook import Webhook, escaped
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.core.result import Attachment
 from forge.network.response import Response
 

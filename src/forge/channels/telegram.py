@@ -10,7 +10,7 @@ from forge.channels.asking import Sleep, not_delivered, post, read_object, secon
 from forge.channels.channel import pieces
 from forge.channels.form import written_form
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.core.result import Attachment
 from forge.network.response import Response
 
@@ -24,7 +24,7 @@ class Telegram:
 
     def __init__(self, token: str, chat: str = "", *, api: str = API, sleep: Sleep = asyncio.sleep) -> None:
         if not token or not token.isascii() or any(char in token for char in "/?#\\ \r\n"):
-            raise ToolError("this is no token of a Telegram bot", ErrorKind.CONFIG, "Copy it from @BotFather as it is.")
+            raise ToolError("this is no token of a Telegram bot", ErrorKind.CONFIG, "Copy it from BotFather as it is.")
         self._base = f"{api.rstrip('/')}/bot{token}"
         self._token = token
         self._chat = chat

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.core.result import Attachment
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from forge.channels.asking import Sleep, not_delivered, post, seconds_of
 from forge.channels.channel import pieces
 from forge.channels.form import file_name, media_type, names_of, written_form
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.core.result import Attachment
 from forge.network.response import Response
 from forge.network.url import read_url

@@ -21,26 +21,26 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
 @click.group(
     cls=LazyGroup,
     modules={
-        "audit": "forge.cli.audit",
-        "build": "forge.cli.build",
-        "completion": "forge.cli.completion",
-        "config": "forge.cli.config",
-        "console": "forge.cli.console",
-        "doctor": "forge.cli.doctor",
-        "init": "forge.cli.init",
-        "mcp": "forge.cli.mcp",
-        "memory": "forge.cli.memory",
+        "audit": "forge.cli.commands.audit",
+        "build": "forge.cli.commands.build",
+        "completion": "forge.cli.commands.completion",
+        "config": "forge.cli.commands.config",
+        "console": "forge.cli.commands.console",
+        "doctor": "forge.cli.commands.doctor",
+        "init": "forge.cli.commands.init",
+        "mcp": "forge.cli.commands.mcp",
+        "memory": "forge.cli.commands.memory",
         "policy": "forge.cli.policy",
-        "run": "forge.cli.run",
-        "runs": "forge.cli.runs",
-        "schedule": "forge.cli.schedule",
-        "serve": "forge.cli.serve",
-        "session": "forge.cli.session",
-        "skill": "forge.cli.skill",
+        "run": "forge.cli.commands.run",
+        "runs": "forge.cli.commands.runs",
+        "schedule": "forge.cli.commands.schedule",
+        "serve": "forge.cli.commands.serve",
+        "session": "forge.cli.commands.session",
+        "skill": "forge.cli.commands.skill",
         "tool": "forge.cli.tool",
-        "trust": "forge.cli.trust",
-        "undo": "forge.cli.undo",
-        "worker": "forge.cli.worker",
+        "trust": "forge.cli.commands.trust",
+        "undo": "forge.cli.commands.undo",
+        "worker": "forge.cli.commands.worker",
     },
     epilog=ENDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -100,7 +100,7 @@ def _colour() -> bool | None:
 
 
 def _say_version(ctx: click.Context) -> None:
-    from forge.app.version import version  # reads the installed metadata: only where it is asked for
+    from forge.project.version import version  # reads the installed metadata: only where it is asked for
 
     click.echo(f"forge {version()}")
     ctx.exit()

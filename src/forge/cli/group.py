@@ -32,7 +32,7 @@ class LazyGroup(click.Group):
         name = args[0]
         if name in self.modules or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        from forge.core.arguments import near  # only where something is wrong
+        from forge.core.arguments.checks import near  # only where something is wrong
 
         hint = near(name, self.modules, 1)
         known = f"Did you mean {hint[0]!r}?" if hint else f"Known are {', '.join(self.list_commands(ctx))}."

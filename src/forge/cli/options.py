@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from forge.cli.log import listen
 from forge.cli.refusal import Refusal, refusals
+
+if TYPE_CHECKING:  # slow to load; listing tools does without it
+    from logging import LogRecord
 
 PROJECT = "forge.yaml"
 STATE = ".forge"
@@ -103,7 +106,7 @@ def _found(options: Options) -> str | None:
     where = workspace_of(options)
     if "\0" in where:
         return None
-    from forge.app.trust import Found, check_known, notice, standing
+    from forge.project.trust import Found, check_known, notice, standing
 
     now = standing(where)
     with refusals():
@@ -121,7 +124,7 @@ def _say_what_is_foreign(options: Options) -> None:
     if os.path.lexists(os.path.join(where, STATE)):
         from pathlib import Path
 
-        from forge.workspace.ownership import is_foreign
+        from forge.workspace.state.ownership import is_foreign
 
         if is_foreign(Path(where, STATE)):
             way = "`forge trust` shows and accepts it"
@@ -129,7 +132,7 @@ def _say_what_is_foreign(options: Options) -> None:
     own = os.path.join(where, PROJECT)
     if options.config is None or not os.path.lexists(own) or os.path.realpath(own) == os.path.realpath(options.config):
         return
-    from forge.app.trust import is_trusted
+    from forge.project.trust import is_trusted
 
     if not is_trusted(where):
         way = "`forge trust` accepts them"
@@ -138,7 +141,7 @@ def _say_what_is_foreign(options: Options) -> None:
 
 def needed_project(options: Options, doing: str) -> str:
     """The project's configuration as it is now, for a command that needs one. Raises `Refusal` (exit code 2)."""
-    from forge.app.trust import Found, standing
+    from forge.project.trust import Found, standing
 
     if isinstance(options.config, Found) and standing(workspace_of(options)).status != "trusted":
         way = "`forge trust` shows the difference and accepts it; --config names another file."
@@ -151,3 +154,58 @@ def needed_project(options: Options, doing: str) -> str:
             f"cannot {doing}: untrusted project: {PROJECT} is not accepted\n`forge trust` shows and accepts it."
         )
     raise Refusal(f"cannot {doing}: there is no {PROJECT} here\n`forge init` writes one; --config names another.")
+
+
+def listen(*, debug: bool) -> None:
+    """Set up the log, now or as soon as `logging` is loaded."""
+    if debug or "logging" in sys.modules:
+        _set_up(debug)
+    elif not any(isinstance(one, _SetUpWhenLoaded) for one in sys.meta_path):
+        sys.meta_path.insert(0, _SetUpWhenLoaded())
+
+
+class _SetUpWhenLoaded:
+    """Finds the module `logging` as usual, and sets up the log behind its last line."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "logging":
+            return None
+        from importlib.util import find_spec
+
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.loader is not None
+        load = spec.loader.exec_module
+
+        def load_and_set_up(module: Any) -> None:
+            load(module)
+            _set_up(debug=False)
+
+        spec.loader.exec_module = load_and_set_up  # type: ignore[method-assign]
+        return spec
+
+
+def _set_up(debug: bool) -> None:
+    """Failed calls are logged as warnings too: their results say so already."""
+    import logging
+
+    class Terse(logging.Handler):
+        """Errors alone, one line each, no message twice."""
+
+        def __init__(self) -> None:
+            super().__init__(logging.ERROR)
+            self.told: set[str] = set()
+
+        def emit(self, record: LogRecord) -> None:
+            cause = record.exc_info[1] if record.exc_info else None
+            text = f"forge: {record.getMessage()}{f': {cause}' if cause else ''}"
+            if text not in self.told:
+                self.told.add(text)
+                print(text[:1_000], file=sys.stderr)  # noqa: T201
+
+    log = logging.getLogger("forge")
+    log.propagate = False
+    log.handlers = [logging.StreamHandler() if debug else Terse()]
+    log.setLevel(logging.DEBUG if debug else logging.NOTSET)
+    log.handlers[0].setFormatter(logging.Formatter("%(relativeCreated)6d ms %(name)s: %(message)s"))

@@ -7,6 +7,10 @@ import click
 from forge.cli.group import LazyGroup
 
 
-@click.group("policy", cls=LazyGroup, modules={"explain": "forge.cli.policy_explain", "test": "forge.cli.policy_test"})
+@click.group(
+    "policy",
+    cls=LazyGroup,
+    modules={"explain": "forge.cli.commands.policy_explain", "test": "forge.cli.commands.policy_test"},
+)
 def command() -> None:
     """See what the policy decides, and test it with examples."""

@@ -11,10 +11,10 @@ from forge.cli.group import LazyGroup
     "tool",
     cls=LazyGroup,
     modules={
-        "call": "forge.cli.tool_call",
-        "describe": "forge.cli.tool_describe",
-        "list": "forge.cli.tool_list",
-        "new": "forge.cli.tool_new",
+        "call": "forge.cli.commands.tool_call",
+        "describe": "forge.cli.commands.tool_describe",
+        "list": "forge.cli.commands.tool_list",
+        "new": "forge.cli.commands.tool_new",
     },
 )
 def command() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.durable.beats import listed
-from forge.durable.rows import OVER, SCHEDULED
 from forge.durable.store import RunStore
-from forge.durable.tables import questions, runs
+from forge.durable.store.heartbeats import listed
+from forge.durable.store.rows import OVER, SCHEDULED
+from forge.durable.store.tables import questions, runs
 
 MOST_OPEN = 1_000  # runs that are watched
 MOST_NAMED = 200  # runs that one notice names

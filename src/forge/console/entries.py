@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from pydantic_core import from_json, to_json
 
 from forge.core.errors import ErrorKind, ToolError, Waiting
-from forge.core.plain import plain
-from forge.durable.rows import RunInfo
+from forge.core.plain_values import plain
 from forge.durable.store import RunStore
-from forge.durable.tables import events
+from forge.durable.store.rows import RunInfo
+from forge.durable.store.tables import events
 
 LONGEST = 32_768  # characters of a text in a list or a stream
 LONGEST_WHOLE = 8_000_000  # … of one event that is asked for by its number

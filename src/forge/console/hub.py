@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from forge.console.changes import EVERYTHING, Changes, Notice
 from forge.console.entries import Entry, newest_number, numbered_after
 from forge.core.errors import ToolError
-from forge.core.threads import in_thread
+from forge.core.execution.threads import in_thread
 from forge.durable.store import RunStore
 
 log = logging.getLogger("forge.console")

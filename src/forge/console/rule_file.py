@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from forge.app.read_yaml import parse_yaml, read_text
-from forge.app.trust import Found, accept, trusted_text
-from forge.console.home import Home
+from forge.console.console_state import Home
 from forge.core.errors import ErrorKind, ToolError
 from forge.permissions.policy import load_rules
 from forge.permissions.rule import read_rule
-from forge.workspace.whole_file import replace_file
+from forge.project.read_yaml import parse_yaml, read_text
+from forge.project.trust import Found, accept, trusted_text
+from forge.workspace.state.replace_file import replace_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from forge.app.layers import data_file
 from forge.console.entrance import Entrance, new_key
-from forge.workspace.whole_file import replace_file
+from forge.project.layers import data_file
+from forge.workspace.state.replace_file import replace_file
 
 FOLDER = "console"
 LARGEST = 20_000  # bytes

@@ -14,21 +14,19 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forge.console import (
-    policy_pages,
-    project_pages,
-    question_pages,
-    run_pages,
-    schedule_pages,
-    session_pages,
-    tool_pages,
-    version_pages,
-)
-from forge.console.asking import LOOK_AGAIN, Answering, answering, json_response
+from forge.console.api import policy as policy_pages
+from forge.console.api import project as project_pages
+from forge.console.api import questions as question_pages
+from forge.console.api import runs as run_pages
+from forge.console.api import schedules as schedule_pages
+from forge.console.api import sessions as session_pages
+from forge.console.api import tools as tool_pages
+from forge.console.api import versions as version_pages
+from forge.console.api.asking import LOOK_AGAIN, Answering, answering, json_response
+from forge.console.api.streaming import Stream
+from forge.console.console_state import Home
 from forge.console.entrance import Entrance
 from forge.console.guard import Guard
-from forge.console.home import Home
-from forge.console.streaming import Stream
 from forge.network.served import serve_app
 
 STATIC = Path(__file__).parent / "static"

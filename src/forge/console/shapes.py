@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge.agent.wire import exported
-from forge.app.durable import request_of
-from forge.console.home import Home
+from forge.console.console_state import Home
 from forge.core.errors import ToolError
 from forge.core.messages import Message
-from forge.durable.children import ONLY
 from forge.durable.client import FINE
-from forge.durable.rows import Question, RunInfo
+from forge.durable.engine.children import ONLY
+from forge.durable.store.rows import Question, RunInfo
 from forge.permissions.display import request_text
+from forge.project.runs.durable_runs import request_of
 
 BRIEF = 400  # characters of a prompt or an answer in a list
 LONGEST = 100_000

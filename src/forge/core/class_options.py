@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forge.core.arguments.spelling import close_names
 from forge.core.errors import DefinitionError
 from forge.core.spec import ToolOptions, ToolSpec, ToolTraits, collected
-from forge.core.spelling import close_names
 
 OPTIONS = frozenset({*ToolOptions.__annotations__, *ToolTraits.__annotations__})
 _OTHER_NAMES = {"requires_confirmation": "confirm", "suppress_execution_animation": "animate"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.held import Held, hold
+from forge.core.held_directories import Held, hold
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName, ToolSpec
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from forge.core.messages import ToolCall
-from forge.core.plain import plain, sendable, short_name
+from forge.core.plain_values import plain, sendable, short_name
 from forge.core.result import ToolResult
 
 LARGEST_ATTACHED = 128 * 1024  # bytes of a result's attachments in an event; what is larger is named

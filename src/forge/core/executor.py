@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from forge.core.activity import ActivityStream
-from forge.core.arguments import Repaired
-from forge.core.background import BackgroundWork
+from forge.core.arguments.checks import Repaired
 from forge.core.context import Scope, ToolContext
-from forge.core.deadline import DeadlinePassed, Until
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
+from forge.core.execution.background import BackgroundWork
+from forge.core.execution.deadline import DeadlinePassed, Until
+from forge.core.execution.session_end import end_started
 from forge.core.interrupts import is_interrupt
 from forge.core.messages import ToolCall
-from forge.core.plain import brief, clipped, text_of
+from forge.core.plain_values import brief, clipped, text_of
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
-from forge.core.session_end import end_started
 from forge.core.tool import Tool
 
 log = logging.getLogger("forge.tools")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from forge.core.check_definition import check_listed
 from forge.core.class_options import with_attributes
-from forge.core.defining import check_listed
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.spec import Permission, PermissionName, ToolSpec
 from forge.core.tool import FunctionTool, Tool, are_alike, unknown
@@ -142,7 +142,7 @@ class ToolRegistry(Mapping[str, Tool]):
         cache = self._definitions  # a change puts another in its place: what is built now must not end up there
         built = cache.get(key)
         if built is None:
-            from forge.core.dialects import DIALECTS  # listing tools spells none
+            from forge.core.arguments.dialects import DIALECTS  # listing tools spells none
 
             try:
                 spell = DIALECTS[dialect]
@@ -220,7 +220,7 @@ def _check(one: Tool) -> None:
             f"{one!r} has no spec: a Tool subclass defines `run`, or sets `self.spec` and defines `invoke`{_hint(one)}"
         )
     if one.spec.has_own_schema and not getattr(one, "checked", False):
-        from forge.core.schema import check_schema  # most tools have typed parameters
+        from forge.core.arguments.schema import check_schema  # most tools have typed parameters
 
         check_schema(one.spec.name, one.spec.parameters)
     if type(one).invoke is Tool.invoke and not hasattr(one, "run"):

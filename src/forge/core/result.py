@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import brief, number, plain, sendable, short_name, text_of, unreadable, visible
+from forge.core.plain_values import brief, number, plain, sendable, short_name, text_of, unreadable, visible
 
 LARGEST_ON_WIRE = 8 * 1024 * 1024  # bytes of all attachments of a result; what is larger is named
 MOST_ATTACHED = 100

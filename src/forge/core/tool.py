@@ -9,11 +9,14 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from forge.core.arguments import near
-from forge.core.call_style import CallStyle, call_style
-from forge.core.class_options import OPTIONS, class_options, own_options
-from forge.core.context import Scope, ToolContext
-from forge.core.defining import (
+from forge.core.arguments.call_style import CallStyle, call_style
+from forge.core.arguments.checks import near
+from forge.core.arguments.description import description_from, description_of
+from forge.core.arguments.model_schema import is_model, parser_of, schema_of
+from forge.core.arguments.parameters import Setting
+from forge.core.arguments.return_schema import returned_schema
+from forge.core.arguments.signature import Signature, names_taken
+from forge.core.check_definition import (
     check_definition,
     check_function,
     check_initialiser,
@@ -21,13 +24,10 @@ from forge.core.defining import (
     united_options,
     with_titles,
 )
-from forge.core.description import description_from, description_of
+from forge.core.class_options import OPTIONS, class_options, own_options
+from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.model_schema import is_model, parser_of, schema_of
-from forge.core.parameters import Setting
 from forge.core.result import ToolResult
-from forge.core.returned import returned_schema
-from forge.core.signature import Signature, names_taken
 from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTraits, is_name
 
 Parameters = ParamSpec("Parameters")
@@ -125,7 +125,7 @@ class Tool:
         if hasattr(self, "_signature"):
             parser = self._signature.parser(self.spec)
         else:
-            from forge.core.schema import compiled  # raw schemas: listing tools checks no arguments
+            from forge.core.arguments.schema import compiled  # raw schemas: listing tools checks no arguments
 
             parser = compiled(self.spec)
         self.__dict__["parse"] = parser  # from now on without this detour
@@ -133,7 +133,7 @@ class Tool:
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         """Run with parsed arguments. Plain functions get a thread, so that they cannot block the loop."""
-        from forge.core.running import runner_of  # it imports asyncio; listing tools does without
+        from forge.core.execution.run_function import runner_of  # it imports asyncio; listing tools does without
 
         runner = runner_of(self, self._style())
         self.__dict__["invoke"] = runner
@@ -235,7 +235,7 @@ class SchemaTool(Tool):
 
     def __init__(self, spec: ToolSpec, function: Callable[..., Any], model: Any = None) -> None:
         """`model`: the pydantic model that the schema was made of."""
-        from forge.core.schema import check_schema
+        from forge.core.arguments.schema import check_schema
 
         check_schema(spec.name, spec.parameters)
         _check_target(spec)
@@ -247,7 +247,7 @@ class SchemaTool(Tool):
             self._style()  # refuses what could not be called
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        from forge.core.schema import compiled
+        from forge.core.arguments.schema import compiled
 
         fills = type(self).invoke is Tool.invoke and self.model is None  # servers and models fill in their own
         parse = compiled(self.spec, takes=self._takes(), fills_defaults=fills)
@@ -284,7 +284,7 @@ class DeferredTool(Tool):
         )
 
     async def ready(self) -> None:
-        from forge.core.running import shared  # it imports asyncio, which listing tools does without
+        from forge.core.execution.run_function import shared  # it imports asyncio, which listing tools does without
 
         if self._made is None:
             self._take(await shared(self, self._initialise))
@@ -478,7 +478,7 @@ def _defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> To
 
 
 def _check_target(spec: ToolSpec) -> None:
-    from forge.core.outline import flattened
+    from forge.core.arguments.outline import flattened
 
     for target in spec.targets:
         if target not in (flattened(spec.parameters).get("properties") or {}):

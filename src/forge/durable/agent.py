@@ -16,14 +16,14 @@ from forge.agent.result import RunResult
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message
-from forge.core.plain import brief
-from forge.durable._given import check_messages
-from forge.durable.agents import for_stored_runs
+from forge.core.plain_values import brief
 from forge.durable.client import Runs
-from forge.durable.queues import DEFAULT
-from forge.durable.queues import Limits as QueueLimits
-from forge.durable.results import run_result
-from forge.durable.rows import RunInfo, Wait
+from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.queues import DEFAULT
+from forge.durable.engine.queues import Limits as QueueLimits
+from forge.durable.store.check_input import check_messages
+from forge.durable.store.results import run_result
+from forge.durable.store.rows import RunInfo, Wait
 from forge.durable.worker import Chore, Worker
 from forge.permissions.answers import Answer
 from forge.workspace.state import state_directory

@@ -13,7 +13,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import Scope, new_session
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.plain import text_of
+from forge.core.plain_values import text_of
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.result import Attachment, ToolResult
 from forge.core.secrets import Secrets

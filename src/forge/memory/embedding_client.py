@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forge.core.errors import ToolError
-from forge.core.plain import text_of
+from forge.core.plain_values import text_of
 from forge.memory.embed import Embedder, Vector
 
 if TYPE_CHECKING:  # it loads SQLite
@@ -41,7 +41,7 @@ class EmbeddingClient:
 
     async def embed_missing(self, index: Index, patience: float, remarks: list[str]) -> tuple[int, int]:
         """Give pieces their vectors, the latest first. How many got one, and how many still wait."""
-        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
         done, until = 0, time.monotonic() + patience
         batch = MANY if math.isinf(patience) else FEW
@@ -80,7 +80,7 @@ class EmbeddingClient:
             return None
 
     async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
-        from forge.core.threads import in_thread
+        from forge.core.execution.threads import in_thread
 
         embed = self.embedder.embed
         found = embed(texts) if inspect.iscoroutinefunction(embed) else await in_thread(lambda: embed(texts))

@@ -29,7 +29,7 @@ from forge.memory.index import (
 from forge.memory.notes import Notes, day_of, decoded
 from forge.memory.search import best_by_words, by_words, fade
 from forge.workspace.state import NAME, state_directory, why_not
-from forge.workspace.store import StoreError
+from forge.workspace.state.store import StoreError
 
 if TYPE_CHECKING:  # it loads numpy
     from forge.memory.vectors import Matrix

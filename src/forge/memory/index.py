@@ -22,7 +22,7 @@ from forge.memory._tables import (
     put_fact,
     take,
 )
-from forge.workspace.store import Store, StoreError
+from forge.workspace.state.store import Store, StoreError
 
 FILE = "memory.db"
 TURN = 0.25  # seconds that one transaction may take before others have their turn

@@ -82,7 +82,7 @@ class Memory:
 
     async def search(self, query: str, max_results: int = 5) -> Found:
         """The pieces that answer a query best. Raises `ToolError`."""
-        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
         if not self.notes.exists:
             return Found([], [])
@@ -99,7 +99,7 @@ class Memory:
 
     async def reindex(self, *, anew: bool = False) -> Indexed:
         """Bring the index up to date, vectors included; or make it anew."""
-        from forge.core.threads import in_thread
+        from forge.core.execution.threads import in_thread
 
         started = time.monotonic()
         if not self.notes.exists:
@@ -213,7 +213,7 @@ class Memory:
     def _safely(self, work: Callable[[], T], remarks: list[str]) -> T:
         """Where the index is damaged it is set aside and made anew from the notes, and that is said."""
         from forge.memory.index import is_damage
-        from forge.workspace.store import StoreError
+        from forge.workspace.state.store import StoreError
 
         with self._lock:
             for is_last in (False, False, True):
@@ -234,7 +234,7 @@ class Memory:
 
     async def _embed(self, meaning: EmbeddingClient, patience: float, remarks: list[str]) -> tuple[int, int]:
         """Give pieces their vectors. How many got one, and how many still wait."""
-        from forge.core.threads import in_thread
+        from forge.core.execution.threads import in_thread
 
         index = self._followed().index
         name, dimensions = meaning.embedder.name, meaning.embedder.dimensions

@@ -11,11 +11,11 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.open import explained, open_directory, open_file
 from forge.workspace.paths import PathValidator, Place, quoted
+from forge.workspace.paths.open import explained, open_directory, open_file
 from forge.workspace.state import NAME, state_directory, why_not
 from forge.workspace.text import Text, decode, split_lines
 
@@ -97,9 +97,9 @@ class Notes:
 
     def append(self, name: str, entry: str) -> tuple[int, int]:
         """Add a paragraph to a note, atomically, whoever else writes; the lines it stands on."""
-        from forge.workspace.commit import Change, commit  # they load what only writing needs
-        from forge.workspace.journal import recover_once
-        from forge.workspace.locks import locked
+        from forge.workspace.changes.commit import Change, commit  # they load what only writing needs
+        from forge.workspace.changes.journal import recover_once
+        from forge.workspace.paths.locks import locked
 
         self._make_directory()
         place = self._paths.resolve_for_writing(f"{self._prefix}{name}")

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Mapping
 from datetime import date
 
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.memory._tables import SHIFT, spaced
 
 HALF_LIFE = 7.0  # days in which a dated note loses half of its weight

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from forge.core.messages import Message
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.core.secrets import Secrets
 from forge.memory.memory import Memory, Written
 
@@ -23,7 +23,7 @@ async def remember_session(
     secrets: Secrets | None = None,
 ) -> Written | None:
     """Write a summary of what was said into today's note; None where nothing was said. Secrets in it are masked."""
-    from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+    from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
     if not any(message.role == "user" and message.text.strip() for message in messages):
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.spec import Category
@@ -104,7 +104,7 @@ class MemoryWrite(
         self.max_length = max_length
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
         self._check(arguments["content"], ctx)
         shown: str = await in_thread(lambda: self._diff(arguments["content"], arguments.get("target", "today")))
@@ -139,7 +139,7 @@ class MemoryWrite(
 
     def _diff(self, content: str, target: Literal["today", "memory"]) -> str:
         from forge.memory.notes import decoded, extended
-        from forge.workspace.diff import content_diff  # loads what only a preview needs
+        from forge.workspace.text.diff import content_diff  # loads what only a preview needs
 
         name = self.memory.name_of(target)
         note = self.memory.notes.read(name)

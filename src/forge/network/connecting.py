@@ -15,7 +15,7 @@ from typing import Any
 import httpcore2
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.threads import in_thread
+from forge.core.execution.threads import in_thread
 from forge.network.address import Address
 from forge.network.egress import Egress
 from forge.network.url import Url, read_host

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, NoReturn, get_args
 
-from forge.core.context_transfer import carry_along
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.context_transfer import carry_along
 from forge.network.address import METADATA_NAMES, Address, Network, is_metadata, why_not_public
 from forge.network.url import Url, read_host, read_url
 

@@ -6,7 +6,7 @@ import os
 from functools import cache
 from ssl import SSLContext
 
-from forge.core.threads import in_thread
+from forge.core.execution.threads import in_thread
 
 
 def trusts_environment() -> bool:

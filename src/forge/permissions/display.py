@@ -7,9 +7,8 @@ import re
 import unicodedata
 from typing import Any
 
-from forge.permissions import paths
 from forge.permissions.request import PermissionRequest
-from forge.permissions.targets import PATHS, identity
+from forge.permissions.targets import PATHS, identity, paths
 
 LONGEST = 4_000  # characters of one value
 LONGEST_PREVIEW = 24_000

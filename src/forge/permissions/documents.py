@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.core.arguments import near
-from forge.core.bounded_yaml import LARGEST, Unreadable, bounded_text, bounded_yaml, safe_loader
+from forge.core.arguments.checks import near
+from forge.core.yaml.bounded_yaml import LARGEST, Unreadable, bounded_text, bounded_yaml, safe_loader
 from forge.permissions.rule import SYNTAX, PolicyError
 
 LAYERS = ("organisation", "user", "project", "session")

@@ -18,7 +18,7 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions import refusals
 from forge.permissions.answers import Answer, Approver, answer_of, approve_all, nobody
 from forge.permissions.call_gate import CallGate, gate_of
-from forge.permissions.foresight import foreseen, introduced
+from forge.permissions.foreseen_changes import foreseen, introduced
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
 from forge.permissions.remember import Memory, Remembered, fingerprint, memory
 from forge.permissions.request import strictest

@@ -13,7 +13,7 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions.documents import LAYERS, Entry, read_document, without_comment
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.rule import PolicyError, Rule, read_rule
-from forge.permissions.subjects import Again, Subject, Unseen, subjects
+from forge.permissions.target_forms import Again, Subject, Unseen, subjects
 
 __all__ = [
     "Decision",

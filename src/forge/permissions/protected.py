@@ -5,9 +5,8 @@ from __future__ import annotations
 from forge.core.context import Scope
 from forge.core.git_hooks import hook_folders
 from forge.core.spec import Permission
-from forge.permissions import paths
 from forge.permissions.request import Decision, Ruling
-from forge.permissions.targets import Opaque
+from forge.permissions.targets import Opaque, paths
 
 ARTEFACTS = ".forge/files"  # what `file_create` makes is no state of Forge's
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
-from forge.permissions.hosts import pattern_of
 from forge.permissions.request import PermissionRequest, Ruling
 from forge.permissions.targets import Opaque
+from forge.permissions.targets.hosts import pattern_of
 
 MOST_RULES = 3  # that are named
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from forge.core.context import Scope
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions import commands, hosts
-from forge.permissions.targets import PATHS, Opaque, identity
+from forge.permissions.shell import commands
+from forge.permissions.targets import PATHS, Opaque, hosts, identity
 
 MOST_SESSIONS = 1_000  # whose answers are remembered
 MOST_ANSWERS = 1_000  # remembered in each

@@ -8,14 +8,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions import hosts, paths
 from forge.permissions.request import Decision
-from forge.permissions.subjects import Subject, Unseen, subjects
-from forge.permissions.targets import PATHS
+from forge.permissions.target_forms import Subject, Unseen, subjects
+from forge.permissions.targets import PATHS, hosts, paths
 
 SYNTAX = 'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET], like "deny execute rm *" or "allow tool:http_*".'
 _KEYS = ("action", "permission", "tool", "target", "agent", "user", "channel", "match", "not_match")

@@ -36,7 +36,7 @@ def resolved(ruling: Ruling, permission: Permission | None, target: str, scope: 
     """Ask where a program that destroys gets targets that nobody knows yet, unless a rule allows exactly that line."""
     if permission is not Permission.EXECUTE or ruling.decision is not Decision.ALLOW or isinstance(target, Opaque):
         return ruling
-    from forge.permissions.destructive import unresolved  # it loads a parser of shell lines
+    from forge.permissions.shell.destructive import unresolved  # it loads a parser of shell lines
 
     reason = unresolved(target, scope)
     if not reason or ruling.rule.endswith(f" {target.strip()}"):

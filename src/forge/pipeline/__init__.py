@@ -26,7 +26,7 @@ from forge.pipeline.retry import retry
 from forge.pipeline.skip_repeats import skip_repeats
 from forge.pipeline.trace import trace
 from forge.pipeline.track_files import track_files
-from forge.workspace.tracking import SessionState
+from forge.workspace.history.tracking import SessionState
 
 if TYPE_CHECKING:  # a program without an egress of its own needs nothing of the network
     from forge.network.egress import Egress

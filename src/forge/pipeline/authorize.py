@@ -6,7 +6,7 @@ import dataclasses
 
 from forge.core.context import Gate, ToolContext
 from forge.core.executor import Next
-from forge.core.plain import plain
+from forge.core.plain_values import plain
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.call_gate import CallGate, gate_of

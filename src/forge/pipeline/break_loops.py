@@ -10,7 +10,7 @@ from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.executor import Step
-from forge.core.plain import brief
+from forge.core.plain_values import brief
 from forge.core.result import Failure, ToolResult
 from forge.pipeline._bounds import size_of
 from forge.pipeline._step import looking

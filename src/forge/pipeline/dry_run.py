@@ -8,7 +8,7 @@ from forge.core.executor import Next, Step, readable
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.foresight import foreseen
+from forge.permissions.foreseen_changes import foreseen
 from forge.permissions.gate import PolicyGate
 from forge.permissions.policy import Decision, Ruling
 from forge.permissions.targets import targets_of

@@ -11,7 +11,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind
 from forge.core.events import Event, ToolOutput, ToolProgress
 from forge.core.executor import Next, Step
-from forge.core.plain import plain
+from forge.core.plain_values import plain
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.call_gate import gate_of
@@ -107,7 +107,7 @@ async def _screened(result: ToolResult, rules: Rules) -> ToolResult:
         return result
     if len(result.for_llm) + len(result.for_user) < LARGE and len(result.data) < 100:
         return _screen(result, rules)
-    from forge.core.threads import in_thread  # only for much text
+    from forge.core.execution.threads import in_thread  # only for much text
 
     screened: ToolResult = await in_thread(lambda: _screen(result, rules))
     return screened

@@ -14,7 +14,7 @@ from forge.pipeline._step import having
 
 def isolate() -> Step:
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        from forge.process.isolated import run_isolated  # only where it is asked for
+        from forge.process.running.isolated import run_isolated  # only where it is asked for
 
         return await run_isolated(cast(Tool, ctx.tool), ctx.arguments, ctx)
 

@@ -15,7 +15,7 @@ from zlib import crc32
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.executor import Step
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.core.result import LARGEST_ON_WIRE, Attachment, Failure, ToolResult, Whole
 from forge.pipeline._bounds import bounded, size_of
 from forge.pipeline._step import looking
@@ -78,7 +78,7 @@ async def _limited_beside(ctx: ToolContext, result: ToolResult, limits: tuple[in
         within = _with_large_attachments_kept(ctx, _within_bounds(result))
         return within if limits is None else _limited(ctx, within, *limits)
 
-    from forge.core.threads import in_thread
+    from forge.core.execution.threads import in_thread
 
     try:
         return await in_thread(limited)  # type: ignore[no-any-return]

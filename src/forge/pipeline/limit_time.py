@@ -6,8 +6,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.deadline import DeadlinePassed, Until
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.deadline import DeadlinePassed, Until
 from forge.core.executor import Next, Step, readable
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec

@@ -14,7 +14,7 @@ from typing import Any
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, Step
-from forge.core.plain import plain
+from forge.core.plain_values import plain
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.pipeline._step import having

@@ -12,9 +12,9 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.targets import targets_of
 from forge.pipeline._step import having
-from forge.workspace.open import status_of
+from forge.workspace.history.tracking import SessionState, Tracking, tracking
 from forge.workspace.paths import PathValidator, Place
-from forge.workspace.tracking import SessionState, Tracking, tracking
+from forge.workspace.paths.open import status_of
 
 _FILES = {Permission.READ, Permission.WRITE}
 _OURS = {Category.BUILTIN, Category.DEV}

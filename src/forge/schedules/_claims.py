@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from forge.core.errors import ToolError
-from forge.core.plain import clipped, sendable
+from forge.core.plain_values import clipped, sendable
 from forge.schedules._rows import Row, add_run, existing, rows, runs
 from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Status
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import brief, sendable
+from forge.core.plain_values import brief, sendable
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Run, Schedule, Source, Status
-from forge.workspace.store import Migration
+from forge.workspace.state.store import Migration
 
 KEPT_RUNS = 100  # of one schedule: so many that were run, and so many that were skipped
 KEPT_IN_ALL = 10_000  # runs, those of removed schedules included

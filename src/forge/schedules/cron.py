@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
+from forge.core.arguments.time_zones import zone_name, zone_of
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import brief
-from forge.core.zones import zone_name, zone_of
+from forge.core.plain_values import brief
 
 LONGEST = 200  # characters of an expression
 SHORTEST_INTERVAL = 60.0  # seconds

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule, Source
-from forge.workspace.store import StoreError
+from forge.workspace.state.store import StoreError
 
 SHORTEST_LOOK = 60.0  # seconds back, where the latest time that was due is looked for; then ever further
 

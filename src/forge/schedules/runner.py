@@ -10,13 +10,13 @@ from contextlib import suppress
 from os import urandom
 
 from forge.core.errors import ToolError
-from forge.core.plain import text_of
-from forge.core.threads import in_thread
+from forge.core.execution.threads import in_thread
+from forge.core.plain_values import text_of
 from forge.schedules._claims import Claim
 from forge.schedules.occurrences import Due, Refusal, SharedClaims
 from forge.schedules.schedule import Outcome, Run, Schedule, Status
 from forge.schedules.store import ScheduleStore
-from forge.workspace.store import StoreError
+from forge.workspace.state.store import StoreError
 
 PARALLEL = 4  # runs at once, in one process
 POLL = 5.0  # seconds: how soon a change by another process, or of the clock, is noticed

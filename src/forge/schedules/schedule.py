@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import brief, sendable
+from forge.core.plain_values import brief, sendable
 
 LONGEST_ID = 64
 LONGEST_TASK = 10_000  # characters
@@ -78,7 +78,7 @@ class Schedule:
         }
 
     def shown(self, moment: float | None) -> str | None:
-        from forge.core.zones import zone_of  # listing tools does without
+        from forge.core.arguments.time_zones import zone_of  # listing tools does without
 
         try:
             return written(moment, zone_of(self.timezone))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.schedules import _claims, _rows
 from forge.schedules._claims import Claim, Moment, Tick
 from forge.schedules._definitions import (
@@ -28,7 +28,7 @@ from forge.schedules._definitions import (
 )
 from forge.schedules.schedule import Outcome, Run, Schedule, Source, Status
 from forge.workspace.state import NAME, state_directory, why_not
-from forge.workspace.store import Store
+from forge.workspace.state.store import Store
 
 FILE = "state.db"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
+from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits
-from forge.core.plain import brief
+from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
@@ -91,7 +91,7 @@ class ScheduleSet(
         )
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        from forge.core.threads import in_thread  # asyncio, which listing tools does without
+        from forge.core.execution.threads import in_thread  # asyncio, which listing tools does without
 
         preview: str = await in_thread(lambda: self._preview(arguments, ctx))
         return preview
@@ -160,7 +160,7 @@ class ScheduleDelete(
         return ToolResult(for_llm=f"Removed: {_line(gone)}", title=f"removed {gone.id}", data={"deleted": gone.id})
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        from forge.core.threads import in_thread  # asyncio, which listing tools does without
+        from forge.core.execution.threads import in_thread  # asyncio, which listing tools does without
 
         preview: str = await in_thread(lambda: f"- {_line(self._open().removable(arguments['id'].strip()))}")
         return preview

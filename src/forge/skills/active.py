@@ -9,23 +9,21 @@ missing, it brings nothing, and what it denies stays denied all the same.
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.tool import Tool
-from forge.process.script_settings import ScriptSettings
+from forge.process.scripts.settings import ScriptSettings
 from forge.skills.catalog import Catalog, Problem
 from forge.skills.guardrails import Guardrails
 from forge.skills.script_tool import skill_tools
 from forge.skills.skill import Skill
-
-if TYPE_CHECKING:  # it loads SQLite
-    from forge.skills.read_skills import ReadSkills
+from forge.workspace.state.store import Store
 
 MOST_SESSIONS = 1_000  # whose rules are kept at hand
 
@@ -138,11 +136,35 @@ class ActiveSkills:
 
     @cached_property
     def _store(self) -> ReadSkills:
-        from forge.skills.read_skills import ReadSkills  # SQLite: only where a call is guarded
-        from forge.workspace.ownership import is_foreign
         from forge.workspace.state import state_directory
+        from forge.workspace.state.ownership import is_foreign
 
         if self._path is None or is_foreign(self._path.parent):
             return ReadSkills(None)
         state_directory(self._path.parent.parent)  # made when there is something to keep
         return ReadSkills(self._path)
+
+
+class ReadSkills:
+    """In the project's store, or in memory."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._store = Store(path, "skills", [_tables])
+
+    def add(self, session_id: str, name: str) -> None:
+        with self._store.writing() as connection:
+            connection.execute("INSERT OR IGNORE INTO read_skills VALUES (?, ?)", (session_id, name))
+
+    def names(self, session_id: str) -> set[str]:
+        with self._store.reading() as connection:
+            found = connection.execute("SELECT name FROM read_skills WHERE session = ?", (session_id,)).fetchall()
+        return {name for (name,) in found}
+
+    def forget(self, session_id: str) -> None:
+        """All of a session; of every session, where none is named."""
+        with self._store.writing() as connection:
+            connection.execute("DELETE FROM read_skills WHERE ? IN ('', session)", (session_id,))
+
+
+def _tables(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE read_skills (session TEXT, name TEXT, PRIMARY KEY (session, name)) WITHOUT ROWID")

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.skills.front_matter import one_line
 from forge.skills.skill import Skill, read_skill_file
-from forge.workspace.open import open_directory
 from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths.open import open_directory
 
 FILE = "SKILL.md"
 BUILT_IN = Path(__file__).parent / "builtin"

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 
 _LOOK_ALIKES = {  # letters of other alphabets, and signs, by the one of ASCII that they look like
     "a": "\u0430\u0251\u03b1",

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from forge.core.arguments import near
-from forge.core.bounded_yaml import LARGEST, Unreadable, bounded_yaml, safe_loader
+from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.yaml.bounded_yaml import LARGEST, Unreadable, bounded_yaml, safe_loader
 from forge.skills.guardrails import Guardrails
 
 PUBLISHED = ("name", "description", "license", "compatibility", "allowed-tools", "metadata", "version", "tags")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.patterns import Clock, Pattern, PatternError, TooLong
+from forge.permissions.safe_regex import Clock, Pattern, PatternError, TooLong
 from forge.skills.disguises import spellings
 
 MARK = "[BLOCKED BY POLICY]"
@@ -215,9 +215,9 @@ def _parsed(text: str) -> Any:
 def _commands(line: str) -> Iterator[str]:
     """The line, and each command that it could run, without quotes and wrappers."""
     from forge.core.context import Scope
-    from forge.permissions.commands import Unreadable, reached  # loads a parser of shell lines
-    from forge.permissions.destructive_expansion import expanded
-    from forge.permissions.globs import ANY, SOME
+    from forge.permissions.shell.commands import Unreadable, reached  # loads a parser of shell lines
+    from forge.permissions.shell.destructive.expansion import expanded
+    from forge.permissions.shell.word_patterns import ANY, SOME
     from forge.skills.disguises import folded
 
     yield line

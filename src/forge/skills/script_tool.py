@@ -11,15 +11,15 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, is_name
-from forge.process.script_settings import ScriptSettings
-from forge.process.script_tool import FileTool
+from forge.process.scripts.settings import ScriptSettings
+from forge.process.scripts.tool import FileTool
 from forge.skills.catalog import Problem
 from forge.skills.front_matter import one_line
 from forge.skills.sections import Section
 from forge.skills.skill import Skill, confined
-from forge.workspace.digest import digest_of
-from forge.workspace.open import explained, open_file
 from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths.digest import digest_of
+from forge.workspace.paths.open import explained, open_file
 
 FOLDER = "scripts"
 LANGUAGES = (".py", ".ts", ".js", ".sh")

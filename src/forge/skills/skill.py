@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.programs import trusted_program
+from forge.process.find_program import trusted_program
 from forge.skills import front_matter
 from forge.skills.front_matter import FrontMatter, Requires
 from forge.skills.guardrails import Guardrails
 from forge.skills.sections import Section, sections
-from forge.workspace.open import explained, open_file
 from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths.open import explained, open_file
 
 LARGEST = 1024 * 1024  # bytes of a file of a skill
 

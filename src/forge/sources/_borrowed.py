@@ -6,10 +6,10 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from forge.core.arguments.schema import check_schema
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.result import ToolResult
-from forge.core.schema import check_schema
 from forge.core.spec import Category, ToolSpec, ToolTraits
 from forge.core.tool import SchemaTool
 from forge.sources.untrusted import clean, clean_schema

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ValidationError
 
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.plain import plain
+from forge.core.execution.threads import in_thread
+from forge.core.plain_values import plain
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.core.spec import ToolTraits
-from forge.core.threads import in_thread
 from forge.core.tool import Tool
 from forge.sources._borrowed import borrowed, explained, failed
 

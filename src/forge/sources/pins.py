@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.sources.untrusted import is_seen
-from forge.workspace.whole_file import replace_file
+from forge.workspace.state.replace_file import replace_file
 
 VERSION = 1
 LARGEST = 64 * 1024 * 1024  # bytes of a file that is read

@@ -16,7 +16,7 @@ from pydantic_ai.usage import RunUsage
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import plain
+from forge.core.plain_values import plain
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import ToolTraits
 from forge.core.tool import Tool

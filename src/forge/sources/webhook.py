@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import sendable
+from forge.core.plain_values import sendable
 from forge.core.result import Attachment, ToolResult
 from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Category, Permission, PermissionName, ToolSpec

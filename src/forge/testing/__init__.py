@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "forge.permissions.answers": ("Answer",),
     "forge.pipeline.record": ("record", "replay"),
-    "forge.providers.scripted": ("Scripted", "scripted"),
+    "forge.models.scripted": ("Scripted", "scripted"),
     "forge.testing.called": (
         "Called",
         "Calls",
@@ -47,11 +47,11 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal to the table above
+    from forge.models.scripted import Scripted as Scripted
+    from forge.models.scripted import scripted as scripted
     from forge.permissions.answers import Answer as Answer
     from forge.pipeline.record import record as record
     from forge.pipeline.record import replay as replay
-    from forge.providers.scripted import Scripted as Scripted
-    from forge.providers.scripted import scripted as scripted
     from forge.testing.called import Called as Called
     from forge.testing.called import Calls as Calls
     from forge.testing.called import assert_called as assert_called

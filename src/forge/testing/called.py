@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, SupportsIndex, overload
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.events import Event, ToolFinished
 from forge.core.executor import readable
 from forge.core.messages import Message, ToolCall
-from forge.core.plain import brief
+from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 
 SHOWN = 20  # calls, in the message of an assertion

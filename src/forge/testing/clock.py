@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from forge.core import threads
+from forge.core.execution import threads
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from forge.core.plain import text_of
+from forge.core.plain_values import text_of
 from forge.permissions.answers import Answer
 from forge.permissions.request import PermissionRequest
 

@@ -11,7 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from forge.core.executor import Step
-    from forge.providers.scripted import Scripted
+    from forge.models.scripted import Scripted
     from forge.testing.clock import Clock
     from forge.testing.person import Person
     from forge.testing.serving import ToolServer
@@ -40,7 +40,7 @@ def forge_project(tmp_path: Path) -> Project:
 @pytest.fixture
 def forge_model(request: pytest.FixtureRequest) -> Callable[..., Scripted]:
     """Makes a scripted model: `forge_model(calls("add", a=1), says("Done."))`. What it was not asked fails the test."""
-    from forge.providers.scripted import Scripted
+    from forge.models.scripted import Scripted
 
     def make(*turns: Any) -> Scripted:
         model = Scripted(*turns)

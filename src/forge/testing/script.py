@@ -8,7 +8,7 @@ from typing import Any
 from forge.core.errors import ErrorKind
 from forge.core.messages import ToolCall
 from forge.core.provider import ProviderError
-from forge.providers.scripted import Part
+from forge.models.scripted import Part
 
 
 def says(*parts: str | ToolCall) -> list[Part]:

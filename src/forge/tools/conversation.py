@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
+from forge.core.arguments.parameters import Limits
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool, tool

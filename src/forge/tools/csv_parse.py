@@ -6,9 +6,9 @@ import io
 from collections.abc import Iterator
 from typing import Annotated
 
+from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
@@ -51,8 +51,8 @@ class CsvParse(
             raise ToolError(problem, ErrorKind.VALIDATION, "Give the CSV text as data, or a file as path.")
         if path:
             await ctx.require("read", path)
-        from forge.core.threads import in_thread  # they load what listing tools does without
-        from forge.workspace.open import read_file
+        from forge.core.execution.threads import in_thread  # they load what listing tools does without
+        from forge.workspace.paths.open import read_file
 
         def parse() -> ToolResult:
             text = decoded(read_file(ctx.scope, path, self.max_bytes)) if path else data

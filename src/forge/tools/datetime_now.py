@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, tzinfo
 from typing import Annotated, Literal
 
+from forge.core.arguments.time_zones import zone_name, zone_of
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import tool
-from forge.core.zones import zone_name, zone_of
 
 Format = Literal["rfc3339", "unix", "date", "time", "datetime"]
 

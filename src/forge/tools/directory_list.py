@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
+from forge.core.arguments.parameters import Limits, Setting
 from forge.core.context import ToolContext
-from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._listing import ALIASES, MAX_ENTRIES, MOST, PATIENCE, is_directory, listing, one_entry
+from forge.tools.file_parts.listing import ALIASES, MAX_ENTRIES, MOST, PATIENCE, is_directory, listing, one_entry
 
 
 class DirectoryList(
@@ -46,8 +46,8 @@ class DirectoryList(
         include_hidden: Annotated[bool, "Also names that begin with a dot."] = False,
         max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
     ) -> ToolResult:
-        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
-        from forge.tools._places import approved
+        from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.tools.file_parts.resolve_path import approved
 
         place = (await approved(ctx, Permission.READ, path, blank=True))[0]
 

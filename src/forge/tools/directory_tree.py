@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
+from forge.core.arguments.parameters import Limits, Setting
 from forge.core.context import ToolContext
-from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._listing import (
+from forge.tools.file_parts.listing import (
     ALIASES,
     MAX_ENTRIES,
     MOST,
@@ -25,7 +25,7 @@ from forge.tools._listing import (
 )
 
 if TYPE_CHECKING:  # it loads what only a call needs
-    from forge.workspace.overview import Item
+    from forge.workspace.search.overview import Item
 
 MAX_DEPTH = 3
 WORTH_SAYING = 1024  # bytes from which on a size is shown
@@ -63,8 +63,8 @@ class DirectoryTree(
         max_depth: Annotated[int, Limits(ge=1, le=100), "Levels to show."] = MAX_DEPTH,
         max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
     ) -> ToolResult:
-        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
-        from forge.tools._places import approved
+        from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.tools.file_parts.resolve_path import approved
 
         place = (await approved(ctx, Permission.READ, path, blank=True))[0]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
@@ -60,7 +60,7 @@ class FileCreate(
     ) -> ToolResult:
         import json  # listing tools does without
 
-        from forge.workspace.artefacts import write_artefact  # loads what only a change needs
+        from forge.workspace.changes.artefacts import write_artefact  # loads what only a change needs
         from forge.workspace.paths import PathValidator
         from forge.workspace.text import Text
 

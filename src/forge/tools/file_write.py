@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
-from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._changing import change, foreseen
-from forge.tools._listing import printable
+from forge.tools.file_parts.change_files import change, foreseen
+from forge.tools.file_parts.listing import printable
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.workspace.draft import Draft
@@ -76,7 +76,7 @@ def plan(draft: Draft, path: str, content: str) -> Written:
 
 def whole(old: Text | None, content: str) -> bytes:
     """The bytes of a file whose whole text is to be `content`, in the manner of what it was before."""
-    from forge.tools._placeholder import refuse_placeholders  # they load what only a change needs
+    from forge.tools.file_parts.placeholder import refuse_placeholders  # they load what only a change needs
     from forge.workspace.text import Text, with_endings_of
 
     if old is None:

@@ -8,18 +8,26 @@ from collections.abc import Callable, Iterator, Mapping
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Annotated, Any
 
+from forge.core.arguments.parameters import Limits, Setting
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits, Setting
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools._listing import PATIENCE, counted, is_directory, missing, no_directory, printable, sendable_name
+from forge.tools.file_parts.listing import (
+    PATIENCE,
+    counted,
+    is_directory,
+    missing,
+    no_directory,
+    printable,
+    sendable_name,
+)
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.workspace.glob import Glob
     from forge.workspace.paths import Place
-    from forge.workspace.walk import Walk
+    from forge.workspace.search.glob import Glob
+    from forge.workspace.search.walk import Walk
 
 MAX_RESULTS = 100
 MOST = 10_000  # results that a call may ask for
@@ -70,8 +78,8 @@ class GlobSearch(
         include_ignored: Annotated[bool, "Also what ignore files name, and node_modules, build and the like."] = False,
         case_sensitive: Annotated[bool, "Whether large and small letters differ."] = False,
     ) -> ToolResult:
-        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
-        from forge.tools._places import approved
+        from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.tools.file_parts.resolve_path import approved
 
         if not pattern.strip():
             raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Say what to look for, such as **/*.py.")
@@ -108,9 +116,9 @@ class Search:
         *,
         plain: bool = False,
     ) -> None:
-        from forge.tools._denied import rules_out
+        from forge.tools.file_parts.denied_files import rules_out
         from forge.workspace.paths import PathValidator
-        from forge.workspace.walk import walk
+        from forge.workspace.search.walk import walk
 
         self.place = place
         self.glob = glob
@@ -176,7 +184,7 @@ class Search:
 
     def _modified(self, shown: str) -> int:
         """Of the file that a link leads to."""
-        from forge.workspace.open import status_of  # loads what only a call needs
+        from forge.workspace.paths.open import status_of  # loads what only a call needs
 
         place = self.paths.resolve(shown)
         status = status_of(place)
@@ -205,7 +213,7 @@ class Search:
 
 def start_of(pattern: str, path: str) -> tuple[str, str]:
     """The directory to start from, and the pattern below it."""
-    from forge.workspace.glob import literal_head
+    from forge.workspace.search.glob import literal_head
 
     head, rest = literal_head(pattern)
     return os.path.join(path, head) if head else path, rest
@@ -213,7 +221,7 @@ def start_of(pattern: str, path: str) -> tuple[str, str]:
 
 def _first_found(pattern: str, case_sensitive: bool, search: Callable[..., Search]) -> Search:
     """What the pattern finds; if that is nothing, what it finds with its brackets as parts of names."""
-    from forge.workspace.glob import compiled, compiled_plain
+    from forge.workspace.search.glob import compiled, compiled_plain
 
     plain = compiled_plain(pattern, case_sensitive)
     try:
@@ -231,8 +239,8 @@ def _first_found(pattern: str, case_sensitive: bool, search: Callable[..., Searc
 
 def _settled(ctx: ToolContext, place: Place, path: str, pattern: str, rest: str) -> tuple[Place, str]:
     """The directory to walk and the pattern there; directories named in the wrong case are found by the walk."""
-    from forge.workspace.open import status_of
     from forge.workspace.paths import PathValidator
+    from forge.workspace.paths.open import status_of
 
     status = status_of(place)
     if status is not None and S_ISDIR(status.st_mode):

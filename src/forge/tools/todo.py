@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._nullable import OrNull
+from forge.tools.file_parts.or_null import OrNull
 
 MAX_ITEMS = 100
 MAX_LENGTH = 2_000  # characters of one item
@@ -51,7 +51,7 @@ class TodoWrite(
         ctx: ToolContext,
         items: Annotated[list[TodoItem], Limits(example=_EXAMPLE), "The whole list, in order."],
     ) -> ToolResult:
-        from forge.workspace.tracking import current  # loads what only a session's state needs
+        from forge.workspace.history.tracking import current  # loads what only a session's state needs
 
         kept = ctx.activity.secrets.mask_value(completed(items, self.max_items, self.max_length))
         current().state.todos.put(ctx.scope.session_id, kept)
@@ -70,7 +70,7 @@ class TodoRead(
     """Read the list of what you planned to do in this session, each item with its status."""
 
     def run(self, ctx: ToolContext) -> ToolResult:
-        from forge.workspace.tracking import current  # loads what only a session's state needs
+        from forge.workspace.history.tracking import current  # loads what only a session's state needs
 
         return _answer(current().state.todos.get(ctx.scope.session_id), "Nothing is planned.")
 

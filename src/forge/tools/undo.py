@@ -11,13 +11,13 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools._changing import change, foreseen
-from forge.tools._listing import printable
+from forge.tools.file_parts.change_files import change, foreseen
+from forge.tools.file_parts.listing import printable
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
-    from forge.workspace.commit import Change
+    from forge.workspace.changes.commit import Change
     from forge.workspace.draft import Draft
-    from forge.workspace.undo import Entry, UndoFile
+    from forge.workspace.history.undo import Entry, UndoFile
 
 MAX_LISTED = 50
 SHOWN = 10  # files or calls that are named; the data has them all
@@ -54,7 +54,7 @@ class Undo(
         call_id: Annotated[str, "The call whose changes are meant, as the list shows it."] = "",
         turn: Annotated[str, "The turn whose changes are meant, instead of one call."] = "",
     ) -> ToolResult:
-        from forge.core.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
         result: ToolResult
         if action == "list":
@@ -68,7 +68,7 @@ class Undo(
         return result
 
     def _listed(self, call_id: str, turn: str) -> ToolResult:
-        from forge.workspace.tracking import current
+        from forge.workspace.history.tracking import current
 
         now = current()
         shown = now.state.undo.entries(now.session_id, call_id=call_id, turn=turn, most=self.max_listed)
@@ -89,7 +89,7 @@ class Undo(
 
 def plan(draft: Draft, entries: Sequence[Entry]) -> list[Change]:
     """Plan the files as they were before these changes. Raises `ToolError` where one of them changed since."""
-    from forge.workspace.tracking import current
+    from forge.workspace.history.tracking import current
 
     now = current()
     changes = now.state.undo.restored(now.session_id, entries)
@@ -113,7 +113,7 @@ def plan(draft: Draft, entries: Sequence[Entry]) -> list[Change]:
 
 
 def _chosen(call_id: str, turn: str) -> list[Entry]:
-    from forge.workspace.tracking import current
+    from forge.workspace.history.tracking import current
 
     if call_id and turn:
         raise ToolError("give call_id or turn, not both", ErrorKind.VALIDATION, "A turn holds all of its calls.")
@@ -123,7 +123,7 @@ def _chosen(call_id: str, turn: str) -> list[Entry]:
 
 def _undone(entries: Sequence[Entry], changes: Sequence[Change], diff: str) -> ToolResult:
     """Remember that they are taken back, and say so."""
-    from forge.workspace.tracking import current
+    from forge.workspace.history.tracking import current
 
     now = current()
     with suppress(ToolError):  # it is done, whatever the store says: what is as it was is not undone twice

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Annotated, Literal
 
-from forge.core.parameters import Limits
+from forge.core.arguments.parameters import Limits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import tool

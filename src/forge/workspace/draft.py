@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.commit import Change, commit
-from forge.workspace.diff import content_diff
-from forge.workspace.digest import LARGE, Digest
-from forge.workspace.open import explained, open_at, open_file, status_of
+from forge.workspace.changes.commit import Change, commit
+from forge.workspace.history.seen_files import changed
+from forge.workspace.history.tracking import current
 from forge.workspace.paths import PathValidator, Place, quoted
-from forge.workspace.seen import changed
+from forge.workspace.paths.digest import LARGE, Digest
+from forge.workspace.paths.open import explained, open_at, open_file, status_of
 from forge.workspace.text import Text, decode
-from forge.workspace.tracking import current
+from forge.workspace.text.diff import content_diff
 
 LARGEST = 64 * 1024 * 1024  # bytes of a file that can be changed
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.kinds import Kind, kind_of
-from forge.workspace.open import explained, open_file
-from forge.workspace.page import EXACT, Bounds, Page, read_page
+from forge.workspace.history.tracking import note_read
 from forge.workspace.paths import Place, quoted
+from forge.workspace.paths.open import explained, open_file
 from forge.workspace.text import HEAD, is_binary
-from forge.workspace.tracking import note_read
+from forge.workspace.text.file_kinds import Kind, kind_of
+from forge.workspace.text.page import EXACT, Bounds, Page, read_page
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from forge.core.arguments.schema import check_schema
 from forge.core.errors import ToolError
-from forge.core.schema import check_schema
 from tests.sources.openapi.mounting import document, kind_of, mount, open_tools
 
 

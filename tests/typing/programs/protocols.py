@@ -6,8 +6,8 @@ from forge import Scripted, Tool
 from forge.core.provider import ExpectsCalls, HasWindow, expects_calls, window_of
 from forge.core.registry import ReportsProblems
 from forge.core.secrets import HoldsSecrets
-from forge.providers.fallback import Fallback
-from forge.providers.text_calls import TextCalls
+from forge.models.fallback import Fallback
+from forge.models.text_calls import TextCalls
 from forge.sources.mcp.server import McpServer
 from forge.sources.openapi.source import OpenApi
 from forge.sources.scripts.folder import ScriptFolder

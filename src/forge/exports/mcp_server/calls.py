@@ -28,7 +28,7 @@ from forge.core.errors import ErrorKind
 from forge.core.events import ToolOutput, ToolProgress
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.plain import text_of
+from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
 from forge.exports.mcp_server import wire
 from forge.exports.mcp_server.approver import Question, client

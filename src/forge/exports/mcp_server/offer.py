@@ -16,11 +16,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams, InputRequiredResult, PaginatedRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.context import Scope
-from forge.core.deadline import Until
+from forge.core.execution.deadline import Until
 from forge.core.executor import ToolExecutor
-from forge.core.plain import plain, text_of
+from forge.core.plain_values import plain, text_of
 from forge.core.registry import CONVERSATION
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool

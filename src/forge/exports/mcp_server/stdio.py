@@ -18,7 +18,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from forge.core.threads import in_thread
+from forge.core.execution.threads import in_thread
 
 if TYPE_CHECKING:
     from forge.exports.mcp_server.offer import Offer

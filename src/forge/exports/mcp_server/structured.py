@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import jsonschema_rs
 
-from forge.core.plain import plain, text_of
+from forge.core.plain_values import plain, text_of
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 

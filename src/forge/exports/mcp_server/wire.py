@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from forge.core.plain import plain, sendable
+from forge.core.plain_values import plain, sendable
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.exports.mcp_server.structured import NOTE, shape_of

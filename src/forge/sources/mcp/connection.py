@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import text_of
-from forge.core.threads import in_thread
+from forge.core.execution.threads import in_thread
+from forge.core.plain_values import text_of
 from forge.sources.mcp.listener import Listener, Quiet, asked_during
 from forge.sources.mcp.target import Target
 from forge.sources.mcp.wire import log, quietly

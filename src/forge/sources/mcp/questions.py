@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from forge.core.arguments.schema import check_schema, compiled
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.schema import check_schema, compiled
 from forge.core.spec import ToolSpec
 from forge.permissions.answers import Answer
 from forge.permissions.call_gate import gate_of

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import plain, sendable
+from forge.core.plain_values import plain, sendable
 from forge.core.result import Attachment, ToolResult
 from forge.sources.untrusted import clean, one_line
 

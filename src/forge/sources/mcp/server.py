@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
 from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Permission, PermissionName
-from forge.core.threads import in_thread
 from forge.core.tool import Tool
 from forge.sources.mcp.listening import Listening
 from forge.sources.mcp.names import safe_prefix, server_name, tool_names

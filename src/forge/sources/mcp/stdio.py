@@ -18,7 +18,7 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adap
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.environment import shell_environment
-from forge.process.piped import Piped
+from forge.process.running.piped import Piped
 from forge.sources.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE
 from forge.sources.mcp.target import Target
 from forge.sources.mcp.wire import Wire

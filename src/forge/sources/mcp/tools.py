@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from forge.core.arguments.schema import check_schema, compiled
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.executor import readable
 from forge.core.result import ToolResult
-from forge.core.schema import check_schema, compiled
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.sources.mcp.results import result_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from forge.core.plain import sendable
+from forge.core.execution.threads import in_thread
+from forge.core.plain_values import sendable
 from forge.core.result import Attachment, ToolResult
 from forge.core.secrets import Secrets
-from forge.core.threads import in_thread
 from forge.network.response import Response
 from forge.sources.openapi.document import Document
 from forge.sources.openapi.operations import Operation

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from forge.core.arguments import near
+from forge.core.arguments.checks import near
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain import brief
+from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -61,12 +61,12 @@ class OpenapiCall(
     async def _opened(self, ctx: ToolContext, spec: str) -> dict[str, Tool]:
         from hashlib import blake2b
 
-        from forge.core.threads import in_thread
+        from forge.core.execution.threads import in_thread
         from forge.network.egress import Egress
         from forge.sources.openapi.opening import download, is_url, parsed
         from forge.sources.openapi.parsing import LARGEST
         from forge.sources.openapi.source import openapi
-        from forge.workspace.open import read_file
+        from forge.workspace.paths.open import read_file
 
         url = ""
         if is_url(spec):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.threads import in_thread
+from forge.core.execution.threads import in_thread
 from forge.network.egress import Egress
 from forge.sources.openapi.document import Document
 from forge.sources.openapi.parsing import LARGEST, parse, unreadable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from forge.core import yaml_tabs
-from forge.core.bounded_yaml import Unreadable, explained_yaml, safe_loader
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.yaml import tabs as yaml_tabs
+from forge.core.yaml.bounded_yaml import Unreadable, explained_yaml, safe_loader
 
 LARGEST = 64 * 1024 * 1024  # bytes of JSON
 LARGEST_YAML = 16 * 1024 * 1024  # bytes: it takes a hundred times as long to read

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from forge.core.arguments.schema import check_schema
 from forge.core.errors import DefinitionError
-from forge.core.schema import check_schema
 from forge.sources.openapi.document import Broken, Document
 from forge.sources.openapi.operations import Operation
 from forge.sources.openapi.schemas import MOST_NODES, Schemas, is_binary, merged_object

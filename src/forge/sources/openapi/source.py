@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from forge.core.errors import DefinitionError
+from forge.core.execution.threads import in_thread
 from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Category, Permission, PermissionName
-from forge.core.threads import in_thread
 from forge.core.tool import Tool
 from forge.network.egress import Egress
 from forge.network.headers import checked

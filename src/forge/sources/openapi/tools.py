@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from forge.core.arguments.schema import compiled
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
 from forge.core.result import ToolResult
-from forge.core.schema import compiled
 from forge.core.spec import JsonSchema, Permission, ToolSpec
-from forge.core.threads import in_thread
 from forge.core.tool import Tool
 from forge.network.client import fetch
 from forge.network.idempotency_key import SAFE, key_header
@@ -29,7 +29,7 @@ from forge.sources.openapi.operations import Operation
 from forge.sources.openapi.plans import Body, Plan, argument_names, plan_of
 from forge.sources.openapi.servers import Servers
 from forge.sources.untrusted import one_line
-from forge.workspace.open import read_file
+from forge.workspace.paths.open import read_file
 
 LONGEST = 300.0  # seconds of a request whose tool has no time-out
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from forge.core.errors import ToolError
-from forge.workspace.open import open_directory
 from forge.workspace.paths import PathValidator
+from forge.workspace.paths.open import open_directory
 
 LANGUAGES = (".py", ".ts", ".js")
 MOST = 1_000  # files of a directory that are looked at, the first by name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.tool import Tool
-from forge.process.script_settings import MAX_OUTPUT, TIMEOUT, ScriptSettings
+from forge.process.scripts.settings import MAX_OUTPUT, TIMEOUT, ScriptSettings
 from forge.sources.scripts.finding import MOST, Candidate, candidates
 from forge.sources.scripts.loading import Problem, Script, load
 from forge.sources.scripts.tool import ScriptTool
@@ -79,7 +79,7 @@ class ScriptFolder:
     async def __aenter__(self) -> Sequence[Tool]:
         import asyncio
 
-        from forge.core.threads import in_thread
+        from forge.core.execution.threads import in_thread
 
         self._loop, self._wanted = asyncio.get_running_loop(), asyncio.Event()
         tools: list[ScriptTool] = await in_thread(self.load)
@@ -109,7 +109,7 @@ class ScriptFolder:
     async def _look_after(self, wanted: asyncio.Event) -> None:
         import asyncio
 
-        from forge.core.threads import in_thread
+        from forge.core.execution.threads import in_thread
 
         while True:
             try:

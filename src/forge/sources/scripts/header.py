@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from forge.core.arguments.schema import check_size
 from forge.core.errors import DefinitionError
-from forge.core.schema import check_size
-from forge.process.script_inputs import InputError, Line, is_entry, read_inputs
+from forge.process.scripts.inputs import InputError, Line, is_entry, read_inputs
 from forge.sources.untrusted import clean, clean_schema
 
 LONGEST = 64 * 1024  # characters at the beginning of a file that are looked at

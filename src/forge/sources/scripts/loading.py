@@ -16,9 +16,9 @@ from forge.sources.scripts.header import (
     looks_like_header,
     read_header,
 )
-from forge.workspace.digest import digest_of
-from forge.workspace.open import explained, open_file
 from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths.digest import digest_of
+from forge.workspace.paths.open import explained, open_file
 
 MOST_BYTES = 4 * 1024 * 1024  # of a script: it is read before every call
 

@@ -9,11 +9,11 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
-from forge.process.script_settings import ScriptSettings
-from forge.process.script_tool import FileTool
+from forge.process.scripts.settings import ScriptSettings
+from forge.process.scripts.tool import FileTool
 from forge.sources.scripts.loading import Script, read_script
-from forge.workspace.digest import digest_of
 from forge.workspace.paths import PathValidator
+from forge.workspace.paths.digest import digest_of
 
 
 class ScriptTool(FileTool):

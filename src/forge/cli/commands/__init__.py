@@ -1,0 +1,1 @@
+"""The commands of `forge`: one a file."""

@@ -1,0 +1,267 @@
+"""`forge audit`: what agents did here, from the log of events."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import Refusal, refusals
+
+if TYPE_CHECKING:  # loaded when a log is read
+    from forge.project.audit.log_events import Entry
+    from forge.project.audit.log_summary import Summary
+    from forge.project.audit.read_log import Log
+
+TOLD = ("run_*", "tool_call_end", "tool_completed", "permission_*")  # what a person reads; the rest says it piecemeal
+PAUSE = 250  # milliseconds between two looks at a log that is followed
+LAST = 10  # events that are shown before those to come
+LONGEST = 300  # characters of what is told of one event, unless it is a terminal's line
+
+
+@click.command("audit")
+@with_options
+@click.option("--tool", "tools", metavar="GLOB", multiple=True, help="Only calls of these tools, such as 'file_*'.")
+@click.option("--agent", "agents", metavar="GLOB", multiple=True, help="Only these agents; `main` is the first one.")
+@click.option(
+    "--event", "events", metavar="GLOB", multiple=True, help="Only these events, such as run_finished or '*'."
+)
+@click.option("--since", metavar="WHEN", help="90s, 30m, 2h, 3d, 1w ago, or a date such as 2026-05-01 or …T14:30.")
+@click.option("--until", metavar="WHEN", help="The same, for the end.")
+@click.option("--denied", is_flag=True, help="Only what was refused, and the answers that refused it.")
+@click.option("--errors", is_flag=True, help="Only calls and runs that failed.")
+@click.option("--last", metavar="N", type=click.IntRange(1, 100_000), help="Only the last N of them.")
+@click.option("--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
+@click.option("--summary", is_flag=True, help="A table: calls, errors, refusals, questions and seconds by tool.")
+@click.option("--file", metavar="FILE", help="Another log than .forge/audit.ndjson of the workspace.")
+def command(options: Options, **asked: Any) -> None:
+    """Show what agents did here: every call, question and run, the oldest first.
+
+    \b
+    forge audit --since 2h                  the last two hours
+    forge audit --denied --last 20          what was refused lately
+    forge audit --tool 'bash*' --errors     commands that failed
+    forge audit --summary --since 2026-05-01
+    forge audit --follow --json | jq .call.name
+
+    A flag that takes a pattern may be given several times. Logs that were rotated (audit.ndjson.1, …-20260501.gz) are
+    read, too.
+
+    \b
+    With --json: the events, one a line, as they were logged: {event, ts, seq, session, agent, call?, …};
+    every kind of event unless --event says which.
+    With --json --summary: {from, to, runs: {reason: N}, tools: [{tool, calls, errors, denied, asked, unfinished,
+    seconds}], total: {…}, unreadable}.
+
+    \b
+    Exit codes: 0 fine, also when there is nothing     2 a flag or the log cannot be used     130 interrupted
+    """
+    if asked["follow"] and asked["summary"]:
+        raise click.UsageError("--follow and --summary exclude each other: a sum needs an end. Leave one of them out.")
+    with refusals():
+        log = _log(options, asked)
+        if asked["summary"]:
+            _sum_up(log, as_json=options.json)
+        else:
+            _show(_entries(log, asked), as_json=options.json, at_once=asked["follow"])
+    for note in log.notes:
+        click.echo(f"forge: {note}", err=True)
+    if log.unreadable:
+        are = "1 line is" if log.unreadable == 1 else f"{log.unreadable:,} lines are"
+        click.echo(f"forge: {are} damaged, as a crash leaves them, and left out", err=True)
+
+
+for _option in command.params:
+    if _option.name == "session":
+        assert isinstance(_option, click.Option)
+        _option.show_default = "all of them"
+        _option.metavar = "GLOB"
+        _option.help = "Only the sessions of this name."
+
+
+def _log(options: Options, asked: dict[str, Any]) -> Log:
+    from forge.project.audit.log_events import Wanted
+    from forge.project.audit.log_summary import Summary
+    from forge.project.audit.read_log import Log, index_beside
+
+    path = _path(options, asked["file"])
+    usual = Summary.COUNTED if asked["summary"] else () if options.json else TOLD
+    wanted = Wanted(
+        tools=asked["tools"],
+        sessions=_session(options),
+        agents=asked["agents"],
+        events=asked["events"] or usual,
+        since=_moment("--since", asked["since"], 0.0),
+        until=_moment("--until", asked["until"], float("inf")),
+        denied=asked["denied"],
+        errors=asked["errors"],
+    )
+    own = asked["file"] is None
+    log = Log(path, wanted, rotated=own, index=index_beside(path) if own else None)
+    if not log.files and not asked["follow"]:
+        if asked["file"] is not None:
+            raise Refusal(
+                f"cannot show the audit log {asked['file']!r}: there is no such file\n"
+                "Name another, or leave --file out to read the workspace's own."
+            )
+        click.echo(
+            f"forge: nothing is logged yet: there is no {path}; forge run and forge tool call write it", err=True
+        )
+    return log
+
+
+def _path(options: Options, file: str | None) -> Path:
+    if file is not None:
+        return Path(file).absolute() if not Path(file).is_symlink() else Path(file).resolve()
+    from forge.project.assemble.workspace import workspace_root
+    from forge.project.audit.read_log import NAME
+    from forge.project.config import load_configuration
+    from forge.workspace.state import NAME as STATE
+
+    return workspace_root(options.workspace, load_configuration(options.config).root) / STATE / NAME
+
+
+def _session(options: Options) -> tuple[str, ...]:
+    """The common flag has a default, which is not meant here."""
+    from click.core import ParameterSource
+
+    named = click.get_current_context().get_parameter_source("session") is not ParameterSource.DEFAULT
+    return (options.session,) if named else ()
+
+
+def _moment(flag: str, text: str | None, otherwise: float) -> float:
+    if text is None:
+        return otherwise
+    from forge.project.audit.log_events import moment
+
+    try:
+        return moment(text, time.time())
+    except (ValueError, OverflowError, OSError):
+        raise click.UsageError(
+            f"{flag} {text!r} is no time: write 90s, 30m, 2h, 3d or 1w, or a date such as 2026-05-01 or"
+            " 2026-05-01T14:30."
+        ) from None
+
+
+def _entries(log: Log, asked: dict[str, Any]) -> Iterable[Entry]:
+    if asked["follow"]:
+        return log.follow(_watching(), asked["last"] or LAST)
+    return log.last(asked["last"]) if asked["last"] else log
+
+
+def _watching() -> Callable[[], bool]:
+    """Waits a moment; False once nobody reads the output any more, which writing nothing would never tell."""
+    import select
+
+    watch = select.poll()
+    watch.register(sys.stdout.fileno(), 0)
+    return lambda: not watch.poll(PAUSE)
+
+
+def _show(entries: Iterable[Entry], *, as_json: bool, at_once: bool) -> None:
+    at_terminal = sys.stdout.isatty()
+    for entry in entries:
+        if not as_json:
+            line = _fitting(_told(entry.event), at_terminal=at_terminal)
+        elif at_terminal:  # other people's text must not steer it: everything but ASCII is escaped
+            line = json.dumps(entry.event)
+        else:
+            line = entry.line.decode("utf-8", "replace").rstrip("\r\n")
+        sys.stdout.write(f"{line}\n")  # click would flush every one of a million lines
+        if at_once:
+            sys.stdout.flush()
+
+
+def _fitting(line: str, *, at_terminal: bool) -> str:
+    import shutil
+
+    width = shutil.get_terminal_size().columns if at_terminal else LONGEST
+    return line if len(line) <= width else f"{line[: max(1, width - 1)]}…"
+
+
+def _told(event: dict[str, Any]) -> str:
+    """One event on one line, with nothing invisible in it."""
+    who = _brief(event.get("session"), 40)
+    agent = _brief(event.get("agent"), 40)
+    who = who if agent in ("", "main") else f"{who}/{agent}"
+    return f"{_clock(event.get('ts'))}  {who}  {_words(event)}"
+
+
+def _words(event: dict[str, Any]) -> str:
+    from forge.project.audit.log_events import is_error, is_refusal, result_of, tool_of
+
+    kind = event.get("event")
+    tool = _brief(tool_of(event), 80)
+    if kind in ("tool_call_end", "tool_completed"):
+        result = result_of(event)
+        if is_error(event):
+            mark = "⊘" if is_refusal(event) else "✗"
+            return f"{mark} {tool}: {_brief(result.get('error'))}  {_brief(_arguments(event))}"
+        later = " (in the background)" if kind == "tool_completed" else ""
+        return f"✓ {tool}{later}  {_seconds(event)}{_brief(_arguments(event))}"
+    if kind == "permission_asked":
+        return f"? {tool} wants to {_brief(event.get('permission') or 'run')} {_brief(event.get('target'))}"
+    if kind == "permission_answered":
+        by = _brief(event.get("by"))
+        return f"! {tool}: {_brief(event.get('answer'))}{f', said by {by}' if by else ''}"
+    if kind == "run_started":
+        return f"▶ {_brief(event.get('prompt'))}"
+    if kind == "run_finished":
+        why = _brief(event.get("error") or event.get("text"))
+        return f"■ {_brief(event.get('reason'))} after {_brief(event.get('turns'))} turns: {why}"
+    rest = {key: value for key, value in event.items() if key not in ("event", "ts", "seq", "session", "agent", "call")}
+    return f"· {_brief(kind)} {tool}  {_brief(json.dumps(rest, ensure_ascii=False))}".replace("   ", "  ")
+
+
+def _arguments(event: dict[str, Any]) -> Any:
+    call = event.get("call")
+    arguments = call.get("arguments") if isinstance(call, dict) else None
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _seconds(event: dict[str, Any]) -> str:
+    seconds = event.get("seconds")
+    return f"{seconds:.2f} s  " if isinstance(seconds, float | int) and abs(seconds) < 1e9 else ""
+
+
+def _brief(value: Any, limit: int = LONGEST) -> str:
+    from forge.permissions.display import visible
+
+    text = value if isinstance(value, str) else "" if value is None else str(value)
+    return visible(text, limit).replace("\n", "⟨U+000A⟩")
+
+
+def _clock(at: Any) -> str:
+    try:
+        return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return "????-??-?? ??:??:??"
+
+
+def _sum_up(log: Log, *, as_json: bool) -> None:
+    summary = log.summary()
+    if as_json:
+        click.echo(json.dumps({**summary.to_dict(), "unreadable": log.unreadable}, ensure_ascii=False))
+        return
+    for line in _table(summary):
+        click.echo(line)
+
+
+def _table(summary: Summary) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("TOOL", "CALLS", "ERRORS", "DENIED", "ASKED", "UNFINISHED", "SECONDS")]
+    for name, one in [*summary.ranked(), ("all", summary.total)]:
+        counts = (one.calls, one.errors, one.denied, one.asked, one.unfinished)
+        rows.append((_brief(name, 60), *(f"{count:,}" for count in counts), f"{one.seconds:,.2f}"))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join((row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:]))).rstrip()
+    if summary.first is not None:
+        runs = ", ".join(f"{_brief(reason)} {count:,}" for reason, count in sorted(summary.runs.items()))
+        yield f"\nFrom {_clock(summary.first)} to {_clock(summary.last)}; runs: {runs or 'none ended'}."

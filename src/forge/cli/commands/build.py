@@ -1,0 +1,131 @@
+"""`forge build`: what a project is in production, in one directory."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.options import Options, needed_project, with_options
+from forge.cli.refusal import Refusal, refusals
+from forge.cli.terminal.show import harmless
+
+if TYPE_CHECKING:  # showing the help does without
+    from forge.project.build.record import Build, Order, Problem
+
+OUTPUT = ".forge-output"
+
+
+@click.command("build")
+@with_options
+@click.option("--prod", is_flag=True, help="For production: no development tools, and nothing left open.")
+@click.option(
+    "--output", metavar="DIR", help=f"Where it goes; {OUTPUT} in the workspace by default. What is there is replaced."
+)
+def command(options: Options, *, prod: bool, output: str | None) -> int:
+    """Build the project: its tools resolved, its rules compiled, every file listed with its hash.
+
+    \b
+    forge build                        check the project, and write .forge-output/
+    forge build --prod                 the same, for production
+    forge build --prod --output dist   somewhere else
+    forge run --from .forge-output     run exactly what was built
+
+    The stages are load, resolve, filter, schemas, compile, manifest and validate; the first that finds a problem stops
+    the build, and what was there before stays. The same project gives the same bytes, wherever it is built.
+
+    With --prod tools for development are left out, and these are refused: open egress, required variables that are not
+    set, sandbox: off, MCP tools that nobody approved, active skills that lack something, scripts that are broken.
+
+    \b
+    With --json: {"ok": true, "output", "sha256", "mode", "counts", "files", "environment", "notes"}
+             or: {"ok": false, "stage", "problems": [{"problem", "advice"}]}
+    Exit codes: 0 it is built     2 it is not: a stage found a problem, or a flag cannot be used
+    """
+    if prod and options.dev:
+        raise click.UsageError("--dev and --prod exclude each other: production has no development tools.")
+    from forge.project.build.stages import BuildError, build  # everything, which showing the help does without
+
+    with refusals():
+        order = _order(options, prod=prod, output=output)
+    try:
+        made = build(order, _progress(quiet=options.json))
+    except BuildError as error:
+        if options.json:
+            problems = [{"problem": one.text, "advice": one.advice} for one in error.problems]
+            _print({"ok": False, "stage": error.stage, "problems": problems})
+            return 2
+        raise Refusal("\n".join(_told(error.stage, one) for one in error.problems)) from error
+    if options.json:
+        _print(_summary(made))
+        return 0
+    _show(made)
+    return 0
+
+
+def _order(options: Options, *, prod: bool, output: str | None) -> Order:
+    """Raises `ToolError`."""
+    from forge.project.assemble.workspace import workspace_root
+    from forge.project.build.record import Order
+
+    workspace = workspace_root(options.workspace)
+    return Order(
+        config=needed_project(options, "build"),  # to build it is to start its servers
+        workspace=workspace,
+        output=Path(output) if output is not None else workspace / OUTPUT,
+        named=options.workspace is not None,
+        prod=prod,
+        dev=options.dev,
+    )
+
+
+def _progress(*, quiet: bool) -> Any:
+    """A line a stage, where a person watches."""
+    watched = sys.stderr.isatty() and not quiet
+
+    def told(stage: str, words: str) -> None:
+        if watched and words:
+            click.echo(f"{click.style('✓', fg='green')} {stage:<9} {harmless(words)}", err=True)
+        elif watched:
+            click.echo(f"· {stage}\r", err=True, nl=False)
+
+    return told
+
+
+def _told(stage: str, problem: Problem) -> str:
+    return f"forge build: {stage}: {harmless(str(problem))}"
+
+
+def _summary(made: Build) -> dict[str, Any]:
+    from forge.project.build.manifest import environment
+
+    return {
+        "ok": True,
+        "output": str(made.order.output),
+        "sha256": made.sha256,
+        "mode": made.order.mode,
+        "counts": made.counts,
+        "files": len(made.files),
+        "environment": environment(made),
+        "notes": made.notes,
+    }
+
+
+def _show(made: Build) -> None:
+    for note in made.notes:
+        click.echo(f"forge: {harmless(note)}", err=True)
+    counts = made.counts
+    shares = ", ".join(f"{number} {what}" for what, number in counts.items() if number and what != "total")
+    click.echo(f"Built: {counts['total']} tools ({shares}), {len(made.files)} files in {made.order.output}")
+    click.echo(f"sha256 of its manifest: {made.sha256}")
+    if made.required:
+        click.echo(f"It needs: {', '.join(sorted(made.required))}")
+    click.echo(f"To run it: forge run --from {shlex.quote(str(made.order.output))} --expect {made.sha256}")
+
+
+def _print(value: dict[str, Any]) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))

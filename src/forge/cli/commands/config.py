@@ -1,0 +1,104 @@
+"""`forge config`: what holds here, who said it, and how it is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
+from forge.cli.terminal.show import harmless
+
+if TYPE_CHECKING:  # loaded when it is shown
+    from forge.project.effective import Value
+
+_LONGEST = 100  # characters of a value on a line
+
+
+@click.group("config")
+def command() -> None:
+    """See the configuration that holds here, and the schema of forge.yaml.
+
+    \b
+    Layers, each over those before it:
+      defaults
+      user          $XDG_CONFIG_HOME/forge/config.yaml, by default ~/.config/forge/config.yaml
+      project       forge.yaml in the workspace, once `forge trust` accepted it; or --config FILE
+      environment   FORGE_MODEL, FORGE_SANDBOX, FORGE_EGRESS, FORGE_TURNS; FORGE_CONFIG names the file
+      flags         --model, --max-turns, --workspace, --policy
+
+    The organisation's /etc/forge/policy.yaml (permissions, egress, sandbox, guardrails) is above them all. A project
+    cannot loosen what the user or the organisation said: denies stay, of sandboxes and egresses the stricter holds.
+
+    \b
+    Examples:
+      forge config show --explain
+      forge config schema > forge.schema.json
+    """
+
+
+@command.command()
+@with_options
+@click.option("--explain", is_flag=True, help="Say where each value comes from, and what it means.")
+def show(options: Options, explain: bool) -> None:
+    """Show the values that hold. Secrets are never among them: variables are shown by their names.
+
+    With --json: {"values": {…}}, with --explain also {"origins": {place: who}, "descriptions": {place: what},
+    "notes": […]}.
+
+    \b
+    Examples:
+      forge config show
+      forge config show --explain
+      forge config show --config other.yaml --json
+    """
+    from forge.project.config import load_configuration  # showing the help does without
+    from forge.project.effective import effective, nested
+
+    flags = {"workspace.root": options.workspace, "permissions.rules (session)": options.policy}
+    with refusals():
+        configuration = load_configuration(options.config, resolve=False)
+        values = effective(configuration, {place: os.path.abspath(given) for place, given in flags.items() if given})
+    if options.json:
+        document: dict[str, object] = {"values": nested(values)}
+        if explain:
+            document |= {
+                "origins": {one.place: one.origin for one in values},
+                "descriptions": {one.place: one.description for one in values if one.description},
+                "notes": [*configuration.notes],
+            }
+        click.echo(json.dumps(document, ensure_ascii=False, default=str))
+        return
+    _print(values, configuration.notes, explain)
+
+
+def _print(values: list[Value], notes: tuple[str, ...], explain: bool) -> None:
+    from forge.project.config.key_paths import on_one_line
+
+    lines = [harmless(f"{one.place}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]
+    shown = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in lines]
+    width = min(max(map(len, shown)), 60)
+    for line, one in zip(shown, values, strict=True):
+        why = harmless(f"{one.origin}: {one.description}" if one.description else one.origin)
+        click.echo(f"{line:<{width}}  {click.style(why, dim=True)}" if explain else line)
+    for note in notes if explain else ():
+        click.echo(harmless(f"note: {note}"))
+
+
+@command.command()
+@click.option("--organisation", is_flag=True, help="Of /etc/forge/policy.yaml instead.")
+def schema(organisation: bool) -> None:
+    """Print the JSON Schema of forge.yaml (2020-12), with which editors complete and check it.
+
+    \b
+    Examples:
+      forge config schema > forge.schema.json
+      # then, in the first line of forge.yaml:
+      # yaml-language-server: $schema=forge.schema.json
+    """
+    from forge.project.config.schema import config_schema, organisation_schema
+
+    click.echo(json.dumps(organisation_schema() if organisation else config_schema(), indent=2, ensure_ascii=False))

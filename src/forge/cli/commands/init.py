@@ -1,0 +1,95 @@
+"""`forge init`: a project to begin with, that passes its own checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import Refusal, refusals
+
+NAMES = ("minimal", "coding", "ops", "api")
+
+
+@click.command("init")
+@click.argument("directory", required=False)
+@click.option(
+    "--template", type=click.Choice(NAMES), default="minimal", show_default=True, help="What the project is for."
+)
+@click.option("--name", metavar="ID", help="The agent's id; the directory's name by default.")
+@with_options
+def command(options: Options, directory: str | None, template: str, name: str | None) -> int:
+    """Begin a project: forge.yaml, a tool of its own and its test, examples of what it may do.
+
+    \b
+    forge init                          here
+    forge init helper --template ops    in a new directory
+    \b
+    minimal  reads files, counts words
+    coding   works on the code of the directory
+    ops      runs a few programs, reports every morning
+    api      works with an API that an OpenAPI document describes
+
+    With --json: {"directory", "template", "files", "kept"}. Nothing that is there is overwritten: a README.md or
+    .gitignore stays as it is, any other file that is in the way is refused, and then nothing is written.
+
+    \b
+    Exit codes: 0 it is written     2 a file is there already, or the directory or the name cannot be used
+    """
+    from forge.project.templates import OFTEN_THERE, files_of  # showing the help does without
+    from forge.project.write_new import write_new
+
+    with refusals():
+        if name is not None and (not name or name != _id(name)):
+            raise Refusal(f"{name[:80]!r} cannot be the id of an agent\nWrite lower-case letters, digits and hyphens.")
+        asked = directory or options.workspace or "."
+        root = _directory(asked)
+        kept = [path for path in OFTEN_THERE if os.path.lexists(root / path)]
+        files = {path: text for path, text in files_of(template, name or _name(root)).items() if path not in kept}
+        write_new(root, files)
+        accepted = _accepted(root)
+    if options.json:
+        click.echo(json.dumps({"directory": str(root), "template": template, "files": sorted(files), "kept": kept}))
+        return 0
+    click.echo("".join(f"  {path}\n" for path in sorted(files)), nl=False)
+    for path in kept:
+        click.echo(f"  {path} is yours, and stays as it is")
+    there = "" if asked == "." else f"  cd {shlex.quote(asked)}\n"
+    trust = "" if accepted else "  forge trust\n"
+    click.echo(f'Next:\n{there}{trust}  forge tool list\n  forge run "What is in this directory?"')
+    return 0
+
+
+def _accepted(root: Path) -> bool:
+    """Whoever begins a project trusts it; where nothing can be remembered, `forge trust` says why."""
+    from forge.core.errors import ToolError
+    from forge.project.trust import accept
+
+    try:
+        accept(root)
+    except ToolError:
+        return False
+    return True
+
+
+def _directory(path: str) -> Path:
+    try:
+        root = Path(path)
+        root.mkdir(parents=True, exist_ok=True)
+        return root.resolve(strict=True)
+    except (OSError, ValueError) as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise Refusal(f"{path!r} cannot be the project's directory: {problem}\nName another.") from None
+
+
+def _name(root: Path) -> str:
+    return _id(root.name) or "agent"
+
+
+def _id(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:64]

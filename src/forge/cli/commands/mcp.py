@@ -1,0 +1,217 @@
+"""`forge mcp`: the project's MCP servers, and which of their tools a person approved."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import Refusal, refusals
+from forge.cli.terminal.diffs import coloured
+from forge.cli.terminal.show import harmless
+
+if TYPE_CHECKING:  # showing the help does without
+    from forge.sources.mcp import McpServer
+    from forge.sources.mcp.tools import McpTool
+
+BY = "forge mcp approve"
+_COLOURS = {"new": "yellow", "changed": "red", "pinned": "green", "unknown": "red"}
+
+
+@click.group("mcp")
+def command() -> None:
+    """See the MCP servers of a project, approve what they offer, take that back.
+
+    A tool that was never approved asks before each call until one passes. A tool whose definition changed since needs a
+    person: neither a rule nor --yes answers for it. So does one of which it is not known what was approved.
+    """
+
+
+@command.command("list")
+@with_options
+def list_(options: Options) -> None:
+    """Start every server, and list its tools: pinned (approved as they are), new, changed since, or unknown.
+
+    Unknown: .forge/pins.json was broken, so nobody knows what was approved. A person has to look at these tools again.
+
+    \b
+    forge mcp list --json
+
+    \b
+    With --json: {"servers": [{name, target, state: up|down, error,
+                  tools: [{name, tool, state, hidden}], left_out: {name: why}, problems: []}]}.
+    """
+    with refusals():
+        found = asyncio.run(_looked_at(_servers(options)))
+    if options.json:
+        click.echo(json.dumps({"servers": found}, ensure_ascii=False))
+        return
+    if not found:
+        click.echo("No MCP server is configured: name a forge.yaml with mcpServers by --config.", err=True)
+    for server in found:
+        _show(server)
+
+
+@command.command()
+@click.argument("server")
+@with_options
+def approve(options: Options, server: str) -> int:
+    """Show what is new or changed at a server, and record what you approve.
+
+    \b
+    forge mcp approve git
+
+    With --yes all that is new is approved; what changed, and what may have been approved otherwise, is asked about at a
+    terminal only.
+
+    \b
+    Exit codes: 0 everything it offers is approved     1 something is not
+                2 a flag, the configuration or the server cannot be used
+    """
+    with refusals():
+        chosen = _named(_servers(options), server)
+        approved, left = asyncio.run(_approved(chosen, yes=options.yes))
+    if options.json:
+        click.echo(json.dumps({"server": server, "approved": approved, "left": left}, ensure_ascii=False))
+    elif not approved and not left:
+        click.echo("There is nothing to approve.")
+    else:
+        click.echo(f"Approved: {', '.join(approved) or 'nothing'}.")
+    for name, why in left.items():
+        click.echo(f"{name} is not approved: {why}", err=True)
+    return 1 if left else 0
+
+
+@command.command()
+@click.argument("server")
+@with_options
+def forget(options: Options, server: str) -> None:
+    """Take back what was approved of a server: all its tools are new again.
+
+    \b
+    forge mcp forget git
+    """
+    with refusals():
+        servers = _servers(options)
+        pins = next(iter(servers.values())).pins if servers else None
+        known = [*servers, *(pins.servers() if pins is not None else ())]
+        if pins is None or server not in known:
+            raise _unknown(server, known)
+        gone = pins.forget(server)
+    if options.json:
+        click.echo(json.dumps({"server": server, "forgotten": gone}))
+        return
+    click.echo(f"Forgotten: {gone} approved {'tool' if gone == 1 else 'tools'} of {harmless(server)}.")
+
+
+def _servers(options: Options) -> dict[str, McpServer]:
+    from forge.project.assemble.sources import project_servers  # showing the help does without
+
+    return project_servers(options)
+
+
+def _named(servers: Mapping[str, McpServer], name: str) -> McpServer:
+    if name not in servers:
+        raise _unknown(name, list(servers))
+    return servers[name]
+
+
+def _unknown(name: str, known: Sequence[str]) -> Refusal:
+    there = f"Configured are {', '.join(dict.fromkeys(known))}." if known else "None is configured: --config names one."
+    return Refusal(f"there is no MCP server {name!r}\n{there}")
+
+
+async def _looked_at(servers: Mapping[str, McpServer]) -> list[dict[str, Any]]:
+    return await asyncio.gather(*(_facts(name, server) for name, server in servers.items()))
+
+
+async def _facts(name: str, server: McpServer) -> dict[str, Any]:
+    from forge.core.errors import ToolError
+
+    facts: dict[str, Any] = {"name": name, "target": server.target, "state": "up", "error": "", "tools": []}
+    try:
+        async with server:
+            facts["tools"] = [
+                {"name": tool.spec.name, "tool": tool.remote, "state": str(tool.state), "hidden": tool.spec.hidden}
+                for tool in server.tools
+            ]
+    except ToolError as error:
+        facts |= {"state": "down", "error": "\n".join(filter(None, (error.message, error.suggestion)))}
+    return {**facts, "left_out": dict(server.left_out), "problems": list(server.problems)}
+
+
+def _show(server: Mapping[str, Any]) -> None:
+    click.echo(f"{click.style(server['name'], bold=True)}  {server['state']}  {harmless(server['target'])}")
+    for line in filter(None, harmless(server["error"]).split("\n")):
+        click.echo(f"  {click.style(line, fg='red')}")
+    width = max((len(tool["name"]) for tool in server["tools"]), default=0)
+    for tool in server["tools"]:
+        state = click.style(tool["state"], fg=_COLOURS[tool["state"]])
+        hidden = f"{'':{9 - len(tool['state'])}}hidden" if tool["hidden"] else ""
+        click.echo(f"  {tool['name']:<{width}}  {state}{hidden}")
+    for problem in server["problems"]:
+        click.echo(f"  {click.style(harmless(problem), fg='red')}")
+    for name, why in server["left_out"].items():
+        click.echo(f"  {harmless(name)} is left out: {harmless(why)}")
+
+
+async def _approved(server: McpServer, *, yes: bool) -> tuple[list[str], dict[str, str]]:
+    """The names of what was approved, and of what was not, with the reason."""
+    from forge.sources.pins import State
+
+    left: dict[str, str] = {}
+    chosen: list[McpTool] = []
+    async with server:
+        if server.pins.problem:
+            click.echo(harmless(server.pins.problem), err=True)
+        waiting = [tool for tool in server.tools if tool.state is not State.PINNED]
+        rest = yes  # whether all that is new is approved from here on
+        every = False  # whether a person said so: then also what may have been approved once
+        for number, tool in enumerate(waiting, 1):
+            if (rest and tool.state is State.NEW) or (every and tool.state is State.UNKNOWN):
+                chosen.append(tool)
+            elif not _at_terminal():
+                left[tool.spec.name] = "it needs a person at a terminal" + _or_yes(tool)
+            elif (said := _asks(tool, f"{number} of {len(waiting)}")) != "n":
+                chosen.append(tool)
+                every = every or said == "a"
+                rest = rest or every
+            else:
+                left[tool.spec.name] = "you said no"
+        if chosen:
+            await server.approve(*chosen, by=BY)
+            still = {tool.remote for tool in server.tools if tool.state is not State.PINNED}
+            for tool in [one for one in chosen if one.remote in still]:
+                chosen.remove(tool)
+                left[tool.spec.name] = "it could not be kept, or changed again meanwhile"
+    return [tool.spec.name for tool in chosen], left
+
+
+def _or_yes(tool: McpTool) -> str:
+    return "" if tool.needs_person else ", or --yes"
+
+
+def _asks(tool: McpTool, which: str) -> str:
+    """The whole definition, or what changed in it, with nothing invisible in it; then y, n, or a for all new ones."""
+    from forge.permissions.display import visible
+    from forge.sources.pins import written
+
+    difference = tool.difference()
+    shown = visible(difference or written(tool.offer.definition, tool.offer.target), 24_000)
+    click.echo(f"\n{tool.spec.name} is {tool.state} ({which}):", err=True)
+    click.echo(coloured(shown) if difference else shown, err=True)
+    if difference:
+        return "y" if click.confirm("Approve it?", default=False, err=True) else "n"
+    choice = click.Choice(["y", "n", "a"], case_sensitive=False)
+    words = "Approve it? [y]es, [n]o, [a]ll that is new"
+    said: str = click.prompt(words, default="n", type=choice, show_choices=False, err=True)
+    return said
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,0 +1,163 @@
+"""`forge memory`: what is remembered in a workspace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
+from forge.cli.terminal.show import harmless
+
+if TYPE_CHECKING:  # loaded by the command that needs it
+    from forge.memory.memory import Memory
+
+
+@click.group("memory")
+def command() -> None:
+    """Search what is remembered here, read a note, look after the index."""
+
+
+@command.command()
+@click.argument("query")
+@with_options
+@click.option("--max-results", metavar="N", type=click.IntRange(1, 1_000), default=5, show_default=True)
+def search(options: Options, query: str, max_results: int) -> None:
+    """Find pieces of notes, as the agent does.
+
+    \b
+    forge memory search "favourite colour"
+
+    With --json: {"results": [{text, source, line_start, line_end, score}], "remarks": []}.
+    """
+    import asyncio
+
+    with _memory(options) as memory:
+        found = asyncio.run(memory.search(query, max_results))
+    if options.json:
+        _print({"results": [hit._asdict() for hit in found.hits], "remarks": found.remarks})
+        return
+    for hit in found.hits:
+        place = f"{hit.source}:{hit.line_start}"
+        click.echo(f"{click.style(harmless(place), bold=True)}  {click.style(f'{hit.score:.3f}', dim=True)}")
+        click.echo("".join(f"    {harmless(line)}\n" for line in hit.text.split("\n")))
+    if not found.hits:
+        click.echo("Nothing was found.", err=True)
+    _remark(found.remarks)
+
+
+@command.command()
+@click.argument("file", required=False)
+@with_options
+def show(options: Options, file: str | None) -> None:
+    """Print a note, or list all of them.
+
+    \b
+    forge memory show MEMORY.md
+
+    With --json: {path, content}, or {"notes": [name]}.
+    """
+    with _memory(options) as memory:
+        if file is None:
+            _list(memory, options)
+            return
+        text = memory.read(file)
+        name = memory.notes.name_of(memory.notes.place(file))
+    if options.json:
+        _print({"path": name, "content": text})
+        return
+    click.echo(harmless(text), nl=not text.endswith("\n"))
+
+
+@command.command()
+@with_options
+@click.option("--anew", is_flag=True, help="Remove the index first, and make all of it again.")
+def reindex(options: Options, anew: bool) -> None:
+    """Bring the index up to date with the notes. It happens by itself, too, but not all vectors at once.
+
+    \b
+    forge memory reindex
+
+    With --json: {notes, changed, chunks, embedded, seconds, remarks}.
+    """
+    import asyncio
+
+    with _memory(options) as memory:
+        done = asyncio.run(memory.reindex(anew=anew))
+    if options.json:
+        _print(done._asdict())
+        return
+    embedded = f", {done.embedded:,} embedded" if done.embedded else ""
+    click.echo(
+        f"{_count(done.notes, 'note')} in {_count(done.chunks, 'piece')}; {done.changed:,} changed{embedded},"
+        f" in {done.seconds:.2f} s."
+    )
+    _remark(done.remarks)
+
+
+@command.command()
+@with_options
+def stats(options: Options) -> None:
+    """Say how much is remembered, and where.
+
+    \b
+    forge memory stats --json
+
+    With --json: {directory, embedder, notes, chunks, vectors, without_vector, index, index_bytes, remarks}.
+    """
+    with _memory(options) as memory:
+        found = memory.stats()
+    if options.json:
+        _print(found)
+        return
+    rows = {
+        "notes": f"{found['notes']:,} in {found['directory']}",
+        "pieces": f"{found['chunks']:,}",
+        "embedder": found["embedder"],
+        "vectors": f"{found['vectors']:,}"
+        + (f", {found['without_vector']:,} to do" if found["without_vector"] else ""),
+        "index": f"{found['index']} ({found['index_bytes']:,} bytes)" if found["index"] else "none",
+    }
+    for name, value in rows.items():
+        click.echo(f"{name:<9} {harmless(value)}")
+    _remark(found["remarks"])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _list(memory: Memory, options: Options) -> None:
+    names = memory.names()
+    if options.json:
+        _print({"notes": names})
+        return
+    if not names:
+        click.echo("Nothing is remembered here.", err=True)
+    for name in names:
+        click.echo(harmless(name))
+
+
+@contextmanager
+def _memory(options: Options) -> Iterator[Memory]:
+    with refusals():
+        from forge.project.assemble.memory import project_memory
+
+        memory: Memory = project_memory(options)
+        try:
+            yield memory
+        finally:
+            memory.close()
+
+
+def _remark(remarks: list[str]) -> None:
+    for remark in remarks:
+        click.echo(click.style(harmless(remark), dim=True), err=True)
+
+
+def _print(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))

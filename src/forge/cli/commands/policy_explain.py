@@ -1,0 +1,67 @@
+"""`forge policy explain`: which rule would decide about a call, and why. Nothing is called."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
+from forge.cli.running.names import complete_name, project_tools, tool_named
+
+_STRICTNESS = ("allow", "ask", "deny")
+
+
+@click.command("explain")
+@click.argument("name", shell_complete=complete_name)
+@click.argument("arguments", metavar="[JSON]", required=False)
+@with_options
+def command(options: Options, name: str, arguments: str | None) -> None:
+    """Say which rule decides about a call, and why.
+
+    \b
+    forge policy explain bash '{"command": "git push"}'
+
+    With --json: {tool, decision, rulings: [{permission, target, optional, decision, reason, rule, layer}]}. The
+    strictest decides; what is optional is asked for while the tool runs, if at all.
+    """
+    with refusals():
+        rulings = _rulings(options, name, arguments)
+    strictest = max((one["decision"] for one in rulings if not one["optional"]), key=_STRICTNESS.index)
+    if options.json:
+        click.echo(json.dumps({"tool": name, "decision": strictest, "rulings": rulings}, ensure_ascii=False))
+        return
+    from forge.permissions.display import visible
+
+    for one in rulings:
+        what = f"{one['permission'] or 'run'} {visible(one['target'])}".strip()
+        click.echo(f"{one['decision']:<6}{what}{' (if it asks for it)' if one['optional'] else ''}: {one['reason']}")
+
+
+def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[str, Any]]:
+    from forge.project.assemble.policy import project_policy
+    from forge.project.assemble.workspace import project_scope
+    from forge.project.config import (
+        load_configuration,  # the rules and the schema, which completing a name does without
+    )
+    from forge.project.preview_call import preview_call
+
+    configuration = load_configuration(options.config)
+    tool = tool_named(name, project_tools(options, name))
+    scope = project_scope(options.workspace, configuration, options.session)
+    policy = project_policy(configuration, options.policy)
+    parsed = tool.parse(arguments) if arguments is not None else {}
+    return [
+        {
+            "permission": str(permission) if permission else None,
+            "target": target,
+            "optional": optional,
+            "decision": str(ruling.decision),
+            "reason": ruling.reason,
+            "rule": ruling.rule,
+            "layer": ruling.layer,
+        }
+        for permission, target, ruling, optional in preview_call(configuration, policy, tool, parsed, scope).wants
+    ]

@@ -1,0 +1,90 @@
+"""`forge policy test`: whether the rules say to examples of calls what they should. Nothing is called."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
+
+if TYPE_CHECKING:  # the rules and the tools, which showing the help does without
+    from forge.project.policy_examples import Verdict
+
+_COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
+
+
+@click.command("test")
+@click.argument("file")
+@with_options
+def command(options: Options, file: str) -> int:
+    """Say whether the policy decides as a file of examples expects. Nothing is called, and no server is started.
+
+    FILE is YAML: a list of {tool, arguments, expect: allow | ask | deny}, with `agent`, `channel` and `user` where who
+    calls matters, and a `note` to be shown where it differs:
+
+    \b
+    - {tool: file_read, arguments: {path: src/a.py}, expect: allow}
+    - {tool: bash, arguments: {command: "rm -rf build"}, expect: deny, note: nobody cleans up by hand}
+    - {tool: file_write, arguments: {path: a, content: b}, expect: ask, agent: researcher}
+
+    \b
+    forge policy test policy.examples.yaml
+    forge policy test policy.examples.yaml --config forge.yaml --policy ci.rules
+
+    \b
+    With --json: {"ok": …, "examples": [{place, tool, arguments, expect, decision, ok, reason, rule, layer, note}]}.
+    Exit codes: 0 all as expected     1 something differs     2 the file, an example, the configuration or the rules
+                cannot be used
+    """
+    with refusals():
+        from forge.project.policy_examples import try_examples
+
+        verdicts = try_examples(options, file)
+    wrong = [one for one in verdicts if not one.is_expected]
+    if options.json:
+        found: dict[str, Any] = {"ok": not wrong, "examples": [one.to_dict() for one in verdicts]}
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return 1 if wrong else 0
+    _table(wrong)
+    examples = "1 example" if len(verdicts) == 1 else f"{len(verdicts):,} examples"
+    differ = "1 differs" if len(wrong) == 1 else f"{len(wrong):,} differ"
+    click.echo(f"{examples}, {differ}." if wrong else f"{examples}, all as expected.", err=bool(wrong))
+    return 1 if wrong else 0
+
+
+def _table(wrong: Sequence[Verdict]) -> None:
+    if not wrong:
+        return
+    rows = [("EXAMPLE", "CALL", "EXPECTED", "GOT", "BECAUSE"), *map(_row, wrong)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for number, row in enumerate(rows):
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
+        if number:
+            cells[3] = click.style(cells[3], fg=_COLOURS.get(row[3]))
+        line = "  ".join((*cells, row[4]))
+        overlong = edge and len(click.unstyle(line)) > edge
+        click.echo(f"{'  '.join(cells).rstrip()}\n    {row[4]}" if overlong else line)
+
+
+def _row(one: Verdict) -> tuple[str, ...]:
+    from forge.core.plain_values import brief
+
+    example = one.example
+    arguments = "" if example.arguments is None else f" {brief(example.arguments)}"
+    who = "".join(f" as {key} {name}" for key, name in example.who.items())
+    because = f"{one.reason} ({example.note})" if example.note else one.reason
+    cells = (example.place, f"{example.tool}{arguments}{who}", str(example.expect), str(one.decision), because)
+    return tuple(_on_one_line(cell) for cell in cells)
+
+
+def _on_one_line(text: str) -> str:
+    from forge.permissions.display import visible
+
+    return visible(text, 400).replace("\n", "⟨U+000A⟩")

@@ -1,0 +1,182 @@
+"""`forge run`: the agent, with the tools of this project."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
+
+KEPT = ("database", "detach", "queue", "tenant", "priority", "app_version")  # flags of runs that are kept
+
+
+@click.command("run")
+@click.argument("prompt", metavar="[PROMPT|-]", required=False)
+@with_options
+@click.option("--model", metavar="NAME", help="Such as anthropic:MODEL, openai:MODEL, ollama:MODEL, scripted:FILE.")
+@click.option(
+    "--max-turns", metavar="N", type=click.IntRange(min=1), default=None,
+    help="How often the model may be asked before the run is stopped; 50, unless the configuration says otherwise.",
+)  # fmt: skip
+@click.option("--from", "built", metavar="DIR", help="Run exactly what `forge build` wrote there.")
+@click.option("--expect", metavar="HASH", help="With --from: the SHA-256 that its manifest must have.")
+@click.option("--quiet", is_flag=True, help="Only the final text.")
+@click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
+@click.option("--no-audit", is_flag=True, help="Keep no log of events.")
+@click.option("--durable", is_flag=True, help="Keep the run, so that it goes on after a crash; see forge runs.")
+@click.option(
+    "--database", metavar="URL", help="With --durable: where; by default FORGE_DATABASE, else a file in .forge."
+)
+@click.option(
+    "--detach", is_flag=True,
+    help="With --durable: leave it to a worker, with the worker's model and rules, and print the name of the run.",
+)  # fmt: skip
+@click.option("--queue", metavar="NAME", help="With --durable: the queue that it waits in; `default` by default.")
+@click.option("--tenant", metavar="NAME", help="With --durable: whose run it is; tenants take turns.")
+@click.option(
+    "--priority", metavar="N", type=click.IntRange(-10, 10),
+    help="With --durable: from -10 to 10, higher ones go first; 0 by default.",
+)  # fmt: skip
+@click.option(
+    "--app-version", metavar="VERSION", help="With --durable: that of the workers it is for, where they name one."
+)
+@click.option("--console", is_flag=True, help="Follow and answer it in the browser; see forge console.")
+def command(options: Options, prompt: str | None, **more: Any) -> int:
+    """Have an agent do a task with the tools of this project.
+
+    \b
+    forge run PROMPT      one task
+    forge run -           the task comes from the standard input
+    forge run             a conversation; /help lists its commands
+
+    The model is the one named with --model, otherwise the configuration's (agent.model), otherwise one whose key is
+    set, otherwise one of a local server.
+
+    What the model says goes to the standard output, what it does to the standard error. With --json every event is a
+    line of JSON on the standard output, and the last line of a run is its run_finished.
+
+    What asks is asked at the terminal. Without a terminal the answer is no, unless --yes or a rule says otherwise.
+    Ctrl-C stops the run once it has cleaned up; twice, at once.
+
+    The conversation is kept in the workspace: --session NAME goes on with it.
+
+    With --durable every turn and every call is stored as it happens. Killed, the run goes on with `forge runs resume`
+    or on any `forge worker`; what was done is not done again. Without a terminal it waits for the answer to what asks
+    (exit code 3), and `forge runs answer` gives it.
+
+    \b
+    Exit codes: 0 the model answered
+                1 the run ended in an error, or went in circles
+                2 there is no model; a flag, the configuration, a policy or the workspace cannot be used
+                3 the model has a question, and nobody is there to answer
+                4 a limit was reached
+                130 interrupted
+    """
+    if prompt is not None and prompt != "-" and not prompt.strip():
+        raise click.UsageError(
+            'The prompt is empty. Say what to do: forge run "TASK"; or leave it out for a conversation.'
+        )
+    if more["expect"] is not None and more["built"] is None:
+        raise click.UsageError("--expect says which build is meant: name it with --from.")
+    if more["built"] is not None and (options.dev or _source("config") is ParameterSource.COMMANDLINE):
+        raise click.UsageError("--from runs what was built: --config and --dev belong to forge build.")
+    if more.pop("console"):
+        return _in_browser(options, prompt, **more)
+    durable = {name: more.pop(name) for name in ("durable", *KEPT)}
+    if not durable.pop("durable"):
+        _refuse_without_durable(**durable)
+        durable = {}
+    elif prompt is None:
+        raise click.UsageError('A durable run needs its task at once: forge run --durable "TASK"')
+    from forge.cli.running.chat_session import RunFlags  # the whole agent, which showing the help does without
+
+    named = _source("session") is not ParameterSource.DEFAULT
+    asked = RunFlags(
+        **more, session=options.session if named else None, reads_stdin=prompt == "-" or not sys.stdin.isatty()
+    )
+    if prompt is None:
+        from forge.cli.commands.chat import chat
+
+        return chat(options, asked)
+    task = _whole_input() if prompt == "-" else prompt
+    if durable:
+        return _durably(options, asked, task, **durable)
+    return _once(options, asked, task)
+
+
+for _option in command.params:
+    if _option.name == "session":
+        assert isinstance(_option, click.Option)
+        _option.show_default = "a new one"
+        _option.help = "The session to go on with; made if it is not there."
+
+
+def _source(option: str) -> ParameterSource | None:
+    return click.get_current_context().get_parameter_source(option)
+
+
+def _refuse_without_durable(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise click.UsageError(f"{_flag(name)} is about runs that are kept: add --durable.")
+
+
+def _flag(name: str) -> str:
+    return {"built": "--from"}.get(name, f"--{name.replace('_', '-')}")
+
+
+def _in_browser(options: Options, prompt: str | None, **more: Any) -> int:
+    for name in ("built", "max_turns", "quiet", "audit", *KEPT[1:]):
+        if more[name]:
+            raise click.UsageError(f"{_flag(name)} is for runs at the terminal: leave it out, or --console.")
+    from forge.cli.commands.console import serve_console
+
+    named = _source("session") is not ParameterSource.DEFAULT
+    return serve_console(
+        options,
+        model=more["model"],
+        database=more["database"],
+        prompt=_whole_input() if prompt == "-" else prompt or "",
+        session=options.session if named else "",
+    )
+
+
+def _durably(options: Options, asked: Any, prompt: str, **how: Any) -> int:
+    with refusals():
+        from forge.project.runs.durable_runs import check_installed  # an extra
+
+        check_installed()
+    from forge.cli.running.durable_run import run_durably
+
+    return run_durably(options, asked, prompt, **how)
+
+
+def _once(options: Options, asked: Any, prompt: str) -> int:
+    from forge.cli.running.chat_session import open_chat_session
+    from forge.cli.terminal.keyboard import Keyboard
+
+    with open_chat_session(options, asked) as made:
+        ending = made.ask(prompt, wait=True)
+        answers = not asked.reads_stdin and sys.stderr.isatty() and not options.json
+        while answers and ending.reason == "question" and (answer := Keyboard().message()):
+            ending = made.ask(answer, wait=True)
+        made.say_goodbye(ending)
+        return ending.exit_code
+
+
+def _whole_input() -> str:
+    from forge.cli.terminal.keyboard import LONGEST
+    from forge.cli.terminal.pipes import read_all
+
+    content = read_all(LONGEST)
+    if len(content) > LONGEST:
+        way = "Put the long part into a file of the workspace and name it in the prompt."
+        raise click.UsageError(f"The prompt on the standard input is longer than {LONGEST:,} bytes. {way}")
+    text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip()
+    if not text:
+        raise click.UsageError("The standard input holds no prompt. Write one to it: echo 'TASK' | forge run -")
+    return text

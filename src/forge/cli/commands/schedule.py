@@ -1,0 +1,331 @@
+"""`forge schedule`: tasks by the clock, seen, added, removed, and run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
+from forge.cli.terminal.show import harmless
+
+if TYPE_CHECKING:  # they load SQLite and asyncio, which showing the help does without
+    from collections.abc import Coroutine
+
+    from forge.schedules.runner import Runner
+    from forge.schedules.schedule import Run, Schedule
+    from forge.schedules.store import ScheduleStore
+
+
+@click.group("schedule")
+def command() -> None:
+    """Have an agent do tasks by the clock: see them, add and remove them, run what is due."""
+
+
+@command.command("list")
+@with_options
+@click.option("--enabled", is_flag=True, help="Leave out those that are switched off.")
+def list_(options: Options, enabled: bool) -> None:
+    """List the schedules, and when each is due next.
+
+    \b
+    forge schedule list --json
+
+    With --json: {"schedules": [{id, cron, task, enabled, source, next_fire, last_fire, timezone, …}]}.
+    """
+    with _store(options, looking=True) as store:
+        found = store.list(enabled)
+    if options.json:
+        _print({"schedules": [one.to_dict() for one in found]})
+        return
+    if not found:
+        click.echo("Nothing is scheduled.", err=True)
+        return
+    rows = [("ID", "RULE", "NEXT", "FROM", "TASK"), *map(_row, found)]
+    _table(rows)
+
+
+@command.command()
+@click.argument("cron")
+@click.argument("task")
+@with_options
+@click.option("--id", metavar="ID", default="", help="Lower-case words with hyphens; made of the task by default.")
+@click.option("--timezone", metavar="ZONE", default=None, help="Such as Europe/Berlin or +02:00; UTC for a new one.")
+@click.option("--skill", metavar="NAME", default=None, help="A skill that the agent reads first.")
+@click.option("--channel", metavar="NAME", default=None, help="Where the result is sent.")
+@click.option("--target", metavar="NAME", default=None, help="Who gets it there: a chat, a room, a file.")
+@click.option("--one-shot/--repeated", default=None, help="Fire once, then never again.")
+@click.option("--enabled/--disabled", default=None, help="A new one is enabled.")
+def add(options: Options, cron: str, task: str, target: str, **more: Any) -> None:
+    """Add a schedule, or change the one of that id: it keeps what no option names.
+
+    CRON is one word to the shell: five fields, an alias (@hourly … @yearly), or an interval.
+
+    \b
+    forge schedule add "30 9 * * MON-FRI" "Summarise what changed since yesterday" --timezone Europe/Berlin
+    forge schedule add "@every 90m" "Check that the site answers" --id site-check
+
+    With --json: the schedule, as `list` shows it.
+    """
+    from forge.project.assemble.secrets import project_secrets
+    from forge.project.config import load_configuration
+    from forge.schedules._definitions import check_no_secret
+    from forge.schedules.schedule import Source
+
+    with refusals():
+        secrets = project_secrets(load_configuration(options.config))
+        check_no_secret({"cron": cron, "task": task, "target": target, **more}, secrets)
+    with _store(options) as store:
+        made = store.set(cron=cron, task=task, channel_target=target, by=Source.PERSON, **more)
+    _warn_of(made, options)
+    if options.json:
+        _print(made.to_dict())
+        return
+    following = made.shown(made.next_fire)
+    click.echo(f"{made.id}: {_explained(made)}; {f'next at {following}' if following else 'switched off'}", err=True)
+
+
+def _warn_of(made: Schedule, options: Options) -> None:
+    """A name that nothing has is said now, and not at night."""
+    from forge.project.assemble.skills import project_skills
+    from forge.project.config import load_configuration
+
+    with refusals():
+        if made.channel and made.channel not in load_configuration(options.config).channels:
+            _warn(f"There is no channel {made.channel!r} in the configuration: until there is, nothing is delivered.")
+        if made.skill and made.skill not in project_skills(options).skills:
+            _warn(f"There is no skill {made.skill!r}: `forge skill list` shows those there are.")
+
+
+def _warn(words: str) -> None:
+    click.echo(click.style(harmless(words), fg="yellow"), err=True)
+
+
+@command.command()
+@click.argument("id")
+@with_options
+def remove(options: Options, id: str) -> None:
+    """Remove a schedule; what was run stays in the history.
+
+    \b
+    forge schedule remove nightly
+    """
+    from forge.schedules.schedule import Source
+
+    with _store(options) as store:
+        gone = store.delete(id, Source.PERSON)
+    if options.json:
+        _print({"removed": gone.id})
+        return
+    click.echo(f"{gone.id} is removed.", err=True)
+    if gone.origin:
+        click.echo(f"It comes back unless it is removed from {harmless(gone.origin)}, too.", err=True)
+
+
+@command.command()
+@click.argument("id", required=False)
+@with_options
+@click.option("--limit", metavar="N", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")
+def history(options: Options, id: str | None, limit: int) -> None:
+    """Show what was run, the latest first.
+
+    \b
+    forge schedule history nightly
+
+    With --json: {"history": [{schedule_id, status, due, started, duration, error, result, session, run}]}; the status
+    is running, completed, failed, skipped (the one before was active), cancelled, or lost (its process was killed).
+    What workers ran (forge worker) is shown with it; `run` is its name there, for `forge runs show`.
+    """
+    elsewhere = _ran_on_workers(options, id, limit)
+    with _store(options, looking=True) as store:
+        here = _history(store, id, limit, needed=not elsewhere)
+    found = sorted([*here, *elsewhere], key=lambda one: one.started, reverse=True)[:limit]
+    if options.json:
+        _print({"history": [one.to_dict() for one in found]})
+        return
+    if not found:
+        click.echo("Nothing has been run yet.", err=True)
+        return
+    _table([("STARTED", "ID", "STATUS", "TOOK", ""), *map(_run_row, found)])
+
+
+@command.command()
+@click.argument("id", required=False)
+@with_options
+@click.option("--once", is_flag=True, help="Run what is due now, and end.")
+@click.option("--model", metavar="NAME", help="In the place of the configuration's, as `forge run` takes it.")
+def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
+    """Run what is due, until it is stopped. Several of these share the work: each time fires once.
+
+    \b
+    forge schedule run           for ever
+    forge schedule run --once    what is due now
+    forge schedule run ID        this one now, due or not
+
+    Workers (forge worker, forge console) run what is due, too: each time fires once, wherever that is.
+    A run is unattended: what would ask is refused. A time that was missed fires once; one that comes while the run
+    before it is active is skipped. With --json every beginning and end is a line, as in `history`.
+
+    \b
+    Exit codes: 0 fine; stopped by SIGTERM     1 a run failed (--once, ID), or the store is damaged
+                2 a flag, the configuration or the workspace cannot be used; no such schedule     130 interrupted
+    """
+    if id is not None and once:
+        raise click.UsageError(
+            "An ID and --once exclude each other: --once runs all that is due. Leave one of them out."
+        )
+    if options.yes:
+        raise click.UsageError("Runs are unattended, so --yes says too much: write rules for what they may do.")
+    with refusals():
+        from forge.project.runs.scheduled_runs import ProjectClaims
+        from forge.project.runs.scheduled_tasks import runner
+
+        if id is None:
+            ProjectClaims(options).prepare()
+        made: Runner = runner(options, model)
+        made.report = _tell_json if options.json else _tell
+        if id is not None:
+            return _code([_driven(made.now(id))])
+        if once:
+            return _code(_driven(made.once()))
+        if not options.json:
+            count = len(made.store.list(enabled_only=True))
+            click.echo(f"{count} {'schedule is' if count == 1 else 'schedules are'} enabled. Ctrl-C stops.", err=True)
+        return _for_ever(made)
+
+
+@contextmanager
+def _store(options: Options, *, looking: bool = False) -> Iterator[ScheduleStore]:
+    with refusals():
+        from forge.project.assemble.schedule_store import project_schedules, read_schedules
+
+        with read_schedules(options) if looking else project_schedules(options) as store:
+            yield store
+
+
+def _ran_on_workers(options: Options, id: str | None, limit: int) -> list[Run]:
+    """A database that is away does not hide what was run here."""
+    from forge.core.errors import ToolError
+
+    with refusals():
+        from forge.project.runs.scheduled_runs import ran_on_workers
+
+        try:
+            return ran_on_workers(options, id, limit)
+        except ToolError as error:
+            click.echo(f"What workers ran is not shown: {error.message}", err=True)
+            return []
+
+
+def _history(store: ScheduleStore, id: str | None, limit: int, *, needed: bool) -> Sequence[Run]:
+    """What was run here. Workers may know a schedule that this machine does not: then it is not `needed`."""
+    from forge.core.errors import ErrorKind, ToolError
+
+    try:
+        return store.history(id, limit)
+    except ToolError as error:
+        if needed or error.kind is not ErrorKind.NOT_FOUND:
+            raise
+        return []
+
+
+def _driven(work: Coroutine[Any, Any, Any]) -> Any:
+    import asyncio
+
+    return asyncio.run(work)
+
+
+def _for_ever(made: Runner) -> int:
+    """Until Ctrl-C, which ends the command, or SIGTERM, which is how a service is told to stop."""
+    import asyncio
+    import signal
+
+    from forge.workspace.state.store import StoreError
+
+    async def until_stopped() -> int:
+        task = asyncio.ensure_future(made.forever())
+        stopped: list[int] = []
+
+        def stop() -> None:
+            stopped.append(signal.SIGTERM)
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not stopped:
+                raise
+        return 0
+
+    try:
+        return asyncio.run(until_stopped())
+    except StoreError as error:
+        click.echo(f"Error: {error.message}\n{error.suggestion}", err=True)
+        return 1
+
+
+def _code(ended: list[Run]) -> int:
+    from forge.schedules.schedule import Status
+
+    return 0 if all(run.status is Status.COMPLETED for run in ended) else 1
+
+
+def _tell_json(run: Run) -> None:
+    _print(run.to_dict())
+    sys.stdout.flush()
+
+
+def _tell(run: Run) -> None:
+    """What happens goes to the standard error, what a run says to the standard output."""
+    at = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+    took = f" in {run.duration:.1f} s" if run.duration is not None else ""
+    words = f": {harmless(run.error)}" if run.error else ""
+    click.echo(f"{at}  {run.schedule_id}  {run.status}{took}{words}", err=True)
+    if run.result:
+        click.echo(harmless(run.result))
+
+
+def _row(one: Schedule) -> tuple[str, ...]:
+    following = one.shown(one.next_fire)
+    source = one.origin or str(one.source)
+    return one.id, f"{one.cron} ({one.timezone})", following or "off", harmless(source), _short(one.task)
+
+
+def _run_row(one: Run) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(one.started).strftime("%Y-%m-%d %H:%M:%S")
+    took = f"{one.duration:.1f} s" if one.duration is not None else ""
+    return started, one.schedule_id, str(one.status), took, _short(one.error or one.result)
+
+
+def _short(text: str) -> str:
+    """On one line, whatever it holds: nobody's text passes for a line of its own."""
+    return harmless(" ".join(text.split()))
+
+
+def _table(rows: list[tuple[str, ...]]) -> None:
+    """Aligned columns; on a terminal the lines end at its edge."""
+    columns = len(rows[0]) - 1
+    widths = [max(len(row[column]) for row in rows) for column in range(columns)]
+    lines = ["  ".join((*map(str.ljust, row, widths), row[columns])).rstrip() for row in rows]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else max(map(len, lines))
+    for number, line in enumerate(lines):
+        shown = line if len(line) <= width else f"{line[: width - 1]}…"
+        click.echo(click.style(shown, bold=True) if number == 0 and sys.stdout.isatty() else shown)
+
+
+def _explained(one: Schedule) -> str:
+    from forge.schedules.cron import Cron
+
+    return Cron.parse(one.cron, one.timezone).explain()
+
+
+def _print(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,266 @@
+"""`forge skill`: what an agent can be taught here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import Refusal, refusals
+from forge.cli.terminal.show import harmless
+
+if TYPE_CHECKING:  # loaded by the command that needs it
+    from forge.skills.catalog import Catalog
+    from forge.skills.skill import Skill
+
+
+@click.group("skill")
+def command() -> None:
+    """See the skills of this workspace, read one, check them, begin a new one."""
+
+
+@command.command("list")
+@with_options
+def list_(options: Options) -> None:
+    """List the skills; those that lack something, and those that are broken, say so.
+
+    \b
+    forge skill list --json
+
+    With --json: {"skills": [{name, description, tags, version, path, built_in, missing, notes}],
+    "problems": [{path, why}]}.
+    """
+    with _catalog(options) as catalog:
+        skills, problems = list(catalog.skills.values()), catalog.problems
+    if options.json:
+        _print({"skills": [_brief(one) for one in skills], "problems": [one._asdict() for one in problems]})
+        return
+    width = max((len(one.name) for one in skills), default=0)
+    for one in skills:
+        lacks = click.style(f" (not usable: {'; '.join(one.missing)})", fg="yellow") if one.missing else ""
+        click.echo(f"{one.name:<{width}}  {harmless(one.description)}{lacks}")
+    if not skills:
+        click.echo("There is no skill here. `forge skill new NAME` writes one.", err=True)
+    _tell(problems)
+
+
+@command.command()
+@click.argument("name")
+@with_options
+def show(options: Options, name: str) -> None:
+    """Print a skill: what it says of itself, and its instructions.
+
+    \b
+    forge skill show code-agent
+
+    With --json: what `list` says of it, and {body, license, compatibility, allowed_tools, requires, egress_domains,
+    denied_tools, groups, guardrails, timeout_hint, tools: [{name, description, parameters, script, problem}]}.
+    """
+    with _catalog(options) as catalog:
+        skill = catalog.find(name)
+        whole = _whole(skill)
+    if options.json:
+        _print(whole)
+        return
+    click.echo(click.style(skill.name, bold=True))
+    for label, value in _rows(whole):
+        click.echo(f"{label:<15} {harmless(value)}")
+    click.echo(f"\n{harmless(skill.body)}")
+
+
+@command.command()
+@click.argument("name", required=False)
+@with_options
+def check(options: Options, name: str | None) -> int:
+    """Say what is wrong with a skill, or with all of them.
+
+    \b
+    forge skill check
+
+    \b
+    With --json: {"ok": …, "problems": [{path, why}], "missing": {name: […]}, "notes": {name: […]}}.
+    Exit codes: 0 nothing is     1 something is broken, or missing here     2 there is no such skill
+    """
+    with _catalog(options) as catalog:
+        found = _checked(catalog, name)
+    broken = not found["ok"]
+    if options.json:
+        _print(found)
+        return int(broken)
+    for problem in found["problems"]:
+        click.echo(f"{click.style('✗', fg='red')} {harmless(problem['path'])}: {harmless(problem['why'])}")
+    for mark, key, colour in (("!", "missing", "yellow"), ("·", "notes", None)):
+        for one, words in found[key].items():
+            for word in words:
+                click.echo(f"{click.style(mark, fg=colour)} {one}: {harmless(word)}")
+    if not broken:
+        click.echo(f"{click.style('✓', fg='green')} {name or 'all skills'}: nothing is wrong.")
+    return int(broken)
+
+
+@command.command()
+@click.argument("name")
+@with_options
+def new(options: Options, name: str) -> None:
+    """Write a skill to begin with: instructions, and a script that becomes a tool.
+
+    \b
+    forge skill new deploy
+
+    \b
+    With --json: {"skill": …, "files": […]}.
+    Exit codes: 0 it is written     2 the name cannot be used, or something is there already
+    """
+    with _catalog(options) as catalog:
+        files = _written(catalog, name)
+    if options.json:
+        _print({"skill": name, "files": files})
+        return
+    click.echo(f"Wrote {' and '.join(files)}.")
+    click.echo(
+        "Now say in it what it is for, and how it is done. Then:\n"
+        f"  forge skill check {name}\n"
+        f"To use its script as a tool, name it in forge.yaml:\n  skills: {{active: [{name}]}}"
+    )
+
+
+@contextmanager
+def _catalog(options: Options) -> Iterator[Catalog]:
+    with refusals():
+        from forge.project.assemble.skills import project_skills
+
+        catalog: Catalog = project_skills(options)
+        yield catalog
+
+
+def _brief(skill: Skill) -> dict[str, Any]:
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "tags": list(skill.front.tags),
+        "version": skill.front.version,
+        "path": skill.place.shown,
+        "built_in": skill.is_built_in,
+        "missing": list(skill.missing),
+        "notes": list(skill.notes),
+    }
+
+
+def _whole(skill: Skill) -> dict[str, Any]:
+    front = skill.front
+    return {
+        **_brief(skill),
+        "license": front.license,
+        "compatibility": front.compatibility,
+        "allowed_tools": list(front.allowed_tools),
+        "requires": {key: list(value) for key, value in front.requires._asdict().items()},
+        "egress_domains": list(front.egress_domains),
+        "denied_tools": list(front.denied_tools),
+        "groups": list(front.groups),
+        "guardrails": {
+            key: [{"pattern": rule.pattern.source, "message": rule.message} for rule in getattr(front.guardrails, key)]
+            for key in ("commands", "output", "prompts", "responses")
+        },
+        "timeout_hint": front.timeout_hint,
+        "tools": [
+            {
+                "name": one.name,
+                "description": one.description,
+                "parameters": dict(one.parameters),
+                "script": one.script,
+                "problem": one.problem,
+            }
+            for one in skill.tools
+        ],
+        "body": skill.body,
+    }
+
+
+def _rows(whole: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a person wants to know of it, where there is something to know."""
+    for key in ("description", "version", "license", "compatibility", "path"):
+        if whole[key]:
+            yield key, str(whole[key])
+    for key in ("tags", "allowed_tools", "groups", "egress_domains", "denied_tools", "missing", "notes"):
+        if whole[key]:
+            yield key.replace("_", " "), ", ".join(whole[key])
+    for key, value in whole["requires"].items():
+        if value:
+            yield f"needs {key.replace('_', ' ')}", ", ".join(value)
+    for key, rules in whole["guardrails"].items():
+        for rule in rules:
+            yield f"denies {key}", f"{rule['pattern']}  ({rule['message']})"
+    for tool in whole["tools"]:
+        yield "tool", f"{tool['name']}: {tool['description'].partition(chr(10))[0]}"
+
+
+def _checked(catalog: Catalog, name: str | None) -> dict[str, Any]:
+    from forge.skills.script_tool import skill_tools
+
+    problems = catalog.problems
+    if name is not None and name not in catalog.skills:
+        problems = [one for one in problems if f"/{name}/" in f"/{one.path}" or one.path.endswith(f"/{name}.md")]
+        if not problems:
+            catalog.find(name)  # raises: there is none
+    elif name is not None:
+        problems = []
+    chosen = [one for one in catalog.skills.values() if name in (None, one.name)]
+    taken = _built_in_names()
+    for skill in chosen:
+        problems = [*problems, *skill_tools(skill, taken=taken)[1]]
+    missing = {one.name: list(one.missing) for one in chosen if one.missing}
+    return {
+        "ok": not problems and not missing,
+        "problems": [one._asdict() for one in problems],
+        "missing": missing,
+        "notes": {one.name: list(one.notes) for one in chosen if one.notes},
+    }
+
+
+def _built_in_names() -> set[str]:
+    from forge.core.registry import ToolRegistry
+    from forge.tools import built_ins
+
+    return {name for tool in built_ins(ToolRegistry()) for name in (tool.spec.name, *tool.spec.aliases)}
+
+
+def _written(catalog: Catalog, name: str) -> list[str]:
+    """All of its files or none, where nothing was; a folder that leads out of the workspace is refused."""
+    import shutil
+
+    from forge.core.errors import ToolError
+    from forge.project.write_new import write_new
+    from forge.skills.catalog import is_skill_name
+    from forge.skills.template import files_of
+    from forge.workspace.paths import PathValidator
+
+    if not is_skill_name(name):
+        raise Refusal(
+            f"{name[:80]!r} cannot be the name of a skill\nWrite up to 64 lower-case letters, digits and single dashes."
+        )
+    if name in catalog.skills and not catalog.skills[name].is_built_in:
+        raise Refusal(f"{catalog.skills[name].place.shown} is a skill of that name already\nChoose another name.")
+    folder = catalog.paths[0] if catalog.paths else "skills"
+    top = PathValidator.of(catalog.scope).resolve_for_writing(f"{folder}/{name}").path
+    if top.exists() or top.is_symlink():
+        raise Refusal(f"{folder}/{name} is there already, and is not overwritten\nChoose another name.")
+    files = {f"{folder}/{name}/{file}": content for file, content in files_of(name).items()}
+    try:
+        write_new(catalog.scope.workspace, files)
+    except ToolError:
+        shutil.rmtree(top, ignore_errors=True)  # it was not there before
+        raise
+    return list(files)
+
+
+def _tell(problems: Sequence[Any]) -> None:
+    for one in problems:
+        click.echo(click.style(f"{harmless(one.path)}: {harmless(one.why)}", fg="red"), err=True)
+
+
+def _print(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,58 @@
+"""`forge tool describe`: everything a caller needs to know of one tool."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import click
+
+from forge.cli.commands.tool_list import facts, needs
+from forge.cli.options import Options, with_options
+from forge.cli.running.names import complete_name, project_tools, tool_named
+from forge.core.arguments.example import example_arguments
+from forge.core.spec import ToolSpec
+
+
+@click.command("describe")
+@click.argument("name", shell_complete=complete_name)
+@with_options
+def command(options: Options, name: str) -> None:
+    """Show a tool's schema, permissions, aliases, origin, and an example call.
+
+    \b
+    forge tool describe math_calculate
+
+    With --json: what `forge tool list` has, and parameters, returns (the schema of its data), optional_permissions,
+    example (the arguments of a call).
+    """
+    spec = tool_named(name, project_tools(options, name)).spec
+    if options.json:
+        more = {
+            "parameters": spec.parameters,
+            "returns": spec.returns,
+            "optional_permissions": sorted(map(str, spec.optional_permissions)),
+            "example": example_arguments(spec.parameters),
+        }
+        click.echo(json.dumps({**facts(spec), **more}, ensure_ascii=False))
+        return
+    click.echo(_page(spec))
+
+
+def _page(spec: ToolSpec) -> str:
+    arguments = json.dumps(example_arguments(spec.parameters), ensure_ascii=False)
+    timeout = f"{spec.timeout:g} s" if spec.timeout is not None else "none"
+    entries = {
+        "category": str(spec.category),
+        "needs": needs(spec),
+        "aliases": ", ".join(spec.aliases) or "none",
+        "origin": spec.origin or "unknown",
+        "time limit": timeout,
+        "example": f"forge tool call {spec.name} {shlex.quote(arguments)}",
+    }
+    lines = [click.style(spec.name, bold=True), spec.description, ""]
+    lines += [f"{label + ':':<12}{value}" for label, value in entries.items()]
+    lines += ["parameters:", json.dumps(spec.parameters, indent=2, ensure_ascii=False)]
+    if spec.returns is not None:
+        lines += ["returns:", json.dumps(spec.returns, indent=2, ensure_ascii=False)]
+    return "\n".join(lines)

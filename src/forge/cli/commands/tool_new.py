@@ -1,0 +1,156 @@
+"""`forge tool new`: a script to begin with, and a test that passes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import Refusal, refusals
+from forge.core.spec import is_name
+
+_HEADER = """\
+Tool: {name}
+Description: Say in a sentence what it does, and when to use it.
+
+Input:
+  text (str): What to repeat.
+  times (int) = 1: How often.
+
+Output:
+  result (str): The text, that often."""
+
+_PYTHON = '''\
+"""
+{header}
+"""
+
+import json
+import sys
+
+
+def execute(text: str, times: int) -> dict[str, str]:
+    return {{"result": " ".join([text] * times)}}
+
+
+if __name__ == "__main__":
+    # The arguments are JSON on stdin; what is printed is the result; stderr is shown while it runs.
+    print(json.dumps(execute(**json.load(sys.stdin))))
+'''
+
+_TYPESCRIPT = """\
+/**
+{header}
+ */
+
+import {{ readFileSync }} from "node:fs";
+
+type Input = {{ text: string; times: number }};
+
+export function execute({{ text, times }}: Input): {{ result: string }} {{
+  return {{ result: Array(times).fill(text).join(" ") }};
+}}
+
+// The arguments are JSON on stdin; what is printed is the result; stderr is shown while it runs.
+console.log(JSON.stringify(execute(JSON.parse(readFileSync(0, "utf8")))));
+"""
+
+_TEST = '''\
+"""{path}, called as an agent calls it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from forge import Scope, ToolCall, ToolResult, rules
+from forge.pipeline import standard_executor
+from forge.sources.scripts import scripts
+
+PROJECT = Path(__file__).parents[1]
+
+
+def call(**arguments: object) -> ToolResult:
+    executor = standard_executor(scripts("tools", root=PROJECT).load(), policy=rules("allow execute"))
+    result = asyncio.run(executor.execute(ToolCall("{name}", arguments), Scope(workspace=PROJECT)))
+    if result.failure is not None and result.failure.kind == "config_error":
+        pytest.skip(result.for_llm)  # nothing here can run it
+    return result
+
+
+def test_it_repeats_the_text() -> None:
+    result = call(text="hello", times=2)
+    assert result.success, result.for_llm
+    assert result.data["result"] == {{"result": "hello hello"}}
+
+
+def test_it_says_what_is_missing() -> None:
+    assert "text" in call().for_llm
+'''
+
+
+@click.command("new")
+@click.argument("name")
+@click.option(
+    "--lang", type=click.Choice(["py", "ts"]), default="py", show_default=True, help="The language of the script."
+)
+@with_options
+def command(options: Options, name: str, lang: str) -> int:
+    """Write a tool of your own: a script in tools/, with a header that says what it takes, and a test for it.
+
+    \b
+    forge tool new weather --lang py
+
+    \b
+    Exit codes: 0 it is written     2 the name cannot be used, or a file is there already
+    """
+    from forge.project.assemble.workspace import project_scope
+    from forge.project.config import load_configuration  # showing the help does without
+    from forge.project.write_new import write_new
+
+    with refusals():
+        root = project_scope(options.workspace, load_configuration(options.config), options.session).workspace
+        _check(name, root)
+        files = _files(name, lang)
+        write_new(root, files)
+    script, test = files
+    call = f"""forge tool call {name} '{{"text": "hello"}}'"""
+    if options.json:
+        click.echo(json.dumps({"script": script, "test": test, "call": call}))
+        return 0
+    click.echo(f"Wrote {script} and {test}.")
+    click.echo(f"Now write what it does, and say so in its header. Try it:\n  {call}\n  pytest {test}")
+    return 0
+
+
+def _check(name: str, root: Path) -> None:
+    if not is_name(name) or "__" in name:
+        raise Refusal(
+            f"{name[:80]!r} cannot be the name of a tool\nWrite a letter, then letters, digits, - or single _."
+        )
+    from forge.core.registry import ToolRegistry
+    from forge.sources.scripts import scripts
+    from forge.tools import built_ins
+
+    for tool in built_ins(ToolRegistry()):
+        if name in (tool.spec.name, *tool.spec.aliases):
+            raise Refusal(f"{name!r} is a built-in tool ({tool.spec.name})\nChoose another name.")
+    for script in scripts(root=root).load():
+        if script.spec.name == name:
+            raise Refusal(f"{script.script.path} is a tool of that name already\nChoose another name.")
+
+
+def _files(name: str, lang: str) -> dict[str, str]:
+    """What to write, by path: first the script, then its test."""
+    header = _HEADER.format(name=name)
+    if lang == "py":
+        # Python looks beside a script first: as json.py it would hide the module from all of them
+        beginning = "tool_" if name in sys.stdlib_module_names else ""
+        script, content = f"tools/{beginning}{name}.py", _PYTHON.format(header=header)
+    else:
+        starred = "\n".join(f" * {line}".rstrip() for line in header.splitlines())
+        script, content = f"tools/tool_{name}.ts", _TYPESCRIPT.format(header=starred)
+    return {script: content, f"tests/test_{name.replace('-', '_')}.py": _TEST.format(path=script, name=name)}

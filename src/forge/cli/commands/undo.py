@@ -1,0 +1,90 @@
+"""`forge undo`: see what a session's tools changed in files, and take it back."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+from click.core import ParameterSource
+
+from forge.cli.options import Options, with_options
+
+
+@click.command("undo")
+@with_options
+@click.option("--list", "listed", is_flag=True, help="Only list what can be undone.")
+@click.option("--call", "call_id", metavar="ID", default="", help="Take back the changes of this call.")
+@click.option("--turn", metavar="ID", default="", help="Take back the changes of this turn.")
+@click.pass_context
+def command(context: click.Context, options: Options, listed: bool, call_id: str, turn: str) -> int:
+    """Take back what an agent's file tools changed: the last change, or those of a call or a turn.
+
+    \b
+    forge undo --list
+
+    The difference is shown and asked about first. A file that was changed since is left alone, and so are the others
+    of the same call or turn. What is taken back can be put back: undo the undo by its call.
+
+    Without --session it is about the session that changed something last.
+
+    \b
+    Exit codes: 0 it is done, or listed     1 it could not be undone: the result says why
+                2 a flag, the configuration, a policy or the workspace cannot be used
+    """
+    if call_id and turn:
+        raise click.UsageError(
+            "--call and --turn exclude each other: what one names may be part of the other. Leave one of them out."
+        )
+    wanted = {"action": "list" if listed else "apply", "call_id": call_id, "turn": turn}
+    named = context.get_parameter_source("session") is not ParameterSource.DEFAULT
+    return _call(options, {key: value for key, value in wanted.items() if value}, options.session if named else "")
+
+
+def _call(options: Options, arguments: dict[str, Any], session: str) -> int:
+    """Through the same steps and the same policy as a call of the agent, which may lack the tool."""
+    from forge.cli.refusal import refusals
+    from forge.cli.running.event_log import audited
+    from forge.cli.terminal.approve import ask_on_terminal
+    from forge.cli.terminal.pipes import write_all
+    from forge.cli.terminal.show import as_line, as_text
+    from forge.core.messages import ToolCall
+    from forge.permissions.gate import approve_all, nobody
+    from forge.project.project import Project, RunOptions  # the whole pipeline, which showing the help does without
+    from forge.tools.undo import Undo
+
+    at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    approve = approve_all if options.yes else ask_on_terminal if at_terminal else nobody
+    with refusals():
+        project = Project(
+            RunOptions(workspace=options.workspace, config=options.config, policy=options.policy, dev=options.dev)
+        )
+        agent = project.agent(with_model=False, approve=approve)
+        if "undo" not in agent.registry:
+            agent.registry.add(Undo())
+        scope = replace(project.scope, session_id=session or _latest(project.workspace), message_id=uuid4().hex[:12])
+    call = ToolCall("undo", arguments)
+
+    async def work() -> int:
+        result = await agent.executor.execute(call, scope)
+        if options.json or not sys.stdout.isatty():
+            write_all(as_line(result, call.id, "undo"))
+        else:
+            click.echo(as_text(result))
+        await agent.activity.drain()
+        return 0 if result.success else 1
+
+    with audited(agent.activity, scope.workspace, None, wanted=True):
+        return asyncio.run(work())
+
+
+def _latest(workspace: Path) -> str:
+    """The session that changed something last."""
+    from forge.workspace.history.tracking import SessionState
+
+    sessions = SessionState(workspace).undo.sessions()
+    return sessions[0] if sessions else "cli"

@@ -1,0 +1,127 @@
+"""`forge worker`: work on the runs of a database, one of any number of machines; and see who does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
+
+DATABASE = "Where runs are kept; by default FORGE_DATABASE, else what the configuration says, else a file in .forge."
+
+
+@click.command("worker")
+@click.argument("action", metavar="[status]", required=False, type=click.Choice(["status"]))
+@with_options
+@click.option("--database", metavar="URL", help=DATABASE)
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME",
+    help="Take runs of this queue; may be given again. By default `default` and those of the configuration.",
+)  # fmt: skip
+@click.option(
+    "--offer", "offers", multiple=True, metavar="PLACE",
+    help='Run calls of tools that want to run there (runs_on="gpu"); may be given again.',
+)  # fmt: skip
+@click.option(
+    "--concurrency", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many runs at a time."
+)
+@click.option("--name", default="", metavar="NAME", help="What its id begins with; the machine's name by default.")
+@click.option(
+    "--app-version", default="", metavar="VERSION",
+    help="Work on runs of this version; by default Forge's own and a hash of the configuration.",
+)  # fmt: skip
+@click.option("--model", metavar="NAME", help="Such as anthropic:MODEL, openai:MODEL, ollama:MODEL, scripted:FILE.")
+@click.option(
+    "--drain-seconds", type=click.FloatRange(0, 86_400), default=60.0, show_default=True, metavar="S",
+    help="How long runs have to come to the end of their turn when it is told to leave.",
+)  # fmt: skip
+@click.option("--console", is_flag=True, help="Beside it, the web page: see forge console.")
+def command(options: Options, action: str | None, console: bool, **flags: Any) -> int:
+    """Work on runs that are kept, as one of any number of workers.
+
+    \b
+    forge worker                                     the runs of this workspace
+    forge worker --database postgresql://…           those of a database that many machines share
+    forge worker --queue night --concurrency 2       a queue of its own
+    forge worker status                              who works, what waits
+
+    A worker that dies, or is silent for 10 seconds, is taken over: others go on with its runs where they were. Told to
+    leave (SIGTERM, Ctrl-C) it takes nothing more and lets its runs come to the end of their turn; told twice, it leaves
+    at once. What a run asks is stored, and answered with `forge runs answer`; --yes answers yes to all of it.
+
+    `status` shows the workers, what waits in the queues, and how many runs there are. With --json: {"database",
+    "workers": [{id, state, host, pid, version, queues, offers, running, concurrency, started, beat_age}],
+    "queues": {NAME: {queued}}, "runs": {STATUS: count}, "unattended": [{version, queue, queued}]}, with the workers
+    that have gone within the last day. Unattended is what no worker that is up takes.
+
+    Runs of another version of the project are left to workers of that version: see `forge runs migrate`.
+
+    \b
+    Exit codes: 0 it was told to leave, and left
+                2 a flag, the configuration, a policy, the workspace or the database cannot be used
+    """
+    if action == "status":
+        _show_status(options, flags["database"])
+        return 0
+    if console:
+        return _beside_console(options, flags)
+    from forge.cli.running.working import work  # the whole agent, which showing the help does without
+
+    return work(options, flags)
+
+
+def _beside_console(options: Options, flags: dict[str, Any]) -> int:
+    from forge.cli.commands.console import serve_console
+
+    settings = {name: flags[name] for name in ("queues", "offers", "name", "concurrency") if flags[name]}
+    return serve_console(
+        options,
+        model=flags["model"],
+        database=flags["database"],
+        version=flags["app_version"],
+        settings=settings,
+        grace=flags["drain_seconds"],
+    )
+
+
+def _show_status(options: Options, database: str | None) -> None:
+    with refusals():
+        from forge.project.runs.durable_runs import check_installed
+
+        check_installed()
+        from forge.cli.running.working import found_status
+
+        found = found_status(options, database)
+    if options.json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
+    for line in _lines(found):
+        click.echo(line)
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    from forge.cli.terminal.show import harmless
+
+    here = [one for one in found["workers"] if one["state"] != "gone"]
+    rows = [("WORKER", "STATE", "RUNS", "BEAT", "VERSION", "QUEUES")] if here else []
+    for one in here:
+        runs, beat = f"{one['running']}/{one['concurrency']}", f"{one['beat_age']:.0f} s ago"
+        rows.append((harmless(one["id"]), one["state"], runs, beat, harmless(one["version"]), ", ".join(one["queues"])))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)] if rows else []
+    lines = ["  ".join((*map(str.ljust, row, widths), harmless(row[5]))) for row in rows]
+    gone = len(found["workers"]) - len(here)
+    if not here:
+        lines.append("No worker is up; forge worker starts one.")
+    if gone:
+        lines.append(f"{gone} more {'have' if gone > 1 else 'has'} gone within the last day.")
+    queued = ", ".join(f"{harmless(name)} {one['queued']}" for name, one in found["queues"].items())
+    lines.append(f"queued: {queued or 'nothing'}")
+    runs = ", ".join(f"{count} {name}" for name, count in found["runs"].items())
+    lines.append(f"runs: {runs or 'none'}")
+    for one in found["unattended"] if here else ():
+        where = harmless(f"{one['queued']} queued in {one['queue']} for version {one['version']}")
+        lines.append(f"{where}, and no worker is up for these: start one, or forge runs migrate RUN or --all")
+    return lines

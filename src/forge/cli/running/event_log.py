@@ -1,0 +1,44 @@
+"""Keeps the log of events of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from forge.cli.refusal import Refusal
+from forge.core.activity import ActivityStream
+from forge.pipeline.audit_log import audit_log
+from forge.workspace.state import NAME as STATE
+from forge.workspace.state import state_directory, why_not
+
+
+@contextmanager
+def audited(activity: ActivityStream, workspace: Path, path: str | None, *, wanted: bool = True) -> Iterator[None]:
+    """Log every event. A log that was asked for by name must be there; the usual one is missed out loud."""
+    if not wanted:
+        yield
+        return
+    try:
+        stop = audit_log(activity, path if path is not None else _usual_log(workspace))
+    except (OSError, ValueError) as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if path is not None:
+            way = "Name a file that can be written with --audit, or leave the log out with --no-audit."
+            raise Refusal(f"cannot write the audit log {path!r}: {problem}\n{way}") from None
+        click.echo(f"forge: no audit log: {problem}; going on without", err=True)
+        yield
+        return
+    try:
+        yield
+    finally:
+        stop()
+
+
+def _usual_log(workspace: Path) -> Path:
+    folder = state_directory(workspace)
+    if folder != workspace / STATE:
+        raise PermissionError(0, why_not(workspace)[0])
+    return folder / "audit.ndjson"

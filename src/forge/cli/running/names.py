@@ -1,0 +1,84 @@
+"""Tools by the name a person typed: found, suggested, or completed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from forge.cli.options import Options
+from forge.cli.refusal import Refusal, refusals
+from forge.core.arguments.checks import near
+from forge.core.errors import ToolError
+from forge.core.registry import ToolRegistry
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.project.assemble.choose import MEMORY, choose_tools
+from forge.project.assemble.own_tools import project_tools as tools_of
+from forge.project.assemble.skills import active_skills
+from forge.project.assemble.sources import MADE_FOR_PROJECTS, Sources, mounted_tools
+from forge.project.assemble.task_tool import add_task
+from forge.project.assemble.workspace import project_scope, workspace_root
+from forge.project.config import load_configuration
+from forge.tools import built_ins
+
+if TYPE_CHECKING:  # read where some are active
+    from forge.skills.active import ActiveSkills
+
+
+def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
+    """The tools of this project, of every source, in which no schema is built yet; or those among which one may be."""
+    with refusals():
+        configuration = load_configuration(options.config)
+        workspace = workspace_root(options.workspace, configuration.root)
+        sources = Sources(configuration, workspace, watch=False)
+
+        def skills() -> ActiveSkills:
+            return active_skills(configuration, project_scope(options.workspace, configuration))
+
+        registry = tools_of(configuration, workspace, sources, skills, dev=options.dev)
+        add_task(registry, configuration)
+        if name is not None and name in registry.names:
+            return registry
+        return mounted_tools(registry, sources if name is None else sources.of(name), note)
+
+
+def note(text: str) -> None:
+    """For the person, beside what a program reads."""
+    click.echo(f"forge: {text}", err=True)
+
+
+def tool_named(name: str, registry: ToolRegistry) -> Tool:
+    """The tool of that name or alias; otherwise the command ends, with near names."""
+    found = registry.find(name)
+    if found.spec.name in registry:
+        return found
+    if (why := why_left_out(name)) is not None:
+        raise Refusal(f"the tool {name!r} exists, but this project does not {why}")
+    known = [known for tool in registry.values() for known in (tool.spec.name, *tool.spec.aliases)]
+    hints = " or ".join(repr(hint) for hint in near(name, known))
+    advice = f"Did you mean {hints}?" if hints else "`forge tool list` shows all of them."
+    raise Refusal(f"there is no tool {name!r}\n{advice}")
+
+
+def why_left_out(name: str) -> str | None:
+    """The end of a sentence on a built-in tool that this project has not, and how it gets it; None for other names."""
+    for tool in built_ins(ToolRegistry()):
+        if name in (tool.spec.name, *tool.spec.aliases):
+            if tool.spec.category is Category.DEV:
+                return "offer it: it is for development\nUse --dev."
+            return f"list it\nAdd `- name: {tool.spec.name}` under tools: in forge.yaml, then run `forge trust`."
+    if name in MEMORY:
+        return "turn on memory\nWrite memory: {enabled: true} in forge.yaml, then run `forge trust`."
+    if name in MADE_FOR_PROJECTS:
+        return f"list it\nAdd `- name: {name}` under tools: in forge.yaml, then run `forge trust`."
+    return None
+
+
+def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """What a shell offers after `forge tool call`."""
+    try:
+        names = choose_tools(load_configuration(None), dev=bool(ctx.params.get("dev")))
+    except ToolError:  # a shell shows no errors
+        return []
+    return [name for name in sorted(names) if name.startswith(incomplete)]

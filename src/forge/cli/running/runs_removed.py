@@ -1,0 +1,80 @@
+"""`forge runs delete` and `forge runs prune`: runs that are over and no longer wanted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from forge.cli.options import Options
+from forge.cli.refusal import Refusal
+from forge.cli.running.runs_kept import kept_runs, print_json, with_database
+
+
+@click.command()
+@click.argument("run")
+@with_database
+def delete(options: Options, run: str, database: str | None) -> None:
+    """Remove a run that is over, and those it started, with all that was said in it.
+
+    \b
+    forge runs delete run-3f2a9c0d1e2b
+
+    The beginning of an id is not enough. What it did stays done, and its session stays: forge session delete removes
+    that.
+    """
+    with kept_runs(options, database, run) as kept:
+        gone = kept.runs.find(run).id
+        if gone != run:
+            way = f"If it is meant: {kept.commands.line('runs', 'delete', gone)}"
+            raise Refusal(f"cannot delete a run by the beginning of its id: {run!r} may be {gone}\n{way}")
+        kept.keep_all()
+        kept.runs.delete(gone, kept.workspace)
+    if options.json:
+        print_json({"deleted": gone})
+        return
+    click.echo(f"{gone} is deleted.", err=True)
+
+
+@click.command()
+@with_database
+@click.option(
+    "--days", type=click.FloatRange(min=0), required=True, metavar="N", help="Those that have been over for so long."
+)
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+def prune(options: Options, database: str | None, days: float, dry_run: bool) -> None:
+    """Remove all runs that have been over for a while, with those they started and all that was said in them.
+
+    \b
+    forge runs prune --days 30
+    forge runs prune --days 30 --dry-run
+
+    What they did stays done, and their sessions stay. Workers may be at work meanwhile. With --json: {"deleted"}, or
+    {"found"} with --dry-run.
+    """
+    with kept_runs(options, database) as kept:
+        if kept.runs is None:
+            count = 0
+        elif dry_run:
+            count = kept.runs.prunable(days * 86_400)
+        else:
+            kept.keep_all()
+            count = sum(_counted(kept.runs.prune(days * 86_400, kept.workspace), shown=not options.json))
+    if options.json:
+        print_json({"found" if dry_run else "deleted": count})
+        return
+    words = f"{count:,} {'run has' if count == 1 else 'runs have'} been over for {days:g} days"
+    click.echo(f"{words}." if dry_run else f"{words}: deleted.", err=True)
+
+
+def _counted(batches: Iterator[int], *, shown: bool) -> Iterator[int]:
+    """The same numbers, and how far it is where a person looks."""
+    so_far = 0
+    for batch in batches:
+        so_far += batch
+        if shown and sys.stderr.isatty():
+            click.echo(f"\r{so_far:,} …", nl=False, err=True)
+        yield batch
+    if so_far and shown and sys.stderr.isatty():
+        click.echo("\r", nl=False, err=True)

@@ -1,0 +1,135 @@
+"""What a run waits for, for whoever has to answer it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from forge.agent.result import RunResult
+from forge.cli.refusal import Refusal
+from forge.cli.running.next_commands import Commands
+from forge.cli.terminal.show import harmless
+from forge.core.executor import readable
+from forge.core.messages import ToolCall
+from forge.durable.client import Runs
+from forge.durable.client.attending_workers import in_words, unattended
+from forge.durable.engine.queues import DEFAULT, offer_queue
+from forge.durable.store.heartbeats import listed
+from forge.durable.store.results import run_result
+from forge.durable.store.rows import Question, RunInfo
+from forge.permissions.answers import Answer
+
+
+def result_so_far(run: RunInfo) -> RunResult:
+    """How a run ended; of one that waits, what it has used, and its question where it has one."""
+    result = run_result(run)
+    asked = next((wait.detail for wait in run.waits if wait.kind == "question"), None)
+    if asked is not None:
+        result.reason, result.text = "question", str(asked.get("text", ""))
+    return result
+
+
+def worker_for(queue: str, commands: Commands) -> str:
+    """The command that starts a worker of this project for it."""
+    place = queue.removeprefix(offer_queue(""))
+    if place != queue:
+        return commands.line("worker", "--offer", place)
+    return commands.line("worker", *(("--queue", queue) if queue != DEFAULT else ()))
+
+
+def nobody_takes(runs: Runs, found: Sequence[RunInfo], commands: Commands) -> Iterator[str]:
+    """A line for each kind of these runs that is queued where no living worker takes it."""
+    queued = Counter((run.version, run.queue) for run in found if run.status == "queued")
+    workers = listed(runs.store.database) if queued else []
+    for (version, queue), count in queued.items():
+        if not any(worker.takes(version, queue) for worker in workers):
+            who = "1 run waits" if count == 1 else f"{count} runs wait"
+            where = harmless(f"{who} for a worker of version {version}, queue {queue}, and none is up")
+            yield f"{where}: {worker_for(queue, commands)}"
+
+
+def what_it_waits_for(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
+    """Lines that say what it is, and what can be typed to let the run go on."""
+    alone = unattended(runs.store, run)
+    if alone is not None:
+        yield in_words(alone)
+        moving = commands.line("runs", "migrate", alone.id)
+        yield f"  {worker_for(alone.queue, commands)}, or for a project of another version first: {moving}"
+    answering = commands.line("runs", "answer", run.id)
+    questions = runs.questions(run.id)
+    for question in questions:
+        which = f" --question {question.id}" if len(questions) > 1 else ""
+        yield f"run {run.id} waits for a yes: {wanted(question)}"
+        yield f'  {answering}{which} --yes, or --no "WHY"'
+    for wait in run.waits:
+        match wait.kind:
+            case "question":
+                yield f'run {run.id} waits for an answer: {answering} "…"'
+            case "time":
+                yield f"run {run.id} waits until {_clock(wait.detail.get('until'))}"
+            case "background":
+                yield f"run {run.id} waits for background work of worker {wait.detail.get('worker', '')}"
+            case "run":
+                yield f"run {run.id} waits for the run {wait.detail.get('run', '')}"
+
+
+def wanted(question: Question) -> str:
+    """What a call wants to do, on one line."""
+    shown = question.request
+    if asked := shown.get("question"):
+        return harmless(f"{question.tool}: {asked}").replace("\n", " ")
+    if "result" in shown:
+        return f"{question.tool} has run, and the model wants to see its result"
+    parts = ", ".join(" ".join(part) for part in shown.get("parts", ()) if all(part))
+    call = ToolCall(question.tool, shown.get("arguments") or {})
+    return harmless(f"{question.tool} wants to {parts}" if parts else readable(call)).replace("\n", " ")
+
+
+def question_meant(runs: Runs, run: RunInfo, beginning: str | None) -> str | None:
+    """The id of the question of this run that begins so; what names none is refused later, in words."""
+    if beginning is None:
+        return None
+    found = [one.id for one in runs.questions(run.id) if one.id.startswith(beginning)]
+    if len(found) > 1:
+        raise Refusal(
+            f"several questions of run {run.id} begin with {beginning!r}: {', '.join(found)}\nGive more of it."
+        )
+    return found[0] if found else beginning
+
+
+def _clock(moment: object) -> str:
+    return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S") if isinstance(moment, int | float) else "?"
+
+
+def answered(
+    text: str | None, *, yes: bool = False, no: str | None = None, always: bool = False, edit: str | None = None
+) -> Answer | str:
+    """What a person said with flags or in words: one of them. Raises `UsageError`."""
+    given = [text is not None, yes, no is not None, always, edit is not None]
+    if sum(given) != 1:
+        words = "Say one thing" if any(given) else "Say what the answer is"
+        raise click.UsageError(f"{words}: TEXT, --yes, --always, --no [WHY] or --edit JSON.")
+    if text is not None and not text.strip():
+        raise click.UsageError('The answer is empty. Write what the model is to hear: forge runs answer RUN "TEXT"')
+    if text is not None:
+        return text
+    if no is not None:
+        return Answer.no(no)
+    if edit is not None:
+        return Answer.edit(_object(edit))
+    return Answer.ALWAYS if always else Answer.ONCE
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"--edit is not valid JSON: {error}. Write all arguments as one object.") from None
+    if not isinstance(found, dict):
+        raise click.UsageError('--edit takes all arguments as one object: \'{"path": "b.txt"}\'')
+    return found

@@ -1,0 +1,106 @@
+"""What a person types: with a history and several lines at a terminal, line by line from a pipe."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from forge.core.execution.threads import in_thread
+
+LONGEST = 1024 * 1024  # characters of one message
+MOST_KEPT = 1_000  # lines of history
+FENCE = '"""'
+
+
+class Keyboard:
+    """Reads messages. Ctrl-C at a terminal is a `KeyboardInterrupt`; None is the end of the input."""
+
+    def __init__(self, history: Path | None = None) -> None:
+        self.is_terminal = sys.stdin.isatty()
+        self._edits = self.is_terminal and sys.stdout.isatty()
+        self._history = history
+        if self._edits:
+            self._load()
+
+    def message(self, prompt: str = "> ") -> str | None:
+        """A line; several, where one ends in a backslash, or from `\"""` to `\"""`."""
+        line = self._line(prompt)
+        if line is None:
+            return None
+        lines = [line]
+        if line.lstrip().startswith(FENCE):
+            return self._fenced(line)
+        while lines[-1].endswith("\\") and (more := self._line("… ")) is not None:
+            lines[-1] = lines[-1][:-1]
+            lines.append(more)
+        return "\n".join(lines)[:LONGEST].strip()
+
+    def save(self) -> None:
+        """Keep the history, for its owner alone; what cannot be kept is not missed."""
+        if not self._edits or self._history is None:
+            return
+        import readline
+
+        with suppress(OSError):
+            readline.set_history_length(MOST_KEPT)
+            os.close(os.open(self._history, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            readline.write_history_file(self._history)
+
+    def _fenced(self, first: str) -> str:
+        text = first.lstrip()[len(FENCE) :]
+        while FENCE not in text and (more := self._line("… ")) is not None and len(text) < LONGEST:
+            text += f"\n{more}"
+        return text.partition(FENCE)[0].strip()
+
+    def _line(self, prompt: str) -> str | None:
+        read: Callable[[], str] = (lambda: input(prompt)) if self._edits else (lambda: self._plain_line(prompt))
+        try:
+            return _without_surrogates(read())
+        except EOFError:
+            if self.is_terminal:
+                click.echo(err=True)
+            return None
+
+    def _plain_line(self, prompt: str) -> str:
+        if self.is_terminal:
+            click.echo(prompt, nl=False, err=True)
+        line = sys.stdin.buffer.readline(LONGEST)
+        if not line:
+            raise EOFError
+        return line.decode("utf-8", "replace").rstrip("\r\n")
+
+    def _load(self) -> None:
+        with suppress(ImportError, OSError):
+            import readline  # from now on input() edits lines; some builds of Python come without
+
+            readline.clear_history()
+            if self._history is not None:
+                readline.read_history_file(self._history)
+
+
+async def typed_line() -> bytes:
+    """A line of the terminal, read beside the loop; empty at its end. Cancelled, it leaves the next line to others."""
+    over, end = os.pipe()
+
+    def read() -> bytes:
+        try:
+            ready, _, _ = select.select([0, over], [], [])
+            return os.read(0, 65_536) if over not in ready else b""
+        finally:
+            os.close(over)
+
+    try:
+        line: bytes = await in_thread(read)
+        return line
+    finally:
+        os.close(end)
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""The console's HTTP interface: one file a page."""

@@ -1,0 +1,201 @@
+"""A request as those who answer it see it, and how their answers and errors are written."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from forge.console.console_state import Home
+from forge.console.entries import Entry, written
+from forge.console.guard import LOOK_KEY
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import text_of
+from forge.permissions.rule import PolicyError
+
+log = logging.getLogger("forge.console")
+
+LONGEST_QUERY = 2_000
+LONGEST_TEXT = 200_000  # characters of a prompt
+STATUS = {
+    ErrorKind.VALIDATION: 400,
+    ErrorKind.USER: 409,
+    ErrorKind.SYSTEM: 503,
+    ErrorKind.PERMISSION: 403,
+    ErrorKind.SECURITY: 403,
+    ErrorKind.NOT_FOUND: 404,
+    ErrorKind.TIMEOUT: 503,
+    ErrorKind.RATE_LIMITED: 429,
+    ErrorKind.CONFIG: 409,
+    ErrorKind.CANCELLED: 503,
+}
+
+NEXT = {  # where whoever raised an error does not say it
+    ErrorKind.VALIDATION: "Change what is sent, and try again.",
+    ErrorKind.SYSTEM: "Try again in a moment; `forge doctor` looks for what is wrong.",
+    ErrorKind.PERMISSION: "The page of the policy shows the rules, and what a call would need.",
+    ErrorKind.SECURITY: "This cannot be allowed here: do it another way.",
+    ErrorKind.CONFIG: "Change the configuration, and start the console again.",
+    ErrorKind.RATE_LIMITED: "Wait a moment, and try again.",
+    ErrorKind.TIMEOUT: "Try again in a moment.",
+}
+LOOK_AGAIN = "Load the page again: it shows what is there now."
+
+Answering = Callable[[Home, "Asked"], Any]
+
+
+class Refused(ToolError):
+    """An error with something beside it that the page needs."""
+
+    def __init__(self, error: ToolError, status: int, **beside: Any) -> None:
+        super().__init__(error.message, error.kind, error.suggestion)
+        self.status, self.beside = status, beside
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An answer with another status than 200."""
+
+    status: int
+    value: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Something to be saved, never shown: whoever made its content does not choose its type."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """A page of them, which is long: it is put together without being read."""
+
+    entries: Sequence[Entry]
+    following: int | None
+    more: str = ""
+
+    def written(self) -> str:
+        lines = ",".join(one.line() for one in self.entries)
+        return f'{{"events":[{lines}],"next":{"null" if self.following is None else self.following}{self.more}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    path: Mapping[str, Any]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    look_key: str = ""  # what this page adds to an address that it cannot send a header to
+
+    def text(self, name: str, otherwise: str = "") -> str:
+        value = self.query.get(name, otherwise)
+        if len(value) > LONGEST_QUERY:
+            words = f"{name} is longer than {LONGEST_QUERY:,} characters"
+            raise ToolError(words, ErrorKind.VALIDATION, "Ask for less at once.")
+        return value
+
+    def number(self, name: str, otherwise: int, least: int, most: int) -> int:
+        value = self.query.get(name, "")
+        if not value:
+            return otherwise
+        if not value.removeprefix("-").isdecimal() or len(value) > 20:
+            words = f"{name} must be a number, and is {value[:40]!r}"
+            raise ToolError(words, ErrorKind.VALIDATION, f"Use a whole number from {least:,} to {most:,}.")
+        return max(least, min(int(value), most))
+
+    def said(self, name: str, *, needed: bool = True, most: int = LONGEST_TEXT) -> str:
+        """A text of the body."""
+        value = self.body.get(name)
+        if value is None and not needed:
+            return ""
+        if not isinstance(value, str) or (needed and not value.strip()):
+            way = f'Send {{"{name}": "…"}}, and what else the request needs.'
+            raise ToolError(f"the request must say {name}, as a text", ErrorKind.VALIDATION, way)
+        if len(value) > most:
+            raise ToolError(f"{name} is longer than {most:,} characters", ErrorKind.VALIDATION, "Say it shorter.")
+        return value
+
+    def given(self, name: str, *, needed: bool = True) -> dict[str, Any] | None:
+        """An object of the body."""
+        value = self.body.get(name)
+        if value is None and not needed:
+            return None
+        if not isinstance(value, dict):
+            way = f'Send {{"{name}": {{}}}} at least.'
+            raise ToolError(f"the request must have {name}, as an object", ErrorKind.VALIDATION, way)
+        return value
+
+
+def answering(home: Home, answer: Answering) -> Callable[[Request], Any]:
+    """An endpoint. A plain function runs in a thread: stores block."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            key = request.scope.get(LOOK_KEY, "")
+            path = {name: unquote(one) if isinstance(one, str) else one for name, one in request.path_params.items()}
+            asked = Asked(path, dict(request.query_params), await _body(request), key)
+            if inspect.iscoroutinefunction(answer):
+                return _response(await answer(home, asked))
+            return _response(await run_in_threadpool(answer, home, asked))
+        except Refused as error:
+            return _error(error.status, error, error.beside)
+        except ToolError as error:
+            return _error(STATUS[error.kind], error)
+        except PolicyError as error:
+            way = "A rule is allow, ask or deny, a permission, and what it is about: allow write notes/**"
+            return _error(400, ToolError(str(error), ErrorKind.VALIDATION, way))
+        except Exception as error:
+            log.exception("%s %s", request.method, request.url.path)
+            words = home.secrets.mask_all(f"this should not happen: {type(error).__name__}: {text_of(error)}"[:500])
+            return _error(500, ToolError(words, ErrorKind.SYSTEM, "The log of `forge console --debug` says where."))
+
+    return endpoint
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    return Response(written(value), status, media_type="application/json")
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    if request.method != "POST":
+        return {}
+    try:
+        found = json.loads(await request.body() or b"{}")
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        way = "Send {} at least, without NaN, infinite numbers and halves of characters: nothing could keep them."
+        raise ToolError("the body must be a JSON object", ErrorKind.VALIDATION, way)
+    return found
+
+
+def _response(value: Any) -> Response:
+    if isinstance(value, Download):
+        return _saved(value)
+    if isinstance(value, Made):
+        return json_response(value.value, value.status)
+    if isinstance(value, Events):
+        return Response(value.written(), media_type="application/json")
+    return json_response(value)
+
+
+def _saved(value: Download) -> Response:
+    plain_name = "".join(one if one.isascii() and (one.isalnum() or one in "._-") else "_" for one in value.name)[-100:]
+    named = f"attachment; filename=\"{plain_name or 'file'}\"; filename*=UTF-8''{quote(value.name[-100:], safe='')}"
+    return Response(value.content, media_type="application/octet-stream", headers={"content-disposition": named})
+
+
+def _error(status: int, error: ToolError, beside: Mapping[str, Any] | None = None) -> Response:
+    following = error.suggestion or NEXT.get(error.kind, LOOK_AGAIN)
+    told = {"what": error.message, "why": str(error.kind), "next": following}
+    return json_response({"error": told, **(beside or {})}, status)

@@ -1,0 +1,89 @@
+"""A run to take away: its events line by line, or a text that reads well."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from forge.console.entries import LONGEST_WHOLE, Entry, of_runs
+from forge.durable.store import RunStore
+from forge.durable.store.rows import RunInfo
+
+PAGE = 2_000
+MOST = 200_000  # events of one file
+LARGEST = 64_000_000  # characters of it
+LEFT_OUT = "export_ends"  # in place of what does not fit
+
+
+def as_ndjson(store: RunStore, ids: Sequence[str]) -> bytes:
+    """As `forge run --json` writes them, with the number and the run."""
+    lines = []
+    for entry in _all(store, ids):
+        cut = {"clipped": True} if entry.clipped else {}
+        lines.append(json.dumps({**entry.event, "run": entry.run, "n": entry.number, **cut}, ensure_ascii=False))
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+
+
+def as_markdown(store: RunStore, run: RunInfo, ids: Sequence[str]) -> bytes:
+    lines = [f"# {_line(run.prompt) or run.id}", "", f"`{run.id}` · {run.agent} · {run.status}", ""]
+    for entry in _all(store, ids):
+        lines += _written(entry, run.id)
+    return "\n".join(lines).encode("utf-8", "backslashreplace")
+
+
+def _all(store: RunStore, ids: Sequence[str]) -> Iterator[Entry]:
+    """Whole, up to what a file may hold; then one that says that there is more."""
+    after: int | None = 0
+    count = size = 0
+    while after is not None:
+        entries, after = of_runs(store, ids, after, PAGE, LONGEST_WHOLE)
+        for entry in entries:
+            count, size = count + 1, size + len(entry.text)
+            yield entry
+            if count >= MOST or size >= LARGEST:
+                yield Entry(entry.number, entry.run, json.dumps({"event": LEFT_OUT, "after": entry.number}))
+                return
+
+
+def _written(entry: Entry, main: str) -> list[str]:
+    event: dict[str, Any] = entry.event
+    who = "" if entry.run == main else f" ({_line(str(event.get('agent', '')))})"
+    match event.get("event"):
+        case "run_started":
+            return [f"## Asked{who}", "", *_quoted(str(event.get("prompt", ""))), ""]
+        case "text_delta":
+            return [*_quoted(str(event.get("text", ""))), ""]
+        case "tool_call_start":
+            call = event.get("call") or {}
+            arguments = json.dumps(call.get("arguments"), ensure_ascii=False, indent=2)
+            return [f"### {_line(str(call.get('name', '')))}{who}", "", *_fenced(arguments, "json"), ""]
+        case "permission_answered":
+            return [f"Answered: {_line(str(event.get('answer', '')))}, by {_line(str(event.get('by', '')))}", ""]
+        case "tool_call_end":
+            result = event.get("result") or {}
+            if event.get("waits"):
+                return ["It waits.", ""]
+            return [*_fenced(str(result.get("for_user") or result.get("for_llm") or "")), ""]
+        case "run_finished":
+            ended = f"## Ended{who}: {_line(str(event.get('reason', '')))}"
+            return [ended, "", *_quoted(str(event.get("text") or event.get("error") or "")), ""]
+        case "export_ends":
+            return [f"The rest is left out: what comes after event {entry.number} is too much for one file.", ""]
+    return []
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:200].replace("`", "'")
+
+
+def _quoted(text: str) -> list[str]:
+    """What somebody said is no markup of ours."""
+    return [f"    {line}" for line in text[:LONGEST_WHOLE].splitlines()]
+
+
+def _fenced(text: str, kind: str = "") -> list[str]:
+    """Behind a fence that is longer than any in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+    return [f"{fence}{kind}", text, fence]

@@ -1,0 +1,173 @@
+"""The policy: which rules hold and who said so, what was refused, and a narrower rule with one click."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.console.api.asking import Asked, Refused
+from forge.console.api.versions import changed_version
+from forge.console.console_state import Home
+from forge.console.entries import WAITS, read_arguments
+from forge.console.rule_file import RuleFile
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.messages import ToolCall
+from forge.durable.store.tables import events
+from forge.permissions.explain import explained
+from forge.permissions.policy import Decision, PermissionRequest, Rules
+from forge.permissions.rule import Rule
+from forge.project.assemble.egress import project_egress
+from forge.project.audit.log_events import Wanted, is_refusal
+
+MOST = 500
+LOOKED_AT = 50_000  # events of the store, the newest
+DAY = 86_400
+LONGEST_RULE = 2_000
+
+
+def show_policy(home: Home, asked: Asked) -> dict[str, Any]:
+    configuration = home.configuration
+    file = RuleFile.of(home)
+    origins = configuration.origins
+    egress = project_egress(configuration)
+    return {
+        "layers": [_layer(home, name, rules) for name, rules in home.policy.layers],
+        "defaults": [
+            {"text": "allow read", "why": "reading in the workspace is allowed where no rule says otherwise"},
+            {"text": "ask write", "why": "whatever changes something asks where no rule says otherwise"},
+            {"text": "ask execute", "why": "programs ask where no rule says otherwise"},
+            {"text": "ask network", "why": "requests ask where no rule says otherwise"},
+        ],
+        "egress": {
+            "mode": egress.mode if egress is not None else "open",
+            "domains": list(egress.domains) if egress is not None else [],
+            "private": list(egress.private) if egress is not None else [],
+            "where": origins.get("egress.mode", "") or origins.get("egress", "") or "defaults",
+        },
+        "sandbox": _sandbox(home),
+        "can_write": not file.why_not,
+        "file": str(file.path) if file.path is not None else None,
+        "why_not": file.why_not,
+    }
+
+
+def _layer(home: Home, name: str, rules: Rules) -> dict[str, Any]:
+    where = next((layer.name for layer in home.configuration.layers if layer.kind == name), "")
+    if name == "session" and home.project.options.policy is not None:
+        where = home.project.options.policy
+    return {"name": name, "where": where, "rules": [_rule(rule) for rule in rules.rules]}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    more = {name: getattr(rule, name) for name in ("tool", "target", "agent", "user", "channel", "text", "where")}
+    return {"decision": str(rule.decision), "permission": str(rule.permission or ""), **more}
+
+
+def _sandbox(home: Home) -> dict[str, Any]:
+    from forge.process.sandbox import choose, report  # tries what there is, once a process
+
+    wanted = home.configuration.sandbox
+    where = home.configuration.origins.get("sandbox", "defaults")
+    notes = [f"{one['tier']}: {one['detail']}" for one in report()]
+    try:
+        tier = str(choose(wanted))
+    except ToolError as error:
+        tier, notes = "", [error.message, *notes]
+    return {"wanted": str(wanted), "tier": tier, "where": where, "notes": notes}
+
+
+def show_denials(home: Home, asked: Asked) -> dict[str, Any]:
+    """From the log of events, and from the store's runs; whichever tells of a call first counts."""
+    since = time.time() - asked.number("since", DAY, 60, 30 * DAY)
+    log = home.open_log(Wanted(events=("tool_call_end",), since=since, denied=True))
+    found: list[tuple[str, Mapping[str, Any]]] = [("", entry.event) for entry in log if _is_denial(entry.event)]
+    home.say(log.notes)
+    found += list(_stored(home, since))
+    told: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for run, event in sorted(found, key=lambda one: -float(one[1].get("ts") or 0)):
+        one = _denial(run, event)
+        key = (one["session"], one["call"])
+        if key not in told or run:
+            told[key] = {**told.get(key, {}), **one}
+    newest = sorted(told.values(), key=lambda one: -one["at"])[:MOST]
+    return {"denials": [{**one, **_narrower(home, one)} for one in newest], "unreadable": log.unreadable}
+
+
+def _stored(home: Home, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    c, store = events.c, home.runs.store
+    text = sa.type_coerce(c.event, sa.Text)
+    kinds = sa.or_(text.contains('"error_type":"permission_error"'), text.contains('"error_type":"security_error"'))
+    newest = sa.select(sa.func.coalesce(sa.func.max(c.number), 0) - LOOKED_AT).scalar_subquery()
+    query = sa.select(c.run, c.event).where(c.number > newest, kinds).order_by(c.number.desc()).limit(4 * MOST)
+    for run, event in store.database.read(lambda connection: connection.execute(query).all()):
+        if _is_denial(event) and float(event.get("ts") or 0) >= since:
+            yield run, event
+
+
+def _is_denial(event: dict[str, Any]) -> bool:
+    """What waits for a yes is no refusal."""
+    waits = (event.get("result") or {}).get("suggestion") == WAITS
+    return is_refusal(event) and not waits and isinstance(event.get("call"), dict)
+
+
+def _denial(run: str, event: Mapping[str, Any]) -> dict[str, Any]:
+    call, result = event.get("call") or {}, event.get("result") or {}
+    reason = str(result.get("error") or result.get("for_llm") or "")[:2_000]
+    kind = str(result.get("error_type", ""))
+    by = "guard" if kind == "security_error" else "person" if "the person refused" in reason else "rule"
+    arguments = call.get("arguments")
+    arguments = read_arguments(arguments) if isinstance(arguments, str) else arguments
+    return {
+        "at": float(event.get("ts") or 0),
+        "session": str(event.get("session", "")),
+        "run": run,
+        "agent": str(event.get("agent", "")),
+        "call": str(call.get("id", "")),
+        "tool": str(call.get("name", "")),
+        "arguments": arguments if isinstance(arguments, dict) else {},
+        "reason": reason,
+        "error_type": kind,
+        "by": by,
+    }
+
+
+def _narrower(home: Home, denial: Mapping[str, Any]) -> dict[str, str]:
+    """A rule that would allow exactly this and no more, where the project may say so."""
+    tool = home.registry.get(denial["tool"])
+    if tool is None or denial["error_type"] != "permission_error":
+        return {"suggestion": ""}
+    try:
+        parsed = tool.parse(denial["arguments"])
+        wants = [one for one in explained(home.policy, tool, parsed, home.scope) if not one.optional]
+    except (ToolError, ValueError):
+        return {"suggestion": ""}
+    refused = [one for one in wants if one.ruling.decision is not Decision.ALLOW]
+    if len(refused) != 1 or refused[0].ruling.layer not in ("", "project"):
+        return {"suggestion": ""}
+    one = refused[0]
+    call = ToolCall(tool.spec.name, parsed)
+    request = PermissionRequest(tool.spec, call, parsed, one.permission, one.target, home.scope)
+    rule = request.remember
+    return {"suggestion": rule if rule.startswith("allow ") else f"allow {rule}" if rule else ""}
+
+
+def add_rule(home: Home, asked: Asked) -> dict[str, Any]:
+    """Shown first: `was` says which file the difference is about, and only that one is written."""
+    file = RuleFile.of(home)
+    if file.why_not or file.path is None:
+        raise ToolError(f"no rule can be written here: {file.why_not}", ErrorKind.CONFIG, "forge init writes a file.")
+    change = file.with_rule(asked.said("rule", most=LONGEST_RULE))
+    told = {"rule": change.rule, "file": str(file.path), "diff": change.diff, "was": change.was}
+    told |= changed_version(home)
+    if asked.body.get("write") is not True:
+        return {**told, "written": False}
+    if asked.said("was", most=100) != change.was:
+        words = f"{file.path.name} is another one by now"
+        raise Refused(ToolError(words, ErrorKind.USER, "Look at the difference again."), 409, **told)
+    file.write(change)
+    home.reload_policy()
+    home.hub.tell("policy")
+    return {**told, **changed_version(home), "written": True}

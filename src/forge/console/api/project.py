@@ -1,0 +1,113 @@
+"""The project itself: what it is, its memory, the workers on its runs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.console.api.asking import Asked
+from forge.console.api.schedules import schedules_of
+from forge.console.api.sessions import session_infos
+from forge.console.api.versions import left_shape
+from forge.console.console_state import Home
+from forge.console.demo import NAME as DEMO
+from forge.console.entries import newest_number
+from forge.core.execution.threads import in_thread
+from forge.durable.store.heartbeats import listed
+from forge.durable.store.tables import runs
+from forge.project.assemble.memory import memory_of
+from forge.project.version import version
+
+LONGEST_QUERY = 1_000
+
+
+def show_me(home: Home, asked: Asked) -> dict[str, Any]:
+    configuration = home.configuration
+    main = home.scope.agent
+    return {
+        "key": asked.look_key,
+        "version": version(),
+        "project": configuration.agent.id or home.workspace.name,
+        "workspace": str(home.workspace),
+        "model": home.agent.model or None,
+        "model_problem": home.model_problem,
+        "agents": [main, *(f"{main}/{name}" for name in configuration.agents)],
+        "database": home.runs.store.label,
+        "is_own_database": home.is_own_database,
+        "worker": home.worker.id if home.worker is not None else None,
+        "read_only": False,
+        "trusted": home.project.options.config is not None,
+        "notes": list(home.notes),
+        "demo": DEMO,
+        "now": home.runs.store.now(),
+    }
+
+
+def show_overview(home: Home, asked: Asked) -> dict[str, Any]:
+    store = home.runs.store
+    statuses = ("queued", "running", "waiting", "finished", "failed", "cancelled")
+    words = [run for run in store.list(status="waiting", limit=1_000) if any(w.kind == "question" for w in run.waits)]
+    with closing(schedules_of(home)) as schedules:
+        count = len(schedules.list())
+    return {
+        "counts": {**dict.fromkeys(statuses, 0), **store.counts()},
+        "waiting": len(store.questions()) + len(words),
+        "tools": len(home.registry),
+        "schedules": count,
+        "workers": sum(one.state == "working" for one in listed(store.database)),
+        "sessions": len(session_infos(home)),
+        "last": newest_number(store),
+        "left_alone": left_shape(home),
+    }
+
+
+def show_workers(home: Home, asked: Asked) -> dict[str, Any]:
+    store = home.runs.store
+    own = home.worker.id if home.worker is not None else ""
+    names = "id host pid started age state version concurrency running".split()
+    workers = [
+        {
+            **{name: getattr(one, name) for name in names},
+            "queues": list(one.queues),
+            "offers": list(one.offers),
+            "here": one.id == own,
+        }
+        for one in listed(store.database)
+    ]
+    c = runs.c
+    is_open = c.status.in_(("queued", "running", "waiting"))
+    query = sa.select(c.queue, c.status, sa.func.count(), sa.func.min(c.updated)).where(is_open)
+    found = store.database.read(lambda connection: connection.execute(query.group_by(c.queue, c.status)).all())
+    queues: dict[str, dict[str, Any]] = {}
+    for name in {*(row[0] for row in found), *(one for worker in workers for one in worker["queues"])}:
+        queues[name] = {"name": name, "queued": 0, "running": 0, "waiting": 0, "oldest": None}
+    now = store.now()
+    for name, status, count, oldest in found:
+        queues[name][status] = count
+        if status == "queued":
+            queues[name]["oldest"] = max(0.0, now - oldest)
+    return {"workers": workers, "queues": [queues[name] for name in sorted(queues)]}
+
+
+async def search_memory(home: Home, asked: Asked) -> dict[str, Any]:
+    configuration = home.configuration
+    query = asked.text("q").strip()[:LONGEST_QUERY]
+    limit = asked.number("limit", 10, 1, 100)
+    memory = await in_thread(lambda: memory_of(configuration, home.workspace, writes=home.scope.writes))
+    with closing(memory):
+        found = await memory.search(query, limit) if query else None
+        return {
+            "enabled": bool(configuration.memory and configuration.memory.enabled),
+            "notes": await in_thread(memory.names),
+            "stats": await in_thread(memory.stats),
+            "results": [hit._asdict() for hit in found.hits] if found is not None else [],
+            "remarks": found.remarks if found is not None else [],
+        }
+
+
+def show_note(home: Home, asked: Asked) -> dict[str, Any]:
+    name = asked.text("name")
+    with closing(memory_of(home.configuration, home.workspace, writes=home.scope.writes)) as memory:
+        return {"name": name, "text": memory.read(name)}

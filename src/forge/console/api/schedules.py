@@ -1,0 +1,177 @@
+"""Schedules: when each runs next, how it went, and what a person does about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.console.api.asking import Asked, Made
+from forge.console.console_state import Home
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
+from forge.durable.client import new_run_id
+from forge.durable.store.rows import RunInfo
+from forge.durable.store.tables import runs
+from forge.project.assemble.schedule_store import open_schedule_store
+from forge.project.runs.durable_runs import HEARD
+from forge.project.runs.scheduled_runs import scheduled
+from forge.project.runs.scheduled_tasks import scheduled_prompt
+from forge.schedules.cron import Cron
+from forge.schedules.runner import Runner
+from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Source, Status
+from forge.schedules.store import ScheduleStore
+
+LOOK = 0.3  # seconds between two looks at a schedule's run
+MOST = 10  # runs of a history
+
+
+def list_schedules(home: Home, asked: Asked) -> dict[str, Any]:
+    with closing(schedules_of(home)) as store:
+        found = store.list()
+        fires = home.worker is not None and home.has_model
+        return {"schedules": [_schedule(home, store, one) for one in found], "runner": fires}
+
+
+def pause_schedule(home: Home, asked: Asked) -> dict[str, Any]:
+    return _switched(home, asked.path["id"], on=False)
+
+
+def resume_schedule(home: Home, asked: Asked) -> dict[str, Any]:
+    return _switched(home, asked.path["id"], on=True)
+
+
+async def run_schedule(home: Home, asked: Asked) -> Made:
+    """Now, as a run like any other: what it asks, a person is asked here. Its end is kept with the schedule."""
+    name = str(asked.path["id"])
+    if not home.has_model:
+        raise ToolError("there is no model to run a schedule with", ErrorKind.CONFIG, home.model_problem)
+
+    def check() -> None:
+        with closing(schedules_of(home)) as store:
+            store.get(name)
+            if any(run.status is Status.RUNNING for run in store.history(name, 5)):
+                raise ToolError(f"{name} is running already", ErrorKind.USER, "Wait until it is over.")
+
+    await in_thread(check)
+    home.begin(_run_now(home, name))
+    return Made(202, {"started": True})
+
+
+async def _run_now(home: Home, name: str) -> None:
+    with closing(schedules_of(home)) as store:
+        try:
+            await Runner(store, lambda schedule: _as_run(home, schedule)).now(name)
+        finally:
+            home.hub.tell("schedules")
+
+
+async def _as_run(home: Home, schedule: Schedule) -> Outcome:
+    assert home.has_model
+    prompt, run_id = scheduled_prompt(schedule), new_run_id()
+    messages = home.agent.begin(prompt).messages
+    session = f"{schedule.id}-{run_id.removeprefix('run-')}"
+    home.hub.tell("schedules")
+
+    def begin() -> None:
+        home.runs.submit(
+            prompt,
+            agent=home.scope.agent,
+            session=session,
+            version=home.version,
+            run_id=run_id,
+            messages=messages,
+            scope={HEARD: 0, "channel": "schedule"},
+        )
+
+    await in_thread(begin)
+    run: RunInfo = await in_thread(lambda: home.runs.get(run_id))
+    while not run.is_over:
+        await asyncio.sleep(LOOK)
+        run = await in_thread(lambda: home.runs.get(run_id))
+    result = run.result or {}
+    error = (result.get("error") or {}).get("message", "") if run.status != "finished" else ""
+    success = run.status == "finished"
+    return Outcome(
+        success=success,
+        text=str(result.get("text", "")),
+        error=error or ("" if success else run.status),
+        session=session,
+    )
+
+
+def _switched(home: Home, name: str, *, on: bool) -> dict[str, Any]:
+    with closing(schedules_of(home)) as store:
+        found = store.get(name)
+        if found.source is Source.CONFIG or found.origin:
+            words = f"{name} is declared in {found.origin or 'the configuration'}"
+            raise ToolError(words, ErrorKind.USER, f"Set `enabled: {str(on).lower()}` there.")
+        changed = store.set(
+            id=found.id,
+            cron=found.cron,
+            task=found.task,
+            timezone=found.timezone,
+            one_shot=found.one_shot,
+            skill=found.skill,
+            channel=found.channel,
+            channel_target=found.channel_target,
+            enabled=on,
+            by=Source.PERSON,
+        )
+        home.hub.tell("schedules")
+        return {"schedule": _schedule(home, store, replace(changed, origin=found.origin))}
+
+
+def _schedule(home: Home, store: ScheduleStore, one: Schedule) -> dict[str, Any]:
+    history = _history(home, store, one.id)
+    begun = [row["due"] for row in history if row["status"] != Status.SKIPPED]
+    try:
+        rule = Cron.parse(one.cron, one.timezone)
+        explained, following = rule.explain(), _next(rule, one, home.runs.store.now())
+    except ToolError as error:
+        explained, following = error.message, None
+    return {
+        **one.to_dict(),
+        "explained": explained,
+        "origin": one.origin,
+        "next": following,
+        "last": max([*begun, *([one.last_fire] if one.last_fire else [])], default=None),
+        "running": any(row["status"] == Status.RUNNING for row in history),
+        "history": history,
+    }
+
+
+def _next(rule: Cron, one: Schedule, now: float) -> float | None:
+    """Workers plan by the database of runs and leave the schedule's own plan as it is: a time gone by says nothing."""
+    if one.next_fire is None or one.next_fire > now or one.one_shot:
+        return one.next_fire
+    return rule.next_after(now, one.next_fire)
+
+
+def _history(home: Home, store: ScheduleStore, name: str) -> list[dict[str, Any]]:
+    """What workers began by the clock, and what was begun by hand or by `forge schedule run`; the newest first."""
+    kept = store.history(name, MOST)
+    by_hand = _runs_of(home, [one.session for one in kept if one.session])
+    found = [replace(one, run_id=by_hand.get(one.session, "")) for one in kept]
+    found += scheduled(home.runs.store, name, MOST)
+    return [_row(one) for one in sorted(found, key=lambda one: -(one.started or one.due))[:MOST]]
+
+
+def _runs_of(home: Home, sessions: Sequence[str]) -> dict[str, str]:
+    query = sa.select(runs.c.session, runs.c.id).where(runs.c.session.in_(sessions), runs.c.parent == "")
+    found = home.runs.store.database.read(lambda connection: connection.execute(query).all()) if sessions else []
+    return {row.session: row.id for row in found}
+
+
+def _row(one: Run) -> dict[str, Any]:
+    names = "due started duration error session".split()
+    told = {name: getattr(one, name) for name in names}
+    return {**told, "run": one.run_id, "status": str(one.status), "result": one.result[:LONGEST_RESULT]}
+
+
+def schedules_of(home: Home) -> ScheduleStore:
+    return open_schedule_store(home.configuration, home.workspace)

@@ -1,0 +1,262 @@
+"""What the console stands on: a project, its tools and policy, and its runs, with a worker that works on them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from forge.agent.agent import Agent
+from forge.console.hub import Hub
+from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import text_of
+from forge.core.provider import ModelRequest
+from forge.core.registry import ToolRegistry
+from forge.core.secrets import Secrets
+from forge.durable.client import Runs
+from forge.durable.engine.queues import DEFAULT
+from forge.durable.worker import Worker
+from forge.permissions.policy import Rules
+from forge.project.audit.log_events import Wanted
+from forge.project.audit.log_index import NAME as INDEX
+from forge.project.audit.log_index import EventIndex
+from forge.project.audit.read_log import NAME as LOG
+from forge.project.audit.read_log import Log
+from forge.project.config import Configuration
+from forge.project.project import Project, RunOptions
+from forge.project.runs.durable_runs import (
+    approver,
+    check_installed,
+    is_own,
+    keep_finished,
+    make_own_file,
+    models_for,
+    project_database,
+    project_version,
+    queue_limits,
+)
+from forge.project.runs.project_worker import audited, project_chores
+from forge.tools.undo import Undo
+from forge.workspace.state import NAME as STATE
+from forge.workspace.state import state_directory
+
+logger = logging.getLogger("forge.console")
+
+SESSION = "console"  # of calls that are made with forms
+UNDOER = "undo"  # the agent that takes changes back, where the project's has no tool for it
+GRACE = 3.0  # seconds that runs have to come to the end of their turn when the console ends
+
+
+@dataclass(slots=True, kw_only=True)
+class Home:
+    """Made by `open_project`; `async with home.opened()` mounts the project's sources and begins to work."""
+
+    project: Project
+    agent: Agent
+    model_problem: str  # why there is no model; "" where there is one
+    database: str
+    version: str
+    runs: Runs
+    hub: Hub
+    event_index: EventIndex
+    policy: Rules
+    asked_model: str | None = None
+    is_version_fixed: bool = False  # somebody named it: it does not follow the project's file
+    problems: list[str] = field(default_factory=list)  # what of the project could not be opened
+    notes: list[str] = field(default_factory=list)  # what a person should know
+    worker: Worker | None = None
+    agents: list[Agent] = field(default_factory=list)  # those that runs are run with
+    settings: dict[str, Any] = field(default_factory=dict)  # of the worker: queues, offers, concurrency, name
+    grace: float = GRACE
+    started: float = field(default_factory=time.time)
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # work of the console's own, such as a schedule's run
+
+    @property
+    def has_model(self) -> bool:
+        return not self.model_problem
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.project.configuration
+
+    @property
+    def workspace(self) -> Path:
+        return self.project.workspace
+
+    @property
+    def scope(self) -> Scope:
+        return self.project.scope
+
+    @property
+    def registry(self) -> ToolRegistry:
+        return self.agent.registry
+
+    @property
+    def secrets(self) -> Secrets:
+        return self.agent.secrets
+
+    @property
+    def is_own_database(self) -> bool:
+        return is_own(self.database, self.workspace)
+
+    def open_log(self, wanted: Wanted | None = None) -> Log:
+        """The workspace's log of events, for one query."""
+        return Log(state_directory(self.workspace) / LOG, wanted, index=self.event_index)
+
+    def say(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            logger.warning("%s", note)
+
+    @asynccontextmanager
+    async def opened(self, *, works: bool = True) -> AsyncIterator[Home]:
+        """`works`: runs are worked on here; otherwise by another worker of this process or elsewhere."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self.runs.close)
+            await asyncio.to_thread(self.runs.store.prepare)
+            await asyncio.to_thread(self._keep)
+            await stack.enter_async_context(self.agent)
+            if works:
+                limits = queue_limits(self.configuration)
+                settings = {"limits": limits, "queues": tuple(dict.fromkeys([DEFAULT, *limits])), **self.settings}
+                chores = project_chores(self.project) if self.has_model else ()
+                worker = Worker(
+                    self.database,
+                    self.agents,
+                    models=models_for(self.agent),
+                    watch=partial(audited, self.workspace),
+                    version=self.version,
+                    chores=chores,
+                    keep_conversations=True,
+                    **settings,
+                )
+                self.worker = await stack.enter_async_context(worker)
+                self.hub.listen_to(worker.store.engine)
+                stack.push_async_callback(worker.drain, self.grace)
+            await stack.enter_async_context(self.hub.opened())
+            try:
+                yield self
+            finally:
+                await self._end_tasks()
+                await asyncio.to_thread(self._keep)
+
+    def reload_policy(self) -> None:
+        """The rules as the files have them by now hold for every call that is made from here on.
+
+        What was remembered as "always" is asked again. Raises `ToolError` or `PolicyError`.
+        """
+        fresh = Project(self.project.options)
+        steps = fresh.agent(with_model=False, approve=approver()).steps
+        self.policy = fresh.policy
+        self.project.configuration = fresh.configuration
+        self.agents = [agent.replace(steps=steps) for agent in self.agents]
+        if self.worker is not None:
+            self.worker.agents.update({agent.name: agent for agent in self.agents})
+
+    def begin(self, work: Any) -> None:
+        """Have something done that nobody waits for."""
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("what was begun from the page failed: %s", self.secrets.mask_all(text_of(error)))
+
+    @property
+    def next_version(self) -> str:
+        """What a console that is started now would have: another one, once the project's file was changed."""
+        return self.version if self.is_version_fixed else project_version(self.configuration)
+
+    def _keep(self) -> None:
+        """What ended is part of its session, whoever looked."""
+        if not self.is_own_database:
+            return
+        try:
+            keep_finished(self.runs.store, self.workspace)
+        except ToolError as error:  # the next start does it
+            logger.warning("%s", error.message)
+
+    async def _end_tasks(self) -> None:
+        for task in list(self.tasks):
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=2)
+
+
+def open_project(
+    options: RunOptions,
+    *,
+    model: str | None = None,
+    database: str | None = None,
+    version: str = "",
+    notes: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> Home:
+    """Without a model the rest works. `settings` are the worker's.
+
+    Raises `ToolError` or `PolicyError` where something else cannot be used.
+    """
+    check_installed()
+    problems: list[str] = []
+    project = Project(replace(options, session=SESSION), report=problems.append)
+    agent, problem = _agent(project, model)
+    url = project_database(project.configuration, project.workspace, database)
+    if is_own(url, project.workspace):
+        make_own_file(project.workspace)
+    runs = Runs(url)
+    built = options.built
+    return Home(
+        project=project,
+        agent=agent,
+        model_problem=problem,
+        database=url,
+        version=version or project_version(project.configuration, built.sha256 if built is not None else ""),
+        runs=runs,
+        hub=Hub(runs.store, project.workspace / STATE / LOG),
+        event_index=EventIndex(state_directory(project.workspace) / INDEX),
+        policy=project.policy,
+        asked_model=model,
+        is_version_fixed=bool(version) or built is not None,
+        problems=problems,
+        notes=list(notes),
+        settings=dict(settings or {}),
+        agents=[agent, _undoer(agent)],
+    )
+
+
+def _agent(project: Project, model: str | None) -> tuple[Agent, str]:
+    """The project's agent, and why it has no model. A model that was asked for by name must be there."""
+    try:
+        return project.agent(model, approve=approver()), ""
+    except ToolError as error:
+        if model is not None:
+            raise
+        problem = "\n".join(filter(None, (error.message, error.suggestion)))
+    return project.agent(with_model=False, approve=approver()).replace(model=NoModel(problem)), problem
+
+
+class NoModel:
+    """In the place of a model, where there is none: tools can be called all the same."""
+
+    window = 0
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+        raise ToolError("there is no model", ErrorKind.CONFIG, self.problem)
+        yield  # it must be an iterator
+
+
+def _undoer(main: Agent) -> Agent:
+    registry = ToolRegistry()
+    registry.add(Undo())
+    return main.replace(name=UNDOER, tools=registry)

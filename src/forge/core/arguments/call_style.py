@@ -1,0 +1,109 @@
+"""How a function that comes with a schema of its own takes its arguments: by name, or all of them at once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from forge.core.arguments.checks import near
+from forge.core.errors import DefinitionError
+
+_ALL_AT_ONCE = frozenset({"args", "arguments", "input", "inputs", "parameters", "params"})
+_CONTEXT = frozenset({"context", "ctx"})
+_OPEN = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas", "dependencies")
+
+
+class CallStyle(NamedTuple):
+    """`context` and `whole` are parameters of the function; "" where it has none of the kind."""
+
+    context: str = ""  # takes the `ToolContext`
+    whole: str = ""  # takes all arguments; otherwise each goes to the parameter of its name
+    model: Any = None  # of which `whole` takes an object; None: it takes a dictionary
+
+
+def call_style(
+    function: Callable[..., Any], name: str, schema: Mapping[str, Any], context_type: type, model: Any = None
+) -> CallStyle:
+    """Raises `DefinitionError` where no call that fits the schema could ever work."""
+    if not callable(function):
+        raise DefinitionError(
+            f"tool {name!r}: {type(function).__name__} is nothing that can be called; pass the function itself"
+        )
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some functions written in C do not say what they take
+        return CallStyle()
+    hints = _hints(function)
+    properties = schema.get("properties") or {}
+    context = next((key for key in parameters if takes(hints.get(key), context_type)), "")
+    if context in properties:
+        raise DefinitionError(
+            f"tool {name!r}: {context!r} is a property of its schema and takes the ToolContext as well; rename one"
+        )
+    if not context:
+        context = next((key for key in _CONTEXT & parameters.keys() if key not in hints and key not in properties), "")
+    own = {key: parameter for key, parameter in parameters.items() if key != context}
+    whole = _whole(own, hints, properties, model)
+    if whole:
+        return CallStyle(context, whole, model if model is not None and takes(hints.get(whole, model), model) else None)
+    _check_names(name, own, schema, properties)
+    return CallStyle(context)
+
+
+def takes(hint: Any, wanted: type) -> bool:
+    """Whether a parameter of this annotation takes objects of the type: `T` itself or `T | None`."""
+    return hint is wanted or (get_origin(hint) in (Union, UnionType) and wanted in get_args(hint))
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    try:
+        return get_type_hints(called)
+    except (NameError, TypeError):  # a type that only type checkers see
+        return dict(getattr(called, "__annotations__", {}))
+
+
+def _whole(
+    own: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], properties: Mapping[str, Any], model: Any
+) -> str:
+    if len(own) != 1:
+        return ""
+    ((key, parameter),) = own.items()
+    if key in properties or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+        return ""
+    hint = hints.get(key)
+    if model is not None and takes(hint, model):
+        return key
+    if hint is None:
+        return key if key in _ALL_AT_ONCE else ""
+    return key if (get_origin(hint) or hint) in (dict, Mapping) else ""
+
+
+def _check_names(
+    name: str, own: Mapping[str, inspect.Parameter], schema: Mapping[str, Any], properties: Mapping[str, Any]
+) -> None:
+    kinds = {parameter.kind for parameter in own.values()}
+    for parameter in own.values():
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise DefinitionError(f"tool {name!r}: remove the `/` of its function: arguments are passed by name")
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return
+    required = schema.get("required") or ()
+    for key in required:
+        if key not in own:
+            hint = near(key, own, 1)
+            advice = f"did you mean {hint[0]!r}?" if hint else "add it, or one parameter `arguments: dict` for all"
+            raise DefinitionError(
+                f"tool {name!r}: its schema requires {key!r}, which its function does not take; {advice}"
+            )
+    if any(key in schema for key in _OPEN) or schema.get("additionalProperties", False) is not False:
+        return
+    for key, parameter in own.items():
+        is_needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL
+        if is_needed and key not in properties:
+            raise DefinitionError(
+                f"tool {name!r}: its function needs {key!r}, which its schema does not have; add it to the schema, or "
+                "give the parameter a default"
+            )

@@ -1,0 +1,246 @@
+"""What a model sent, made right: read, repaired where nothing is lost, explained where something is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from forge.core.arguments.schema_names import Places
+from forge.core.arguments.spelling import close_names
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import brief, clipped, quoted
+from forge.core.spec import JsonSchema
+
+MOST_PROBLEMS = 10  # listed in an error
+MOST_REPAIRED = 50_000  # places that are repaired in one call
+MOST_PARTS = 100_000  # lists and objects in the arguments of a call
+_STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
+LONGEST_PROBLEM = 160
+LONGEST_KEY = 100  # of an unknown argument that is compared with the known ones
+_VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
+LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
+
+Path = tuple[str | int, ...]
+_JSON_TYPES: dict[type, str] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    tuple: "array",
+    set: "array",
+}
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with the arguments, in no validator's own terms."""
+
+    path: Path
+    kind: str  # type, missing, unknown, choice, or "" for whatever `message` says
+    expected: str = ""  # for a type: its JSON name; for a choice: the choices
+    value: Any = None
+    message: str = ""
+
+
+class Flat(list[Problem]):
+    """Problems of which each is about another parameter as a whole: there are no branches of a union to sort out."""
+
+    __slots__ = ()
+
+
+class Repaired(dict[str, Any]):
+    """Validated arguments that were repaired: not quite what was sent."""
+
+    __slots__ = ("repaired",)
+
+    def __init__(self, values: Mapping[str, Any], repaired: list[str]) -> None:
+        super().__init__(values)
+        self.repaired = repaired
+
+
+def as_text(arguments: Mapping[str, Any] | str) -> str:
+    """The arguments as JSON text, which is what validators read fastest and judge alike."""
+    if isinstance(arguments, str):
+        return arguments
+    import pydantic_core  # heavy: paid at the first call, not at import
+
+    try:
+        return pydantic_core.to_json(arguments, inf_nan_mode="constants", fallback=_mapping).decode()
+    except (ValueError, TypeError, RecursionError) as error:
+        half = "surrogates not allowed" in str(error)
+        problem = "half a surrogate pair is no character" if half else str(error)[:200]
+        words = f"the arguments cannot be written as JSON: {problem}"
+        raise ToolError(words, ErrorKind.VALIDATION, "Send plain JSON values only.") from None
+
+
+def check_amount(text: str) -> None:
+    """Refuse what would keep the event loop busy for seconds: JSON of very many small parts. Raises `ToolError`.
+
+    What stands inside a string, such as the content of a file, is not counted.
+    """
+    if len(text) <= MOST_PARTS or text.count("[") + text.count("{") <= MOST_PARTS:
+        return
+    bare = _STRING.sub("", text.replace("\\\\", "").replace('\\"', ""))
+    parts = bare.count("[") + bare.count("{")
+    if parts > MOST_PARTS:
+        words = f"the arguments hold {parts:,} lists and objects, {MOST_PARTS:,} are the most"
+        raise ToolError(words, _VALIDATION, "Send less at once, or write the data to a file and name the file.")
+
+
+def _mapping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def read(text: str) -> dict[str, Any]:
+    """The arguments as plain JSON data. Broken JSON is reported with its position, never run as `{}`."""
+    import pydantic_core
+
+    check_amount(text)
+    try:
+        data = pydantic_core.from_json(text, allow_inf_nan=False) if text else {}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _unreadable(text, str(error)[:200]) from None
+    if not isinstance(data, dict):
+        raise ToolError(
+            f"the arguments are {article(json_type(data))}, not an object",
+            ErrorKind.VALIDATION,
+            'Send one JSON object with the parameters by name, like {"name": "value"}.',
+        )
+    return data
+
+
+class Help(NamedTuple):
+    """What an explanation says of a tool: made once, when its first call goes wrong."""
+
+    names: tuple[str, ...]  # of its parameters
+    listed: str
+    aliases: Mapping[str, str]
+    suggestion: str  # a call that is right
+    places: Places
+
+
+def help_for(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> Help:
+    names = tuple(schema.get("properties") or ())
+    return Help(names, ", ".join(names) or "none", aliases, f"Example: {shown_example}", Places(schema))
+
+
+def explain(problems: list[Problem], known: Help) -> ToolError:
+    """Every wrong field with its path, near names and choices; then a call that is right."""
+    wrong = _merged(problems)
+    few = wrong if len(wrong) <= MOST_PROBLEMS else wrong[:MOST_PROBLEMS]
+    shown = [_line(problem, known)[:LONGEST_PROBLEM] for problem in few]
+    if len(wrong) > len(shown):
+        shown.append(f"and {len(wrong) - len(shown)} more")
+    return ToolError(clipped("; ".join(shown), LONGEST_ERROR), _VALIDATION, known.suggestion)
+
+
+def json_type(value: Any) -> str:
+    return _JSON_TYPES.get(type(value), "object")
+
+
+def article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeio" else f"a {noun}"
+
+
+def near(name: str, names: Iterable[str], most: int = 3) -> list[str]:
+    """The names that someone who wrote `name` may have meant."""
+    return _near(name[:LONGEST_KEY], tuple(names), most)
+
+
+@lru_cache(maxsize=1_000)  # models repeat their mistakes
+def _near(name: str, names: tuple[str, ...], most: int) -> list[str]:
+    wanted = name.casefold()
+    letters = set(wanted)
+    folded = {known.casefold(): known for known in names}
+    likely = [known for known in folded if 2 * len(letters & set(known)) > len(letters)]
+    if not likely:
+        return []
+    from difflib import get_close_matches  # only where something is wrong
+
+    return [folded[hit] for hit in get_close_matches(wanted, likely, n=most, cutoff=0.6)]
+
+
+def shown_path(path: Path) -> str:
+    """`tags[1].name`"""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text[:80] or "arguments"
+
+
+def _unreadable(text: str, words: str) -> ToolError:
+    place = re.search(r"line (\d+) column (\d+)", words)
+    near_it = ""
+    if place:
+        line = text.split("\n", int(place[1]))[int(place[1]) - 1]
+        excerpt = line[max(0, int(place[2]) - 30) : int(place[2]) + 10]
+        near_it = f", near {quoted(excerpt)}" if excerpt else ""
+    return ToolError(
+        f"the arguments are not valid JSON: {words}{near_it}",
+        ErrorKind.VALIDATION,
+        "Send one complete JSON object with the parameters by name.",
+    )
+
+
+def _merged(problems: list[Problem]) -> list[Problem]:
+    """Type problems of one place become one: a union reports every branch it tried."""
+    if type(problems) is Flat:
+        return problems
+    paths = set()
+    nested = False
+    for problem in problems:
+        paths.add(problem.path)
+        nested |= len(problem.path) != 1
+    if not nested and len(paths) == len(problems):
+        return problems
+    inside = {problem.path[:end] for problem in problems for end in range(1, len(problem.path))}
+    by_path: dict[tuple[Path, str], Problem] = {}
+    for problem in problems:
+        if problem.kind == "type" and problem.path in inside:
+            continue  # another branch of the union got further: what it says is more to the point
+        key = (problem.path, problem.kind or problem.message)
+        known = by_path.get(key)
+        if known and known.kind == "type" and problem.expected not in known.expected.split(" or "):
+            problem = known._replace(expected=f"{known.expected} or {problem.expected}")
+        by_path[key] = problem
+    return list(by_path.values())
+
+
+def _line(problem: Problem, known: Help) -> str:
+    path, kind, _, value, _ = problem
+    where = str(path[0])[:80] if len(path) == 1 else shown_path(path)
+    if kind == "type":
+        got = "null" if value is None else f"{_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
+        return f"{where}: expected {problem.expected}, got {got}"
+    if kind == "missing":
+        return f"{where}: required, but missing"
+    if kind == "choice":
+        hint = near(value, re.findall(r"'([^']*)'", problem.expected), 1) if isinstance(value, str) else []
+        meant = f'; did you mean "{hint[0]}"?' if hint else ""
+        return f"{where}: {brief(value)} is not one of {problem.expected}{meant}"
+    if kind == "unknown":
+        return f"{where}: unknown argument{_meant(path, known)}"
+    return f"{where}: {problem.message}" if value is None else f"{where}: {problem.message}, got {brief(value)}"
+
+
+def _meant(path: Path, known: Help) -> str:
+    if not path:
+        return ""
+    key = str(path[-1])
+    if len(path) > 1:
+        names = tuple(name for name in known.places.names(path[:-1]).known if name != key)  # of another branch
+        listed = ", ".join(names) or "none"
+    else:
+        names = (*known.names, *known.aliases) if known.aliases else known.names
+        listed = known.listed
+    hints = close_names(key[:LONGEST_KEY], names, True)[:3] or _near(key[:LONGEST_KEY], names, 1)
+    if not hints:
+        return f"; known are {listed}"
+    aliases = known.aliases if len(path) == 1 else {}
+    meant = " or ".join(dict.fromkeys([f'"{aliases.get(hint, hint)}"' for hint in hints]))
+    return f"; did you mean {meant}?"

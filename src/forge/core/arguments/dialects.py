@@ -1,0 +1,181 @@
+"""One spec, every provider's spelling of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from forge.core.arguments.drafts import modernised
+from forge.core.arguments.outline import flattened, is_flat
+from forge.core.spec import JsonSchema, ToolSpec
+
+_NOT_STRICT = {
+    "default",
+    "format",
+    "minLength",
+    "maxLength",
+    "examples",
+    "uniqueItems",
+    "patternProperties",
+    "deprecated",
+}
+_GEMINI = {
+    *("type", "format", "description", "nullable", "enum", "items", "properties", "required", "anyOf"),
+    *("minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength", "pattern", "propertyOrdering", "title"),
+}
+
+
+def openai(spec: ToolSpec) -> dict[str, Any]:
+    function = {"name": spec.name, "description": spec.description, "parameters": _parameters(spec)}
+    return {"type": "function", "function": function}
+
+
+def openai_strict(spec: ToolSpec) -> dict[str, Any]:
+    """With `strict: true` where the schema fits OpenAI's rules for it, plain where it does not."""
+    plain = openai(spec)
+    if not is_flat(spec.parameters):
+        return plain  # which parameters belong together cannot be said in its rules
+    try:
+        parameters = _strict(plain["function"]["parameters"])
+    except _DoesNotFit:
+        return plain
+    return {"type": "function", "function": {**plain["function"], "parameters": parameters, "strict": True}}
+
+
+def anthropic(spec: ToolSpec) -> dict[str, Any]:
+    return {"name": spec.name, "description": spec.description, "input_schema": _parameters(spec)}
+
+
+def gemini(spec: ToolSpec) -> dict[str, Any]:
+    """Gemini takes a subset of JSON Schema without references."""
+    definition: dict[str, Any] = {"name": spec.name, "description": spec.description}
+    parameters = _parameters(spec)
+    if parameters["properties"]:
+        definition["parameters"] = _gemini(parameters, parameters, ())
+    return definition
+
+
+def mcp(spec: ToolSpec) -> dict[str, Any]:
+    reads = not spec.permissions - {"read"}
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "inputSchema": {"type": "object", "properties": {}, **spec.parameters},
+        "annotations": {
+            "readOnlyHint": reads,
+            "destructiveHint": not reads,
+            "idempotentHint": spec.idempotent,
+            "openWorldHint": "network" in spec.permissions,
+        },
+    }
+
+
+DIALECTS: Mapping[str, Callable[[ToolSpec], dict[str, Any]]] = {
+    "openai": openai,
+    "openai-strict": openai_strict,
+    "anthropic": anthropic,
+    "gemini": gemini,
+    "mcp": mcp,
+}
+
+
+_SHOWN: WeakKeyDictionary[ToolSpec, dict[str, Any]] = WeakKeyDictionary()  # asked for again with every new tool
+
+
+class _DoesNotFit(Exception):
+    pass
+
+
+def _parameters(spec: ToolSpec) -> dict[str, Any]:
+    """As providers take it: one flat object, for they refuse `oneOf`, `$ref` and the like at the root."""
+    if spec not in _SHOWN:
+        schema = modernised(spec.parameters)
+        if schema is not spec.parameters:
+            schema = {key: value for key, value in schema.items() if key != "$schema"}  # of the older draft
+        _SHOWN[spec] = {"type": "object", "properties": {}, **flattened(schema)}
+    return dict(_SHOWN[spec])
+
+
+def _strict(schema: Any) -> Any:
+    """Every property required (optional ones nullable), no others allowed."""
+    if not isinstance(schema, Mapping):
+        return schema
+    kind = schema.get("type")
+    if isinstance(kind, list) and "object" in kind:
+        return {"anyOf": [_strict({**schema, "type": one} if one == "object" else {"type": one}) for one in kind]}
+    if kind == "object" and (schema.get("additionalProperties", False) is not False or not _is_closed(schema)):
+        raise _DoesNotFit  # a free-form object
+    if "oneOf" in schema or "allOf" in schema or "not" in schema or "prefixItems" in schema:
+        raise _DoesNotFit
+    out = {key: value for key, value in schema.items() if key not in _NOT_STRICT}
+    if "anyOf" in out:
+        out["anyOf"] = [_strict(branch) for branch in out["anyOf"]]
+    if "items" in out:
+        out["items"] = _strict(out["items"])
+    for shelf in ("$defs", "definitions"):
+        if shelf in out:
+            out[shelf] = {name: _strict(item) for name, item in out[shelf].items()}
+    if out.get("type") == "object":
+        required = set(schema.get("required", ()))
+        properties = schema.get("properties", {})
+        out["properties"] = {
+            name: _strict(item) if name in required else _nullable(_strict(item)) for name, item in properties.items()
+        }
+        out["required"] = list(properties)
+        out["additionalProperties"] = False
+    elif not {"type", "anyOf", "$ref", "enum", "const"} & out.keys():
+        raise _DoesNotFit  # anything at all
+    return out
+
+
+def _is_closed(schema: Mapping[str, Any]) -> bool:
+    """Whether it says which properties there are; without any it would be strict about nothing being there."""
+    return "properties" in schema
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    if {"type": "null"} in schema.get("anyOf", ()):
+        return schema
+    described = {key: schema[key] for key in ("description",) if key in schema}
+    bare = {key: value for key, value in schema.items() if key != "description"}
+    return {**described, "anyOf": [*bare.get("anyOf", [bare]), {"type": "null"}]}
+
+
+def _gemini(schema: Any, root: JsonSchema, inside: tuple[str, ...]) -> Any:
+    if not isinstance(schema, Mapping):
+        return {"type": "string"}
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        if reference in inside:
+            return {"type": "object", "description": "the same shape again"}
+        shelf = {**root.get("definitions", {}), **root.get("$defs", {})}
+        target = shelf.get(reference.rpartition("/")[2], {})
+        return {**_gemini(target, root, (*inside, reference)), **_kept(schema, ("description",))}
+    out = _kept(schema, _GEMINI)
+    if isinstance(kind := out.get("type"), list):
+        named = [one for one in kind if one != "null"]
+        out["type"] = named[0] if named else "string"
+        out |= {"nullable": True} if "null" in kind else {}
+    if "const" in schema:
+        out["enum"] = [schema["const"]]
+    if "enum" in out:
+        out["enum"], out["type"] = [str(one) for one in out["enum"]], "string"
+    if out.get("format") not in (None, "date-time", "enum", "int32", "int64", "float", "double"):
+        del out["format"]
+    branches = [branch for branch in schema.get("anyOf", schema.get("oneOf", ())) if branch != {"type": "null"}]
+    if branches:
+        out["nullable"] = len(branches) < len(schema.get("anyOf", schema.get("oneOf", ())))
+        out.pop("anyOf", None)
+        shown = [_gemini(branch, root, inside) for branch in branches]
+        out |= shown[0] if len(shown) == 1 else {"anyOf": shown}
+    if "items" in schema or "prefixItems" in schema:
+        first = next(iter(schema.get("prefixItems", ())), {"type": "string"})
+        out["items"] = _gemini(schema.get("items") or first, root, inside)
+    if "properties" in schema:
+        out["properties"] = {name: _gemini(item, root, inside) for name, item in schema["properties"].items()}
+    return out
+
+
+def _kept(schema: Mapping[str, Any], keys: Any) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key in keys}

@@ -1,0 +1,54 @@
+"""A pydantic model as the schema of a tool: what a model is shown of it, and arguments checked by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forge.core.arguments.checks import Repaired, as_text
+from forge.core.arguments.extra_keys import closed_json_schema, closed_validator
+from forge.core.arguments.signature import without_titles
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
+
+MOST_PROBLEMS = 10  # that are told at once
+
+
+def is_model(schema: object) -> bool:
+    """Whether it is the class of a pydantic model; pydantic itself is not imported for that."""
+    return isinstance(schema, type) and hasattr(schema, "model_json_schema") and hasattr(schema, "model_validate_json")
+
+
+def schema_of(name: str, model: Any) -> dict[str, Any]:
+    """Raises `DefinitionError` for a model with fields that JSON cannot hold."""
+    try:
+        schema = without_titles(model.model_json_schema(schema_generator=closed_json_schema()))
+    except Exception as error:  # pydantic has no common class for "this type has no JSON form"
+        raise DefinitionError(f"tool {name!r}: {model.__name__}: {str(error).splitlines()[0]}") from error
+    return {"properties": {}, **{key: value for key, value in schema.items() if key != "description"}}
+
+
+def parser_of(
+    model: Any, parse: Callable[[Mapping[str, Any] | str], dict[str, Any]]
+) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
+    """`parse` checks what was sent against the schema; then the model's own validators have their say."""
+    from pydantic import ValidationError
+
+    validate = closed_validator(model).validate_json
+
+    def checked(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        data = parse(arguments)
+        try:
+            made = validate(as_text(data))
+        except ValidationError as error:
+            raise _explained(error) from None
+        values = {key: getattr(made, key) for key in type(made).model_fields} | dict(made.model_extra or {})
+        return Repaired(values, data.repaired) if isinstance(data, Repaired) else values
+
+    return checked
+
+
+def _explained(error: Any) -> ToolError:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found[:MOST_PROBLEMS]]
+    more = f"; and {len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
+    return ToolError("; ".join(lines)[:2_000] + more, ErrorKind.VALIDATION, "Send arguments that fit.")

@@ -1,0 +1,249 @@
+"""Repairs arguments where nothing is lost: `"5"` for 5, `"a"` for a list, null for a default, another spelling."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forge.core.arguments.checks import MOST_REPAIRED, Flat, Path, Problem, Repaired, check_amount, shown_path
+from forge.core.arguments.schema_names import Names, Places
+from forge.core.arguments.spelling import meant_by
+from forge.core.plain_values import brief
+from forge.core.spec import JsonSchema
+
+MOST_UNKNOWN = 100  # keys; with more of them nobody can say what was meant
+MOST_NOTES = 20  # about what was repaired
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
+
+Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
+"""Validated arguments, or what is wrong with them."""
+
+
+def unaliased(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments under their canonical names: an alias is as good as the name itself, but not beside it."""
+    named = dict(data)
+    for key in data:
+        right = aliases.get(key)
+        if right is not None and right not in named:
+            named[right] = named.pop(key)
+    return named
+
+
+def hopeless(problems: list[Problem]) -> bool:
+    """Whether some problem is beyond repair: then nothing will be run, and nothing need be repaired."""
+    if len(problems) > MOST_REPAIRED:
+        return True
+    unknown, missing = 0, False
+    contested: set[Path] | None = None
+    for problem in problems:
+        if problem.kind == "unknown":
+            unknown += 1
+            if unknown > MOST_UNKNOWN:
+                return True
+        elif problem.kind == "missing":
+            missing = True
+        elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default
+            if contested is None:
+                contested = set() if type(problems) is Flat else _contested(problems)
+            if problem.path not in contested:
+                return True
+    return missing and not unknown
+
+
+def _contested(problems: list[Problem]) -> set[Path]:
+    """Places that several problems speak of, or of their inside: branches of a union, one of which may be repaired."""
+    if len(problems) == 1:
+        return set()
+    seen: set[Path] = set()
+    several: set[Path] = set()
+    for problem in problems:
+        path = problem.path
+        while path:
+            if path in seen:
+                several.add(path)
+            else:
+                seen.add(path)
+            path = path[:-1] if len(path) > 1 else ()
+    return several
+
+
+def repair(
+    data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]
+) -> Any:
+    """Repair what can be repaired without loss; a `Repaired`, or the problems that are left.
+
+    `schema` is flat: its `properties` and `required` are those of the whole.
+    """
+    repaired: list[str] = []
+    left = problems
+    places = Places(schema)
+    for _ in range(3):  # a repaired value may show what is wrong inside it
+        if hopeless(left):
+            return left
+        notes: dict[Path, str] = {}
+        for problem in left:
+            if problem.path not in notes and (note := _mend(data, problem, schema, aliases, places)):
+                notes[problem.path] = note  # once a place: of two branches that would fit, the first counts
+        if not notes:
+            return left
+        repaired += notes.values()
+        checked = check(data)
+        if not isinstance(checked, list):
+            return Repaired(checked, _shortened(repaired))
+        left = checked
+    return left
+
+
+def _shortened(notes: list[str]) -> list[str]:
+    return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
+
+
+def _mend(
+    data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str], places: Places
+) -> str:
+    """Repair one problem in place; what was done, or nothing."""
+    if problem.kind == "missing" or not problem.path:
+        return ""
+    holder: Any = data
+    key = problem.path[-1]
+    try:
+        for part in problem.path[:-1]:
+            holder = holder[part]
+        value = holder[key]
+    except (KeyError, IndexError, TypeError):  # moved by an earlier repair
+        return ""
+    where = shown_path(problem.path)
+    if problem.kind == "unknown":
+        if len(problem.path) > 1:
+            return _rename(holder, key, where, places.names(problem.path[:-1]), {})
+        names = Names(tuple(schema.get("properties") or ()), tuple(schema.get("required") or ()))
+        return _rename(holder, key, where, names, aliases)
+    if value is None and len(problem.path) == 1 and key not in (schema.get("required") or ()):
+        del holder[key]
+        return f"{where}: null → the default"
+    new = _repaired(problem._replace(value=value))
+    if new is None:
+        return ""
+    holder[key] = new
+    return f"{where}: {brief(value)} → {brief(new)}"
+
+
+def _rename(holder: Any, key: str | int, where: str, names: Names, aliases: Mapping[str, str]) -> str:
+    """A key that can only be another spelling of one name."""
+    if not isinstance(key, str) or not isinstance(holder, dict):
+        return ""
+    right = meant_by(key, names.known, aliases, names.required, holder)
+    if not right:
+        return ""
+    holder[right] = holder.pop(key)
+    return f"{where} → {right}"
+
+
+def _repaired(problem: Problem) -> Any:
+    """The same value as it was expected, or None where something would be lost."""
+    value, expected = problem.value, problem.expected
+    if problem.kind == "choice":  # "7" for one of 4, 7
+        return int(value) if isinstance(value, str) and value.isdecimal() and value in expected.split(", ") else None
+    if problem.kind != "type":
+        return None
+    if isinstance(value, str):
+        return _from_text(value, expected)
+    if expected == "integer" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if expected == "array" and isinstance(value, int | float) and not isinstance(value, bool):
+        return [value]
+    return None
+
+
+def _from_text(text: str, expected: str) -> Any:
+    if expected == "string":
+        return None
+    stripped = text.strip()
+    if expected == "integer":
+        return int(stripped.partition(".")[0]) if _WHOLE.fullmatch(stripped) else None
+    if expected == "number":
+        return float(stripped) if _DECIMAL.fullmatch(stripped) else None
+    if expected == "boolean":
+        return {"true": True, "false": False}.get(stripped.lower())
+    if expected == "array" and not is_written(stripped):
+        return [text]
+    if expected in ("array", "object") and is_written(stripped):
+        check_amount(stripped)
+        found = read_written(stripped)
+        return found if isinstance(found, list if expected == "array" else dict) else None
+    return None
+
+
+LONGEST = 100_000  # characters of Python text; JSON of any length is read
+
+# every token is read from where the last one ended, so the time is linear; there is nothing to go back to
+_TOKEN = re.compile(
+    r"""
+    (?P<text>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
+    |(?P<word>True|False|None)(?![0-9A-Za-z_'"])
+    |(?P<number>-?[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?)(?![0-9A-Za-z_'"])
+    |(?P<mark>[\[\]{}:,])
+    |(?P<space>\s+)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\\": "\\", "'": "'", '"': '"', "\n": ""}
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+
+def is_written(text: str) -> bool:
+    """Whether the text can only be meant as a list or an object."""
+    return text.lstrip()[:1] in ("[", "{")
+
+
+def read_written(text: str) -> Any:
+    """The list or object that the text spells, or None. Nothing is evaluated, and nothing is guessed."""
+    import pydantic_core  # heavy: paid when something is wrong, not at import
+
+    try:
+        return pydantic_core.from_json(text, allow_inf_nan=False)
+    except ValueError:
+        pass
+    try:
+        return pydantic_core.from_json(_as_json(text), allow_inf_nan=False)
+    except ValueError:
+        return None
+
+
+def _as_json(text: str) -> str:
+    """Python's spelling as JSON's. Raises `ValueError` where it is neither."""
+    if len(text) > LONGEST:
+        raise ValueError("too long")
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            raise ValueError(f"no value at {at}")
+        at = token.end()
+        kind, shown = token.lastgroup, token.group()
+        if kind == "space":
+            continue
+        if kind == "text":
+            shown = json.dumps(_ESCAPE.sub(_unescaped, shown[1:-1]))
+        elif kind == "word":
+            shown = _WORDS[shown]
+        elif shown in "]}" and parts and parts[-1] == "," and len(parts) > 1 and parts[-2] not in "[{,":
+            parts.pop()  # Python allows a comma after the last item
+        parts.append(shown)
+    return " ".join(parts)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1] or escape[2] or escape[3]
+    if code:
+        return chr(int(code, 16))  # raises ValueError above the last character
+    try:
+        return _ESCAPED[escape[4]]
+    except KeyError:
+        raise ValueError(f"unknown escape \\{escape[4]}") from None

@@ -1,0 +1,35 @@
+"""Reads what a typed function returns: the JSON Schema of its data, where it has one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+from forge.core.arguments.signature import without_titles
+from forge.core.arguments.typed_dicts import readable_by_pydantic
+from forge.core.result import Attachment, ToolResult
+from forge.core.spec import JsonSchema
+
+_WITHOUT = (Any, object, str, type(None), ToolResult, Attachment, bytes, bytearray, memoryview)
+
+
+def returned_schema(function: Callable[..., Any]) -> JsonSchema | None:
+    """Returns the schema of what a function says that it returns. Never raises.
+
+    None for text, nothing, a `ToolResult` or an attachment, for pieces that are yielded, and for types without a JSON
+    form: a tool works without it.
+    """
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return None
+    try:
+        hint = get_type_hints(function, include_extras=True).get("return", Any)
+        if hint in _WITHOUT:
+            return None  # most often seen: nothing heavy is imported for it
+        from pydantic import TypeAdapter  # heavy: paid when somebody asks
+
+        adapter: Any = TypeAdapter(readable_by_pydantic(hint))
+        schema = without_titles(adapter.json_schema(mode="serialization", by_alias=False))
+    except Exception:  # names that are not there at run time, types without a JSON form: pydantic has no common class
+        return None
+    return schema if schema else None

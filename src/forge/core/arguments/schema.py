@@ -1,0 +1,215 @@
+"""Raw JSON Schemas: refused when a tool could not live with them, compiled when they are used."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, cached_property
+from itertools import islice
+from typing import Any
+
+from forge.core.arguments.checks import MOST_REPAIRED, Problem, as_text, explain, help_for, read
+from forge.core.arguments.drafts import modernised
+from forge.core.arguments.example import example
+from forge.core.arguments.outline import flattened, is_flat, outline
+from forge.core.arguments.references import REFERENCES, References
+from forge.core.arguments.repair import hopeless, repair, unaliased
+from forge.core.arguments.spelling import LONGEST, close_names, folded
+from forge.core.errors import DefinitionError
+from forge.core.spec import JsonSchema, ToolSpec
+
+DEEPEST = 100
+MOST_NODES = 10_000
+MOST_CHECKS = 100_000  # of one value: some milliseconds, in which nothing else runs
+MOST_COMPARED = 50_000  # pairs of a key and a name: beyond that, only other spellings are looked for
+MOST_UNKNOWN = 50  # keys that are looked at once one was refused
+
+Parse = Callable[[Mapping[str, Any] | str], dict[str, Any]]
+
+
+def check_schema(name: str, schema: Any) -> None:
+    """Raise `DefinitionError`, naming the tool, for a schema that is invalid, remote or too large."""
+    if not isinstance(schema, Mapping):
+        raise DefinitionError(f"tool {name!r}: its parameters are {type(schema).__name__}, not a JSON Schema object")
+    if schema.get("type", "object") != "object":
+        raise DefinitionError(
+            f"tool {name!r}: its schema has type {schema.get('type')!r}; parameters are always an object"
+        )
+    check_size(name, schema)
+    import jsonschema_rs  # heavy: only where raw schemas exist
+
+    try:
+        jsonschema_rs.validator_for(_readable(schema), offline=True)
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise DefinitionError(f"tool {name!r}: invalid schema: {str(error).splitlines()[0][:300]}") from None
+
+
+def compiled(spec: ToolSpec, *, takes: Collection[str] | None = None, fills_defaults: bool = False) -> Parse:
+    """The `parse` of a tool that has a schema but no Python signature.
+
+    `takes`: the only keys that the code behind it can receive; None: any that the schema allows. `fills_defaults`: the
+    schema's defaults are added. They are for local functions; a server fills in its own.
+    """
+    schema = spec.parameters
+    keys = _Keys(schema, spec.argument_aliases, takes)
+    validator = _validator(_readable(schema))
+    fill = _filler(schema, validator, takes) if fills_defaults else None
+    shown = cache(lambda: flattened(schema))
+    help_text = cache(lambda: help_for(shown(), spec.argument_aliases, example(spec.name, schema)))
+
+    def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+        is_valid = validator.is_valid(data)
+        found = [] if data.keys() <= keys.known else keys.refused(data)
+        if is_valid and not found:
+            return fill(data) if fill else data
+        errors = [] if is_valid else islice(validator.iter_errors(data), MOST_REPAIRED + 1)
+        told = {problem.path for problem in found}
+        return found + [
+            problem
+            for error in errors
+            for problem in _problems(error)
+            if problem.kind != "unknown" or problem.path not in told
+        ]
+
+    def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        data = unaliased(read(as_text(arguments)), spec.argument_aliases)
+        checked = check(data)
+        if isinstance(checked, list) and not spec.strict and not hopeless(checked):
+            checked = repair(data, checked, check, shown(), spec.argument_aliases)
+        if isinstance(checked, list):
+            raise explain(checked, help_text())
+        return checked
+
+    return parse
+
+
+class _Keys:
+    """The keys of the arguments: which are known, and which of the others may be passed on."""
+
+    def __init__(self, schema: JsonSchema, aliases: Mapping[str, str], takes: Collection[str] | None) -> None:
+        found = outline(schema)
+        self.known = found.properties.keys()
+        self._aliases = aliases
+        self._names = (*self.known, *aliases)
+        self._takes = takes
+        self._widely = not found.declares_more  # a schema that says nothing about further keys may not mean them
+        patterns = {"patternProperties": dict.fromkeys(found.patterns, False)}
+        self._patterns = _validator(patterns) if found.patterns else None
+
+    @cached_property
+    def _spellings(self) -> frozenset[str]:
+        return frozenset(map(folded, self._names))
+
+    def refused(self, data: dict[str, Any]) -> list[Problem]:
+        """The keys that are not passed on: the tool cannot receive them, or another name was probably meant."""
+        found: list[Problem] = []
+        is_large = len(data) * len(self._names) > MOST_COMPARED
+        for key in data:
+            if key not in self.known and self._is_refused(key, data, is_large):
+                found.append(Problem((key,), "unknown"))
+                if len(found) >= MOST_UNKNOWN:
+                    break
+        return found
+
+    def _is_refused(self, key: str, data: dict[str, Any], is_large: bool) -> bool:
+        if key in self._aliases or (self._takes is not None and key not in self._takes):
+            return True  # an alias is still here because its parameter was sent, too
+        if self._patterns is not None and not self._patterns.is_valid({key: None}):
+            return False
+        if is_large:
+            return folded(key) in self._spellings
+        close = close_names(key, self._names, self._widely) if len(key) <= LONGEST else ()
+        return any(self._aliases.get(name, name) not in data for name in close)  # one that was sent is not meant
+
+
+def _filler(
+    schema: JsonSchema, validator: Any, takes: Collection[str] | None
+) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """Adds the defaults that are themselves valid, or None where there are none."""
+    defaults = {
+        key: shown["default"]
+        for key, shown in outline(schema, branches="none").properties.items()
+        if isinstance(shown, Mapping) and "default" in shown and (takes is None or key in takes)
+    }
+    fitting = {
+        key: value
+        for key, value in defaults.items()
+        if not any(list(error.instance_path)[:1] == [key] for error in islice(validator.iter_errors({key: value}), 100))
+    }
+    if not fitting:
+        return None
+    judges_each = is_flat(schema) and not {"maxProperties", "not", "enum", "const"} & schema.keys()
+
+    def fill(data: dict[str, Any]) -> dict[str, Any]:
+        for key, value in fitting.items():
+            if key not in data:
+                whole = {**data, key: copy.deepcopy(value)}
+                if judges_each or validator.is_valid(whole):  # elsewhere a default may choose another branch
+                    data = whole
+        return data
+
+    return fill
+
+
+def _readable(schema: JsonSchema) -> dict[str, Any]:
+    """As the validator reads it: without `$schema`, older spellings are read as what they meant."""
+    return dict(schema if "$schema" in schema else modernised(schema))
+
+
+def _validator(schema: dict[str, Any]) -> Any:
+    """Patterns run on a linear-time engine; those it cannot read (look-around) on one with a bounded backtrack."""
+    import jsonschema_rs
+
+    try:
+        linear = jsonschema_rs.RegexOptions()
+        return jsonschema_rs.validator_for(schema, offline=True, validate_formats=True, pattern_options=linear)
+    except ValueError:
+        bounded = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
+        return jsonschema_rs.validator_for(schema, offline=True, validate_formats=True, pattern_options=bounded)
+
+
+def _problems(error: Any) -> list[Problem]:
+    """One error of the validator, in our terms."""
+    path, kind, value = tuple(error.instance_path), error.kind, error.instance
+    match kind.name:
+        case "required":
+            return [Problem((*path, kind.property), "missing")]
+        case "type":
+            return [Problem(path, "type", one, value) for one in kind.types]
+        case "enum":
+            return [Problem(path, "choice", ", ".join(repr(option) for option in kind.options)[:120], value)]
+        case "const":
+            return [Problem(path, "choice", repr(kind.expected_value)[:120], value)]
+        case "additionalProperties" | "unevaluatedProperties":
+            return [Problem((*path, key), "unknown") for key in kind.unexpected]
+        case "anyOf" | "oneOf" if getattr(kind, "context", None):
+            return [problem for branch in kind.context for inner in branch for problem in _problems(inner)]
+    return [Problem(path, "", message=error.message[:120])]
+
+
+def check_size(name: str, schema: Mapping[str, Any]) -> None:
+    """Walk without recursion: a schema may be as deep as it is hostile."""
+    nodes, refers = 0, False
+    waiting: list[tuple[Any, int]] = [(schema, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        nodes += 1
+        if depth > DEEPEST:
+            raise DefinitionError(f"tool {name!r}: its schema is more than {DEEPEST} levels deep; use $defs")
+        if nodes > MOST_NODES:
+            raise DefinitionError(f"tool {name!r}: its schema has more than {MOST_NODES} nodes; split the tool")
+        if isinstance(node, Mapping):
+            for keyword in REFERENCES:
+                target = node.get(keyword)
+                refers |= target is not None
+                if isinstance(target, str) and not target.startswith("#"):
+                    raise DefinitionError(
+                        f"tool {name!r}: {keyword} {target[:100]!r} is remote; only local ones (#/…) are read"
+                    )
+            waiting.extend((item, depth + 1) for item in node.values())
+        elif isinstance(node, list | tuple):
+            waiting.extend((item, depth + 1) for item in node)
+    if refers and References(schema).exceeds(MOST_CHECKS):
+        raise DefinitionError(
+            f"tool {name!r}: its schema refers to the same parts so often that checking a value might never end"
+        )

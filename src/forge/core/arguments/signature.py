@@ -1,0 +1,313 @@
+"""Reads a typed Python function: the schema the model sees, and the way from arguments to parameters."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, cached_property
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from forge.core.arguments.checks import (
+    MOST_PARTS,
+    MOST_REPAIRED,
+    Flat,
+    Path,
+    Problem,
+    Repaired,
+    as_text,
+    check_amount,
+    explain,
+    help_for,
+    near,
+    read,
+)
+from forge.core.arguments.description import documented_parameters
+from forge.core.arguments.extra_keys import closed_json_schema, closed_validator
+from forge.core.arguments.parameters import Setting
+from forge.core.arguments.simple_types import SimpleArguments, simple_arguments
+from forge.core.arguments.typed_dicts import readable_by_pydantic
+from forge.core.errors import DefinitionError
+from forge.core.plain_values import plain
+from forge.core.spec import JsonSchema, ToolSpec
+
+_problem = Problem._make  # half the price of calling the class
+_KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was expected
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", "integer")),
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", "number")),
+    **dict.fromkeys(("bool_type", "bool_parsing"), ("type", "boolean")),
+    "string_type": ("type", "string"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), ("type", "array")),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), ("type", "object")),
+    "none_required": ("type", "null"),
+    **dict.fromkeys(("missing", "missing_argument"), ("missing", "")),
+    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), ("unknown", "")),
+    **dict.fromkeys(("literal_error", "enum"), ("choice", "")),
+}
+_OTHER = ("", "")
+_REFUSED = {
+    "VAR_POSITIONAL": "declare each argument, or one `list[...]` parameter",
+    "VAR_KEYWORD": "declare each argument, or one `dict[str, ...]` parameter",
+    "POSITIONAL_ONLY": "remove the `/`: a model passes arguments by name",
+}
+
+
+class Signature:
+    """A function's parameters. Mistakes are refused when it is made; everything that costs waits for the first use."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        context_type: type,
+        doc: str = "",
+        settings: Collection[str] = (),
+    ) -> None:
+        """`settings`: what an object of the class is made with, which its docstring may describe as well."""
+        self.function = function
+        self.doc = doc  # of the class, whose `run` this is
+        self.name = name
+        self.context_type = context_type
+        self.settings: Mapping[str, Setting] = {}
+        signature = inspect.signature(function)
+        self.parameters = {key: p for key, p in signature.parameters.items() if key not in ("self", "cls")}
+        for key, parameter in self.parameters.items():
+            if advice := _REFUSED.get(parameter.kind.name):
+                raise DefinitionError(f"tool {name!r}: parameter {parameter} cannot be shown to a model; {advice}")
+            if parameter.annotation is parameter.empty:
+                raise DefinitionError(f"tool {name!r}: parameter {key!r} has no type; write for example `{key}: str`")
+        self._check_documented(settings)
+
+    @cached_property
+    def documented(self) -> dict[str, str]:
+        """What the docstrings say of parameters."""
+        found = documented_parameters(inspect.cleandoc(self.doc))
+        return found | documented_parameters(inspect.getdoc(self.function) or "")
+
+    def _check_documented(self, settings: Collection[str]) -> None:
+        """A text whose name is misspelt would never reach the model."""
+        known = self.parameters.keys()
+        strange = [key for key in self.documented if key.isidentifier() and key not in known and key not in settings]
+        bare = [key for key, one in self.parameters.items() if key not in self.documented and not _says_itself(one)]
+        if strange and bare:
+            hint = near(strange[0], bare, 1)
+            advice = f"did you mean {hint[0]!r}?" if hint else f"without a text is {', '.join(map(repr, bare))}"
+            raise DefinitionError(
+                f"tool {self.name!r}: its docstring describes {strange[0]!r}, which is no parameter; {advice}"
+            )
+
+    def configured(self, settings: Mapping[str, Setting]) -> Signature:
+        """The same parameters with a tool's own settings: what models are told is what calls get."""
+        own = copy.copy(self)
+        for computed in ("defaults", "schema"):
+            own.__dict__.pop(computed, None)
+        own.settings = {key: one for key, one in settings.items() if key in self.parameters}
+        return own
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        try:
+            return get_type_hints(self.function, include_extras=True)
+        except (NameError, TypeError) as error:
+            raise DefinitionError(
+                f"tool {self.name!r}: its annotations cannot be read: {error}; use types defined at module level"
+            ) from error
+
+    @cached_property
+    def context_parameter(self) -> str:
+        return next((key for key in self.parameters if self.hints.get(key) is self.context_type), "")
+
+    @cached_property
+    def _adapter(self) -> Any:
+        fields = {key: self._type(key) for key in self.parameters if key != self.context_parameter}
+        if (simple := simple_arguments(fields, self.defaults.keys())) is not None:
+            return simple
+        from pydantic import ConfigDict, TypeAdapter  # heavy: paid at the first call, not at import
+        from pydantic.errors import PydanticUserError
+        from typing_extensions import TypedDict
+
+        shape: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
+        shape.__required_keys__ = frozenset(fields) - self.defaults.keys()
+        shape.__optional_keys__ = frozenset(fields) & self.defaults.keys()
+        setattr(shape, "__pydantic_config__", ConfigDict(extra="forbid", allow_inf_nan=False))  # noqa: B010
+        try:
+            return TypeAdapter(shape)
+        except PydanticUserError as error:
+            raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
+
+    def _type(self, key: str) -> Any:
+        hint, default = readable_by_pydantic(self.hints[key]), self.parameters[key].default
+        return (
+            Annotated[hint, default] if hasattr(default, "get_default") else hint
+        )  # pydantic's Field(...) as a default
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """What the function fills in itself, so that steps and policies see it too."""
+        found = {}
+        for key, parameter in self.parameters.items():
+            default = parameter.default
+            if key == self.context_parameter or default is parameter.empty:
+                continue
+            if hasattr(default, "get_default"):  # pydantic's Field(...) as a default
+                default = default.get_default(call_default_factory=True)
+                if repr(default) == "PydanticUndefined":
+                    continue
+            found[key] = default
+        return found | {key: own.default for key, own in self.settings.items()}
+
+    @cached_property
+    def schema(self) -> JsonSchema:
+        schema: dict[str, Any] = {"type": "object", "properties": {}, **self._generated()}
+        for key, shown in schema["properties"].items():
+            text = _annotated_text(self.hints[key]) or self.documented.get(key)
+            if text:
+                shown.setdefault("description", text)
+            if key in self.defaults and _is_plain(self.defaults[key]):
+                shown.setdefault("default", plain(self.defaults[key]))
+        for key, own in self.settings.items():
+            shown = schema["properties"][key]
+            shown["default"] = plain(own.default)
+            if own.most is not None:
+                shown["maximum"] = own.most
+        return schema
+
+    def _generated(self) -> dict[str, Any]:
+        """The schema of the types alone."""
+        try:
+            adapter = self._adapter
+            if isinstance(adapter, SimpleArguments):
+                return adapter.json_schema()
+            made: dict[str, Any] = without_titles(adapter.json_schema(schema_generator=closed_json_schema()))
+        except DefinitionError:
+            raise
+        except Exception as error:  # pydantic has no common class for "this type has no JSON form"
+            raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
+        return made
+
+    def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
+        """The `parse` of a typed tool: one pass when the arguments are right, words when they are not."""
+        from pydantic_core import ValidationError, to_json
+
+        from forge.core.arguments.example import example  # listing tools reads no arguments
+        from forge.core.arguments.repair import hopeless, repair, unaliased
+
+        validate = closed_validator(self._adapter).validate_json
+        defaults = self.defaults
+        help_text = cache(lambda: help_for(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters)))
+
+        def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+            try:
+                return {**defaults, **validate(to_json(data), strict=True)}
+            except ValidationError as error:
+                return _problems(error, lambda: data)
+
+        def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+            text = arguments if type(arguments) is str else as_text(arguments)
+            if not text or text.isspace():
+                text = "{}"  # how some providers spell a call without arguments
+            if len(text) > MOST_PARTS:
+                check_amount(text)
+            if "NaN" in text or "Infinity" in text:
+                read(text)  # refuses them as numbers; inside a string they are fine
+            try:
+                values: dict[str, Any] = validate(text, strict=True)
+                return {**defaults, **values} if defaults else values
+            except ValidationError as error:
+                found: Any = _problems(error, lambda: read(text))
+            aliases = spec.argument_aliases
+            if aliases and not aliases.keys().isdisjoint(data := read(text)):
+                text = as_text(unaliased(data, aliases))
+                found = check(read(text))
+                if isinstance(found, dict):
+                    return found
+            if not spec.strict and not hopeless(found):
+                found = repair(read(text), found, check, spec.parameters, aliases)
+            if isinstance(found, Repaired):
+                return found
+            raise explain(found, help_text())
+
+        return parse
+
+
+def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The names under which a function takes arguments; None if it takes any."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions do not say
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
+
+
+def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
+    """Pydantic's errors, in our terms. The data is only read where a path is ambiguous."""
+    problems = []
+    whole: dict[str, Any] | None = None
+    errors = error.errors(include_url=False)
+    if len(errors) > MOST_REPAIRED:
+        del errors[MOST_REPAIRED + 1 :]
+    for one in errors:
+        kind, expected = _KINDS.get(one["type"], _OTHER)
+        path, message = one["loc"], ""
+        if len(path) != 1:  # the last part of an absent argument is not in the data
+            whole = data() if whole is None else whole
+            path = _real_path(path, whole, absent=kind in ("missing", "unknown"))
+        if kind == "choice":
+            expected = one["ctx"]["expected"].replace(" or ", ", ")[:120]
+        elif not kind:
+            message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
+        problems.append(_problem((path, kind, expected, one["input"], message)))
+    return problems if whole is not None else Flat(problems)  # without nesting, pydantic names a parameter once
+
+
+def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
+    """The place in the data, without the names of the union branches that pydantic puts in between."""
+    path: list[int | str] = []
+    last = len(location) - 1
+    for index, part in enumerate(location):
+        if isinstance(data, dict) and (part in data or (absent and index == last)):
+            data = data.get(part)
+            path.append(part)
+        elif isinstance(data, list) and isinstance(part, int) and (part < len(data) or (absent and index == last)):
+            data = data[part] if part < len(data) else None
+            path.append(part)
+    return tuple(path)
+
+
+def _says_itself(parameter: inspect.Parameter) -> bool:
+    """Whether it needs no text in the docstring: `Annotated[...]`, or the context."""
+    written = parameter.annotation if isinstance(parameter.annotation, str) else repr(parameter.annotation)
+    return "Annotated[" in written or "ToolContext" in written
+
+
+def _annotated_text(hint: Any) -> str:
+    """The text in `Annotated[str, "the text"]`."""
+    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((extra for extra in extras if isinstance(extra, str)), "")
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def without_titles(schema: Any) -> Any:
+    """Pydantic's schema without the titles, which only cost tokens."""
+    if isinstance(schema, list):
+        return [without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: without_titles(item) for name, item in value.items()}
+        if key in ("properties", "$defs")
+        else value
+        if key in ("default", "const", "enum", "examples")
+        else without_titles(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+    }

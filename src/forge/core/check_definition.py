@@ -1,0 +1,145 @@
+"""What a tool is defined with, checked when it is defined: mistakes are answered there, in words."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from forge.core.arguments.checks import near
+from forge.core.class_options import OPTIONS
+from forge.core.errors import DefinitionError
+from forge.core.result import Attachment, ToolResult
+
+_DEFINITION = ("description", "parameters", "execute")
+_RESULT = frozenset({"title", "output", "metadata", "attachments"})
+
+
+def check_function(function: Any, tool_class: type) -> None:
+    """Raise `DefinitionError` for what is nothing that a tool could be made of."""
+    if isinstance(function, type) and issubclass(function, tool_class):
+        raise DefinitionError(
+            f"{function.__name__} is the class of a tool; pass an object of it: {function.__name__}()"
+        )
+    if isinstance(function, type):
+        raise DefinitionError(
+            f"{function.__name__} is a class, and no tool; pass a typed function, or an object of a Tool class"
+        )
+    if not callable(function):
+        shown = repr(function) if isinstance(function, str | int | float) else f"an object of {type(function).__name__}"
+        raise DefinitionError(
+            f"{shown[:80]} is no tool and cannot be called; pass a typed function, or an object of a Tool class"
+        )
+
+
+def check_listed(tools: Any) -> None:
+    """Raise `DefinitionError` for one tool where a list of them belongs."""
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        shown = getattr(tools, "__name__", "") or repr(tools)
+        raise DefinitionError(f"{shown[:80]} stands where a list of tools belongs; put tools in brackets: tools=[…]")
+
+
+def check_initialiser(name: str, initialise: Any, tool_class: type) -> None:
+    """Raise `DefinitionError` for what cannot be called to build a tool."""
+    if isinstance(initialise, tool_class):
+        raise DefinitionError(f"Tool.define({name!r}, …): {initialise!r} is a tool already; use it as it is")
+    if not callable(initialise):
+        raise DefinitionError(
+            f"Tool.define({name!r}, …): pass a function that builds the tool, or a dictionary of description, "
+            f"parameters and execute, not {type(initialise).__name__}"
+        )
+    try:
+        inspect.signature(initialise).bind()
+    except ValueError:  # some functions written in C do not say what they take
+        return
+    except TypeError:
+        raise DefinitionError(
+            f"Tool.define({name!r}, …): the function builds the tool and is called without arguments; to make a tool "
+            "of the function itself, use tool(...) or {'execute': function}"
+        ) from None
+
+
+def check_definition(name: str, definition: Mapping[str, Any]) -> None:
+    """Raise `DefinitionError` for a dictionary that is no definition of the tool."""
+    for key in definition:
+        if key not in _DEFINITION and key not in OPTIONS:
+            hint = near(str(key), [*_DEFINITION, *sorted(OPTIONS)], 1)
+            advice = f"did you mean {hint[0]!r}?" if hint else f"it has {', '.join(_DEFINITION)} and options"
+            raise DefinitionError(f"tool {name!r}: unknown entry {key!r} of its definition; {advice}")
+    if not callable(definition.get("execute")):
+        raise DefinitionError(f"tool {name!r}: its definition needs `execute`, the function that does the work")
+    if definition.get("name", name) != name:
+        raise DefinitionError(f"tool {name!r}: its definition has another name, {definition['name']!r}; keep one")
+    if "parameters" not in definition:
+        return  # they are those of `execute`
+    description = definition.get("description")
+    if not isinstance(description, str) or not description.strip():
+        raise DefinitionError(f"tool {name!r}: its definition needs a `description`: it is what the model reads")
+
+
+def united_options(who: str, stated: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """What a class says as attributes and with its bases; a confirmation that one of the two asks for is asked for."""
+    for key in options.keys() & stated.keys() - {"confirm"}:
+        if options[key] != stated[key]:
+            both = f"{options[key]!r} and {stated[key]!r}"
+            raise DefinitionError(f"{who}: `{key}` is given twice, {both}; keep one of them")
+    confirm = {"confirm": options.get("confirm") or stated["confirm"]} if "confirm" in stated else {}
+    return {**stated, **options, **confirm}
+
+
+def readable_invoke(name: str, invoke: Any) -> Any:
+    """An `invoke` that is awaited and gives a result, whatever the one of the class is and returns."""
+    if not inspect.isfunction(invoke):
+        return invoke
+    try:
+        inspect.signature(invoke).bind(None, {}, None)
+    except TypeError:
+        raise DefinitionError(f"class {name}: `invoke` has to take (self, arguments, ctx)") from None
+    is_coroutine = inspect.iscoroutinefunction(invoke)
+    if is_coroutine and invoke.__annotations__.get("return") in (ToolResult, "ToolResult"):
+        return invoke
+
+    @functools.wraps(invoke)
+    async def invoke_and_read(self: Any, arguments: Mapping[str, Any], ctx: Any) -> ToolResult:
+        if is_coroutine:
+            return ToolResult.of(await invoke(self, arguments, ctx))
+        from forge.core.execution.run_function import run_plain
+
+        return await run_plain(lambda: invoke(self, arguments, ctx), {}, ctx)
+
+    return invoke_and_read
+
+
+def with_titles(execute: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose dictionary of `title`, `output` and `metadata` becomes a result with these."""
+    if inspect.isgeneratorfunction(execute) or inspect.isasyncgenfunction(execute):
+        return execute
+    if inspect.iscoroutinefunction(execute):
+
+        @functools.wraps(execute)
+        async def run(*args: Any, **kwargs: Any) -> Any:
+            return _with_title(await execute(*args, **kwargs))
+    else:
+
+        @functools.wraps(execute)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return _with_title(execute(*args, **kwargs))
+
+    return run
+
+
+def _with_title(value: Any) -> Any:
+    if not isinstance(value, Mapping) or not {"title", "output"} <= value.keys() <= _RESULT:
+        return value
+    attachments = tuple(value.get("attachments") or ())
+    if not all(isinstance(one, Attachment) for one in attachments):
+        return value
+    of_output = ToolResult.of(value["output"])
+    return ToolResult(
+        for_llm=of_output.for_llm,
+        title=str(value["title"]),
+        data=value.get("metadata") or of_output.data,
+        attachments=(*of_output.attachments, *attachments),
+        failure=of_output.failure,
+    )

@@ -1,0 +1,237 @@
+"""Work that goes on after a tool returned: tracked, and completed exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
+from typing import Any
+
+from forge.core.context import ToolContext, Work
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.deadline import Until
+from forge.core.execution.threads import home_loop
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+
+log = logging.getLogger("forge.tools")
+
+_numbers = count()
+
+MOST_KEPT = 1_000  # completed results of a session that no loop has taken
+
+Finish = Callable[[ToolContext, ToolResult], Awaitable[None]]
+
+
+class BackgroundWork:
+    """An executor's open work. `finish` gets every result, once; `failed` makes one of an exception."""
+
+    def __init__(self, finish: Finish, failed: Callable[[ToolContext, BaseException], ToolResult]) -> None:
+        self._finish = finish
+        self._failed = failed
+        self._tasks: set[asyncio.Task[Any]] = set()  # asyncio keeps only weak references
+        # session -> the completions that are still to come, each with the loop that hears of it
+        self._open: dict[str, dict[int, asyncio.AbstractEventLoop]] = {}
+        self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> results to be heard
+        self._farewells: dict[str, Callable[[], None]] = {}  # session -> called once nothing of it is open
+        self._waiting: set[asyncio.Future[None]] = set()
+        self.offered: dict[tuple[str, str], set[int]] = {}  # completions of calls that run: by session and call id
+        self._dropped: set[int] = set()  # of those, the ones that nobody can call any more
+
+    def go_on(self, ctx: ToolContext, work: Work) -> None:
+        if not callable(work) and not inspect.isawaitable(work):
+            raise TypeError(f"background({work!r}): pass a coroutine, or a function that returns one")
+        log.info("%s goes on in the background", ctx.call.name)
+        complete, loop = Completion(self, ctx), home_loop()
+        self.returned(ctx, pending=False)  # its end is this one: a completion it was offered is not waited for
+        if loop is _running():
+            self._keep(self._until_done(ctx, work, complete), ctx)
+        else:  # from the thread of a plain tool
+            loop.call_soon_threadsafe(lambda: self._keep(self._until_done(ctx, work, complete), ctx))
+
+    def completion(self, ctx: ToolContext) -> Completion:
+        """Open until it is called or dropped, or its call returned a result that does not wait for it."""
+        made = Completion(self, ctx)
+        self.offered.setdefault((ctx.scope.session_id, ctx.call.id), set()).add(made.number)
+        return made
+
+    def expect(self, session: str, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        """A completion is still to come, on this loop."""
+        self._open.setdefault(session, {})[number] = loop
+
+    def returned(self, ctx: ToolContext, *, pending: bool) -> None:
+        """A call that was offered a completion is over. Where its result is whole, nobody waits for the completion."""
+        for number in self.offered.pop((ctx.scope.session_id, ctx.call.id), ()):
+            was_dropped = number in self._dropped
+            self._dropped.discard(number)
+            if not pending:
+                self._close(ctx.scope.session_id, number)
+            elif was_dropped:
+                self.dropped(ctx, number)
+
+    def keep_completed(self, ctx: ToolContext, result: ToolResult) -> None:
+        """For a loop to take: what is never taken is forgotten, oldest first."""
+        session = ctx.scope.session_id
+        if session not in self._farewells:  # otherwise it has ended, and nobody will ask
+            self._completed.setdefault(session, deque(maxlen=MOST_KEPT)).append((ctx.call, result))
+            self._tell_news()
+
+    def take_completed(self, session_id: str) -> Iterable[tuple[ToolCall, ToolResult]]:
+        """What was completed since this was last asked for."""
+        return self._completed.pop(session_id, ())
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether something is under way, or completed and not heard of yet."""
+        return bool(self._open.get(session_id)) or session_id in self._completed
+
+    async def next_completed(self, session_id: str) -> bool:
+        """Wait until something is completed; False when nothing is under way."""
+        while session_id not in self._completed:
+            if not self._is_expected_here(self._open.get(session_id, {})):
+                return False
+            await self._news(None)
+        return True
+
+    async def settled(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is under way; False when time ran out."""
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + timeout
+        while True:
+            left = None if until is None else until - loop.time()
+            mine = {task for task in self._tasks if task.get_loop() is loop}
+            if not mine and not any(map(self._is_expected_here, self._open.values())):
+                return True
+            if left is not None and left <= 0:
+                return False
+            if mine:
+                await asyncio.wait(mine, timeout=left)
+            else:
+                await self._news(left)
+
+    def cancel(self, session_id: str = "") -> None:
+        """Stop the work of a session, or of all of them."""
+        for task in tuple(self._tasks):
+            if not session_id or task.get_name() == session_id:
+                task.cancel()
+
+    def forget(self, session_id: str, then: Callable[[], None]) -> None:
+        """The session is over: nobody hears of its results any more. `then` is called once its work is over, too."""
+        self._completed.pop(session_id, None)
+        self._farewells[session_id] = then
+        self._say_farewell(session_id)
+
+    def complete(self, ctx: ToolContext, value: object, number: int) -> None:
+        result = self._failed(ctx, value) if isinstance(value, BaseException) else ToolResult.of(value)
+        self._keep(self._completing(ctx, result, number), ctx)
+
+    def dropped(self, ctx: ToolContext, number: int) -> None:
+        """Nobody holds the completion any more, so nobody can call it: a call that waits for it has failed."""
+        session = ctx.scope.session_id
+        if number in self.offered.get((session, ctx.call.id), ()):
+            self._dropped.add(number)  # the call is not over yet: it may need no completion
+        elif number in self._open.get(session, {}):
+            words = "its background work was dropped: nothing can report its result any more"
+            self.complete(ctx, ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it."), number)
+
+    async def _completing(self, ctx: ToolContext, result: ToolResult, number: int) -> None:
+        try:
+            await self._finish(ctx, result)
+        finally:
+            self._close(ctx.scope.session_id, number)
+
+    def _is_expected_here(self, completions: dict[int, asyncio.AbstractEventLoop]) -> bool:
+        """Of another loop nothing is ever heard here."""
+        here = asyncio.get_running_loop()
+        return any(loop is here for loop in completions.values())
+
+    def _close(self, session: str, number: int) -> None:
+        completions = self._open.get(session)
+        if completions is not None:
+            completions.pop(number, None)
+            if not completions:
+                del self._open[session]
+        self._say_farewell(session)
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        for waiting in tuple(self._waiting):
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                waiting.get_loop().call_soon_threadsafe(_wake, waiting)
+
+    def _say_farewell(self, session: str) -> None:
+        if session not in self._open and (then := self._farewells.pop(session, None)) is not None:
+            then()
+
+    async def _news(self, timeout: float | None) -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        try:
+            await asyncio.wait([waiting], timeout=timeout)
+        finally:
+            self._waiting.discard(waiting)
+            waiting.cancel()
+
+    async def _until_done(self, ctx: ToolContext, work: Work, complete: Completion) -> None:
+        try:
+            complete(await Until(_awaited(work), None))  # cancelled, it has its grace and no more
+        except asyncio.CancelledError:
+            complete(self._failed(ctx, ToolError("its background work was cancelled", ErrorKind.CANCELLED)))
+            raise
+        except BaseException as error:  # SystemExit in a task would end the program
+            complete(self._failed(ctx, error))
+
+    def _keep(self, work: Any, ctx: ToolContext) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=ctx.scope.session_id)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _awaited(work: Work) -> object:
+    return await (work() if callable(work) else work)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+class Completion:
+    """The one end of a call's background work, from whatever thread it is told; later ones are ignored."""
+
+    def __init__(self, owner: BackgroundWork, ctx: ToolContext) -> None:
+        self._done = True  # until it is whole
+        self._owner = owner
+        self._ctx = ctx
+        self._loop = home_loop()
+        self._done = False
+        self._lock = threading.Lock()
+        self.number = next(_numbers)
+        owner.expect(ctx.scope.session_id, self.number, self._loop)
+
+    def __call__(self, value: object) -> None:
+        with self._lock:
+            if self._done:
+                log.debug("%s completed more than once; only the first counts", self._ctx.call.name)
+                return
+            self._done = True
+        try:
+            self._loop.call_soon_threadsafe(self._owner.complete, self._ctx, value, self.number)
+        except RuntimeError:
+            log.warning("%s completed after its event loop was closed; its result is lost", self._ctx.call.name)
+
+    def __del__(self) -> None:
+        if not self._done:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._owner.dropped, self._ctx, self.number)

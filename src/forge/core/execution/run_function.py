@@ -1,0 +1,153 @@
+"""Runs the function of a tool: coroutines on the event loop, plain functions and generators beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from forge.core.arguments.call_style import CallStyle
+from forge.core.context import ToolContext
+from forge.core.execution.threads import Pace, in_thread
+from forge.core.result import ToolResult
+
+SLICE = 0.01  # seconds
+
+_initialising: dict[int, asyncio.Future[Any]] = {}  # by the identity of what is initialised
+
+
+async def shared(key: object, initialise: Callable[[], Any]) -> Any:
+    """What an initialiser returns; whoever comes while it runs waits for the same value."""
+    running = _initialising.get(id(key))
+    if running is not None and running.get_loop() is asyncio.get_running_loop():
+        return await asyncio.shield(running)
+    future = _initialising[id(key)] = asyncio.get_running_loop().create_future()
+    try:
+        value = await in_thread(initialise)
+        value = await value if inspect.isawaitable(value) else value
+    except BaseException as error:
+        future.set_exception(error if isinstance(error, Exception) else RuntimeError("the initialiser was stopped"))
+        future.exception()  # whether anyone waits for it or not
+        raise
+    else:
+        future.set_result(value)
+        return value
+    finally:
+        _initialising.pop(id(key), None)
+
+
+def kind_of(function: Callable[..., Any]) -> str:
+    """`coroutine`, `async generator`, `generator` or `plain`: also for objects that are called like functions."""
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.iscoroutinefunction(called):
+        return "coroutine"
+    if inspect.isasyncgenfunction(called):
+        return "async generator"
+    return "generator" if inspect.isgeneratorfunction(called) else "plain"
+
+
+def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]:
+    """How the `run` of a tool is called: decided once."""
+    hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
+    context, whole, model = style
+    kind = kind_of(made.run)
+    pace = Pace()
+
+    async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        if whole:
+            arguments = {whole: dict(arguments) if model is None else model.model_construct(**arguments)}
+        if context:
+            arguments = {**arguments, context: ctx}
+        function = (await _own_copy(made, ctx)).run if hooked else made.run
+        if kind == "coroutine":
+            return ToolResult.of(await function(**arguments))
+        if kind == "plain":
+            return await run_plain(function, arguments, ctx, pace)
+        return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
+
+    async def run_coroutine(arguments: Mapping[str, Any], _: ToolContext) -> ToolResult:
+        return ToolResult.of(await made.run(**arguments))
+
+    return run_coroutine if kind == "coroutine" and not (whole or context or hooked) else run
+
+
+async def _own_copy(made: Any, ctx: ToolContext) -> Any:
+    own = copy.copy(made)
+    own.__dict__.pop("invoke", None)
+    for hook, arguments in (
+        ("set_context", lambda: (ctx.scope.channel, ctx.scope.chat_id)),
+        ("set_callback", lambda: (ctx.completion(),)),
+    ):
+        if hasattr(own, hook):
+            value = getattr(own, hook)(*arguments())
+            if inspect.isawaitable(value):
+                await value
+    return own
+
+
+async def run_plain(
+    function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext, pace: Pace | None = None
+) -> ToolResult:
+    """On a daemon thread; the result is made there too, so that a large one does not hold up the loop."""
+    try:
+        value = await in_thread(lambda: _result_of(function(**arguments)), pace)
+    except asyncio.CancelledError:
+        ctx.cancelled = True  # the thread cannot be stopped from outside, but it can look
+        raise
+    return ToolResult.of(await value) if asyncio.iscoroutine(value) else value
+
+
+async def run_generator(
+    function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext, *, is_async: bool
+) -> ToolResult:
+    """Every piece is shown as it comes; together they are the result, unless one of them is a `ToolResult`."""
+    pieces = _Pieces(ctx)
+    if not is_async:
+        return await run_plain(lambda: pieces.all_of(function(**arguments)), {}, ctx)
+    stream = function(**arguments)
+    shown = time.monotonic()
+    try:
+        async for piece in stream:
+            pieces.take(piece)
+            if time.monotonic() - shown > SLICE:  # one that never waits must not keep everyone else waiting
+                await asyncio.sleep(0)
+                shown = time.monotonic()
+    finally:
+        await stream.aclose()
+    return pieces.result()
+
+
+class _Pieces:
+    def __init__(self, ctx: ToolContext) -> None:
+        self.ctx = ctx
+        self.texts: list[str] = []
+        self.final: ToolResult | None = None
+
+    def take(self, piece: Any) -> None:
+        if isinstance(piece, ToolResult):
+            self.final = piece
+            return
+        text = piece if isinstance(piece, str) else ToolResult.of(piece).for_llm
+        self.texts.append(text)
+        self.ctx.output(text)
+
+    def all_of(self, generator: Any) -> ToolResult:
+        try:
+            while not self.ctx.cancelled:
+                self.take(next(generator))
+        except StopIteration as stop:
+            if isinstance(stop.value, ToolResult):
+                self.final = stop.value
+        finally:
+            generator.close()
+        return self.result()
+
+    def result(self) -> ToolResult:
+        return self.final or ToolResult.of("".join(self.texts) or None)
+
+
+def _result_of(value: Any) -> Any:
+    return value if asyncio.iscoroutine(value) else ToolResult.of(value)

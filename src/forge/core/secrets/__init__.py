@@ -1,0 +1,205 @@
+"""Which texts must never be seen: registered secrets, and what merely looks like one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol
+
+from forge.core.plain_values import plain
+
+MASK = "[secret]"
+LONGEST = 128 * 1024  # characters of one text in an event; the rest is cut and counted
+DEEPEST = 100  # levels of data that are looked through
+MOST = 50_000  # values inside one part of an event: its arguments, its result's data; the rest is left out and counted
+MOST_CUTS = 1_000  # places where a text was cut
+LONGEST_LOOKALIKE = 4_096  # characters beyond a cut that are looked at, so that no token is cut in two
+SHORTEST = 8  # a shorter value would mask ordinary words
+
+
+class HoldsSecrets(Protocol):
+    """A tool or a source of tools that holds secrets: headers of a server, the URL of a webhook. They are masked."""
+
+    @property
+    def secrets(self) -> Iterable[str]: ...
+
+
+def secrets_of(holder: object) -> Iterable[str]:
+    """Returns the secrets of a `HoldsSecrets`; () of anything else.
+
+    They are read by name, so that a wrapper may forward them: isinstance does not see that, from Python 3.12 on.
+    """
+    found: Iterable[str] = getattr(holder, "secrets", ())
+    return found
+
+
+class Secrets:
+    """Values that were registered as secret. Results mask these alone; events and logs mask look-alikes as well."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values: tuple[str, ...] = ()
+        self.pattern: re.Pattern[str] | None = None  # None: there are none
+        self.add(*values)
+
+    def add(self, *values: str) -> None:
+        """Register values, also as JSON spells them. Too short ones are refused: they would mask words."""
+        for value in values:
+            if len(value) < SHORTEST:
+                raise ValueError(f"a secret of {len(value)} characters cannot be masked: {SHORTEST} are the least")
+        spellings = {spelling for value in values for spelling in (value, *_escaped(value))}
+        self._values = tuple(sorted({*self._values, *spellings}, key=len, reverse=True))
+        self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Those that are long enough to be masked; others would mask ordinary words."""
+        self.add(*(value for value in values if len(value) >= SHORTEST))
+
+    def include(self, others: Secrets) -> None:
+        """Mask what these mask, too."""
+        if others is not self and (new := set(others._values) - set(self._values)):
+            self.add(*new)
+
+    def mask(self, text: str) -> str:
+        """Replace every registered secret, and the beginning of one where a text was cut."""
+        if self.pattern is None:
+            return text
+        text = self.pattern.sub(MASK, text)
+        return self._mask_cut(text) if "…" in text else text
+
+    def _mask_cut(self, text: str) -> str:
+        """Others shorten before we see it: `hunter2hun…` gives most of a secret away."""
+        pieces = text.split("…")
+        if len(pieces) > MOST_CUTS:
+            return text
+        return "…".join([*map(self._without_beginning, pieces[:-1]), pieces[-1]])
+
+    def _without_beginning(self, piece: str) -> str:
+        for value in self._values:
+            for length in range(min(len(value) - 1, len(piece)), SHORTEST - 1, -1):
+                if piece.endswith(value[:length]):
+                    return f"{piece[:-length]}{MASK}"
+        return piece
+
+    def mask_all(self, text: str) -> str:
+        """Replace registered secrets and whatever looks like one: for events and logs."""
+        return _mask_lookalikes(self.mask(text))
+
+    def mask_everything(self, value: Any) -> Any:
+        """Registered secrets and look-alikes, wherever they stand in plain data; of much data, the beginning."""
+        return self.mask_value(value, lookalikes=True)
+
+    def _mask_for_events(self, text: str) -> str:
+        if len(text) <= LONGEST:
+            return self.mask_all(text)
+        longest = max(map(len, self._values), default=0)
+        kept = self.mask_all(text[: LONGEST + max(longest, LONGEST_LOOKALIKE)])[:LONGEST]  # masked before it is cut
+        return f"{kept}[… {len(text) - LONGEST} more characters]"
+
+    def mask_value(self, value: Any, *, lookalikes: bool = False) -> Any:
+        """The same for every text inside plain data; under a key such as `password`, the whole value."""
+        if type(value) is str:
+            return self._mask_for_events(value) if lookalikes else self.mask(value)
+        if lookalikes:
+            return _Walk(self._mask_for_events, MOST, telling=True).of(value, 0)
+        return _Walk(self.mask, None, keeps_objects=self.pattern is None).of(value, 0)
+
+
+class _Walk:
+    """Through data, once: `most` values of it, however they are nested, so that nobody waits for a log."""
+
+    __slots__ = ("keeps_objects", "left", "mask", "telling")
+
+    def __init__(
+        self,
+        mask: Callable[[str], str],
+        most: int | None,
+        *,
+        telling: bool = False,
+        keeps_objects: bool = False,
+    ) -> None:
+        self.mask = mask
+        self.left = float("inf") if most is None else most
+        self.telling = telling  # what stands under a key such as `password`, or behind such a flag, is secret
+        self.keeps_objects = keeps_objects  # of other kinds: there is nothing to find in them
+
+    def of(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self.mask(value)
+        if value is None or kind is int or kind is bool or kind is float:
+            return value
+        if depth > DEEPEST and not isinstance(value, str):
+            return "[nested too deeply to be shown]"
+        if kind is dict or isinstance(value, Mapping):
+            return self._mapping(value, depth + 1)
+        if kind is list or isinstance(value, list | tuple | set | frozenset):
+            return self._sequence(value, depth + 1)
+        if isinstance(value, str):
+            return self.mask(value)
+        if isinstance(value, int | float) or self.keeps_objects:
+            return value
+        return self.of(plain(value), depth + 1)  # a Path, a date, an object
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for number, (key, item) in enumerate(value.items()):
+            if self.left <= 0:
+                found["[…]"] = f"[{len(value) - number} more]"
+                break
+            self.left -= 1
+            name = str(key)
+            hides = self.telling and item and _hides(name, item)
+            found[self.mask(name)] = MASK if hides else self.of(item, depth)
+        return found
+
+    def _sequence(self, value: Collection[Any], depth: int) -> list[Any]:
+        found: list[Any] = []
+        flag: Any = None
+        logs_in = False  # `docker login -p password`; of most other commands -p takes something else
+        for number, item in enumerate(value):
+            if self.left <= 0:
+                found.append(f"[… {len(value) - number} more]")
+                break
+            self.left -= 1
+            hides = self.telling and type(flag) is str and flag[:1] == "-" and _follows(flag, item, logs_in)
+            found.append(MASK if hides else self.of(item, depth))
+            flag = item
+            logs_in = logs_in or (type(item) is str and item == "login")  # another kind may compare in its own way
+        return found
+
+
+def _mask_lookalikes(text: str) -> str:
+    from forge.core.secrets.lookalikes import mask_lookalikes  # a program that only lists its tools masks nothing
+
+    return mask_lookalikes(text, MASK)
+
+
+def _hides(name: str, item: Any) -> bool:
+    """Whether the name of an entry says that its value is secret."""
+    if type(item) is dict or item is True:
+        return False
+    from forge.core.secrets.secret_names import kind_of
+
+    kind = kind_of(name)
+    if not kind or isinstance(item, str):
+        return bool(kind)
+    if isinstance(item, list | tuple):
+        return all(isinstance(one, str) for one in item)
+    return kind == "password" and isinstance(item, int)
+
+
+def _follows(flag: str, item: Any, logs_in: bool) -> bool:
+    """Whether an argument is the secret that the flag before it takes: `--password hunter2`, `-u user:password`."""
+    from forge.core.secrets.lookalikes import is_login, takes_secret
+
+    kind = "password" if flag == "-p" and logs_in else takes_secret(flag)
+    if not kind or not isinstance(item, str) or item.startswith("-"):
+        return False
+    return is_login(item) if kind == "login" else len(item) >= 4
+
+
+def _escaped(value: str) -> tuple[str, str]:
+    """The value as it stands inside a JSON text, both ways."""
+    import json  # only where secrets exist
+
+    return json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]

@@ -1,0 +1,293 @@
+"""Finds text that looks like a secret: well-known tokens, and values behind names such as `DB_PASSWORD`.
+
+Literals are searched for first, which is fast; an expression is tried only where one stands. So a text without any
+costs a few microseconds, and the time grows with the text alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from forge.core.secrets.secret_names import (
+    LONGEST_NAME,
+    compiled,
+    is_secret_on_next_line,
+    is_secret_text,
+    is_secret_word,
+    is_set_by_blank,
+    kind_of,
+)
+from forge.core.secrets.token_shapes import INSIDE, PREFIXES
+
+SHORTEST = 7  # `://a:b@`
+SHORTEST_TOKEN = 20  # letters and digits alone
+LONGEST = 1024  # characters of a value behind a name
+LONGEST_KEY = 32 * 1024  # of a private key
+
+Span = tuple[int, int]
+
+_SIGNS = ("_", "-", ".", "")  # a text without the sign holds none of the prefixes with it
+_BY_SIGN = {
+    sign: tuple(literal for literal in PREFIXES if next(one for one in _SIGNS if one in literal) == sign)
+    for sign in _SIGNS
+}
+_NAMES = (
+    "passw",
+    "passphrase",
+    "passcode",
+    "secret",
+    "token",
+    "key",
+    "credential",
+    "authorization",
+    "pwd",
+    "pass",
+    "pw",
+)
+_NAME = rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}"
+_BEFORE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_ASSIGNS = r"""(?x)
+    \\*["'`]?\]?
+    (?: [ \t]{0,4}:[ \t]{0,4}(?:str|string|String|&str|bytes|SecretStr)(?:[ ]?\|[ ]?None)?[ \t]{0,4}=(?!=)  # a type
+      | [ \t]{0,20}(?:=>|:=|\+=|\?=|=(?![=~>])|:(?![:=]))
+      | >(?=[^<\s]{1,200}</)                                                                             # an element
+    )[ \t]{0,20}
+    """
+_SCHEME = r"(?i:basic|bearer|token|digest|apikey|negotiate|bot|aws4-hmac-sha256)[ ]{1,4}"
+_OPENS = r"(?:[rbufRBUF]{0,2})(\\*[\"'`]{1,3})"
+_WORD = rf"[^\s\"'`,;&|<>(){{}}\[\]]{{1,{LONGEST}}}"
+_SHELL_WORD = rf"[^\s\"'`;&]{{1,{LONGEST}}}"
+_LOGIN = (
+    r"(?<![\w-])(?:-[a-zA-Z]{0,6}[ua]|--(?:proxy-)?(?:user|auth))(?:[ =]{1,4}|(?<=-u))"
+    r"[\"']?([^\s:\"'$]{0,100}:[^\s\"']{1,200})"
+)
+_CONTINUES = r"(?:\\\r?\n|\\\\(?:\\r)?\\n)"  # a line of a shell that goes on, also inside JSON
+_AFTER_FLAG = rf"[ \t]{{1,20}}(?:{_CONTINUES}[ \t]{{0,40}}){{0,3}}(?![-\s])"
+_AFTER_SIGN = rf"(?:{_CONTINUES}[ \t]{{0,40}}){{1,3}}"
+_REGISTRY = (
+    r"(?<![\w-])(?:docker|podman|nerdctl|buildah|skopeo|oras|crane|helm|az|oc)"
+    r"(?:[ ]{1,4}[\w-]{1,30}){0,2}[ ]{1,4}login(?=[ \t])"
+    rf"(?:[^\n;&|\\]|{_CONTINUES}){{0,200}}?(?<=[ \t])-p(?:[ \t=]|{_CONTINUES}){{0,40}}"
+)
+_NEXT_LINE = r"(?:[|>][-+0-9]{0,2}[ \t]{0,4})?(?:\r?\n|(?:\\r)?\\n)([ \t]{1,60})"
+_KEY_BEGINS = r"(?:\A|\n|\\n)([ \t]*(?:- )?)\\{0,3}[\"']?\Z"
+_LAST_WORD = rf"([^\s\"'`,;&|<>(){{}}\[\]\\]{{1,{LONGEST}}})[ \t]{{0,8}}(?=[\r\n\"'#]|\\[rn]|\Z)"
+_BLANK_AND_QUOTE = r"[ \t]{1,8}(?=\\{0,3}[\"'])"
+_IDS = r":?\d*:\d*|.*:\$.*"
+_BASIC = r"(?i:basic)[ ]([A-Za-z0-9+/]{8,1024}={0,2})"
+
+
+def mask_lookalikes(text: str, mask: str) -> str:
+    """The text with everything that looks like a secret replaced; names, as of `DB_PASSWORD=…`, stay readable."""
+    if len(text) < SHORTEST or (len(text) < SHORTEST_TOKEN and text.isalnum()):
+        return text
+    spans = sorted(_spans(text))
+    if not spans:
+        return text
+    parts, done = [], 0
+    for start, end in spans:
+        if start >= done:
+            parts += [text[done:start], mask]
+        done = max(done, end)
+    return "".join([*parts, text[done:]])
+
+
+def takes_secret(flag: str) -> str:
+    """The kind of secret that follows a flag such as `--password` in a list of arguments; `login` after `-u`."""
+    if not flag.startswith("-") or "=" in flag or len(flag) > LONGEST_NAME:
+        return ""
+    return "login" if flag in ("-u", "--user", "--proxy-user") else kind_of(flag.strip("-"))
+
+
+def is_login(text: str) -> bool:
+    """`user:password`, and neither two ids nor variables."""
+    return ":" in text and not compiled(_IDS).fullmatch(text) and not any(char.isspace() for char in text)
+
+
+def _spans(text: str) -> Iterator[Span]:
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a few letters have a longer lower case
+        lowered = text.translate(_ascii_lower())
+    for sign, literals in _BY_SIGN.items():
+        if sign in lowered:
+            for literal in literals:
+                if literal in lowered:
+                    yield from _tokens(text, lowered, literal, PREFIXES[literal], inside=False)
+    for literal, pattern in INSIDE.items():
+        if literal in lowered:
+            yield from _tokens(text, lowered, literal, pattern, inside=True)
+    if "-----begin " in lowered:
+        yield from _private_keys(text)
+    if "basic " in lowered:
+        yield from _basic(text, lowered)
+    if "curl" in lowered or "http" in lowered:
+        yield from _logins(text)
+    if "login" in lowered and " -p" in lowered:
+        yield from _registry_logins(text)
+    yield from _assigned(text, lowered)
+
+
+def _places(lowered: str, literal: str) -> Iterator[int]:
+    place = lowered.find(literal)
+    while place >= 0:
+        yield place
+        place = lowered.find(literal, place + 1)
+
+
+def _tokens(text: str, lowered: str, literal: str, pattern: str, *, inside: bool) -> Iterator[Span]:
+    done = 0
+    shape = compiled(pattern)
+    for place in _places(lowered, literal):
+        if place < done or (not inside and place and lowered[place - 1].isalnum()):
+            continue
+        if found := shape.match(text, place):
+            done = found.end()
+            yield found.span(shape.groups)
+
+
+def _private_keys(text: str) -> Iterator[Span]:
+    done = 0
+    for found in compiled(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
+        if found.start() < done:
+            continue
+        end = text.find("-----END ", found.end(), found.end() + LONGEST_KEY)
+        last = text.find("-----", end + 9, end + 80) if end >= 0 else -1
+        done = last + 5 if last >= 0 else min(found.end() + LONGEST_KEY, len(text))
+        yield found.start(), done
+
+
+def _basic(text: str, lowered: str) -> Iterator[Span]:
+    for place in _places(lowered, "basic "):
+        found = compiled(_BASIC).match(text, place)
+        if found and _is_base64_login(found[1]):
+            yield found.span(1)
+
+
+def _is_base64_login(text: str) -> bool:
+    from base64 import b64decode
+    from binascii import Error as NotBase64
+
+    try:
+        return b":" in b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except NotBase64:
+        return False
+
+
+def _logins(text: str) -> Iterator[Span]:
+    """`curl -u user:password`."""
+    for found in compiled(_LOGIN).finditer(text):
+        if not compiled(_IDS).fullmatch(found[1]) and "://" not in found[1]:
+            yield found.span(1)
+
+
+def _registry_logins(text: str) -> Iterator[Span]:
+    """`docker login -u user -p password`."""
+    for found in compiled(_REGISTRY).finditer(text):
+        if span := _value_at(text, found.end(), "password", assigned=True):
+            yield span
+
+
+def _assigned(text: str, lowered: str) -> Iterator[Span]:
+    done = 0
+    for place in sorted(place for name in _NAMES if name in lowered for place in _places(lowered, name)):
+        if place < done:
+            continue
+        start = place
+        while start > place - LONGEST_NAME // 2 and start > done and text[start - 1] in _BEFORE:
+            start -= 1
+        name = compiled(_NAME).match(text, start)
+        if name is None:
+            continue
+        done = max(done, name.end())
+        if span := _value_behind(text, name):
+            done = span[1]
+            yield span
+
+
+def _value_behind(text: str, name: re.Match[str]) -> Span | None:
+    sign = compiled(_ASSIGNS).match(text, name.end())
+    if sign is None:
+        return _value_after_blank(text, name)
+    kind = _announced(name[0])
+    if not kind:
+        return None
+    if sign[0].rstrip().endswith(":") and (below := compiled(_NEXT_LINE).match(text, sign.end())):
+        return _value_below(text, name, below, kind)
+    start = continued.end() if (continued := compiled(_AFTER_SIGN).match(text, sign.end())) else sign.end()
+    if kind == "pw" and not _is_plain(text, sign[0], start):
+        return None
+    return _value_at(text, start, kind, assigned=sign[0] == "=" and name[0].isupper())
+
+
+def _is_plain(text: str, sign: str, start: int) -> bool:
+    """Tells `pw=…`, `pw: …` and quotes from code: `pw = page2`, `with x() as pw: page1 = …`."""
+    if sign == "=" or compiled(_OPENS).match(text, start):
+        return True
+    return sign.strip() == ":" and compiled(_LAST_WORD).match(text, start) is not None
+
+
+def _announced(name: str) -> str:
+    return kind_of(name.strip("-")) or ("key" if name.isupper() and name.endswith("_KEY") else "")
+
+
+def _value_after_blank(text: str, name: re.Match[str]) -> Span | None:
+    """`--password value`, `api_key 'value'`."""
+    is_flag = name[0].startswith("--")
+    blank = compiled(_AFTER_FLAG if is_flag else _BLANK_AND_QUOTE).match(text, name.end())
+    kind = _announced(name[0]) if blank else ""
+    if blank is None or not kind:
+        return None
+    span = _value_at(text, blank.end(), kind, assigned=False)
+    if span is None or is_flag:
+        return span
+    is_closed = text[span[1] : span[1] + 1] in ("'", '"', "\\")
+    return span if is_closed and is_set_by_blank(name[0], text[slice(*span)], kind) else None
+
+
+def _value_below(text: str, name: re.Match[str], below: re.Match[str], kind: str) -> Span | None:
+    """YAML: the key alone on its line, the value alone on the next one, further in."""
+    key = compiled(_KEY_BEGINS).search(text[max(0, name.start() - 80) : name.start()])
+    if key is None or len(key[1]) >= len(below[1]):
+        return None
+    if opening := compiled(_OPENS).match(text, below.end()):
+        end = _closing(text, opening[1], opening.end())
+        span = (opening.end(), end)
+    elif word := compiled(_LAST_WORD).match(text, below.end()):
+        span = word.span(1)
+    else:
+        return None
+    return span if is_secret_on_next_line(text[slice(*span)], kind) else None
+
+
+def _value_at(text: str, start: int, kind: str, *, assigned: bool) -> Span | None:
+    opening = compiled(_OPENS).match(text, start)
+    if opening is not None:
+        start = opening.end()
+    if kind == "header" and (scheme := compiled(_SCHEME).match(text, start)):
+        start = scheme.end()
+    if opening is not None:
+        end = _closing(text, opening[1], start)
+        return (start, end) if is_secret_text(text[start:end], kind) else None
+    word = compiled(_SHELL_WORD if assigned else _WORD).match(text, start)
+    if word is None:
+        return None
+    calls = text[word.end() : word.end() + 1] in ("(", "[") and not assigned
+    return word.span() if is_secret_word(word[0], kind, assigned=assigned, calls=calls) else None
+
+
+def _closing(text: str, quote: str, start: int) -> int:
+    """Where the quoted value ends: at its quote, else at the end of its line."""
+    most = min(start + LONGEST, len(text))
+    end = text.find(quote, start, most)
+    while end > 0 and len(quote) == 1 and text[end - 1] == "\\" and text[end - 2 : end - 1] != "\\":
+        end = text.find(quote, end + 1, most)
+    line = text.find("\n", start, most)
+    ends = [one for one in (end, line) if one >= 0]
+    return min(ends, default=most)
+
+
+@cache
+def _ascii_lower() -> dict[int, int]:
+    return {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}

@@ -1,0 +1,1 @@
+"""Reads YAML and other files that may be hostile, within bounds."""

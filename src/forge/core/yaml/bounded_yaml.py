@@ -1,0 +1,118 @@
+"""Reads files that may be hostile: bounded in size, and YAML in depth and aliases before anything is built."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forge.core.yaml import tabs as yaml_tabs
+
+LARGEST = 256 * 1024  # bytes
+MOST_READ = 8 * 1024 * 1024  # characters that are read again because of tabs
+
+_PLAIN = (ValueError, RecursionError, OverflowError, UnicodeDecodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The most that a YAML document may hold."""
+
+    levels: int = 20
+    aliases: int = 20
+    values: int = 20_000
+
+
+class Unreadable(ValueError):
+    """Where, what is wrong, and what to do; the caller says what it wanted to read."""
+
+    def __init__(self, name: str, problem: str, advice: str, *, line: int = 0, is_syntax: bool = False) -> None:
+        self.place = f"{name}, line {line}" if line else name
+        super().__init__(f"{self.place}: {problem}. {advice}")
+        self.problem = problem
+        self.advice = advice
+        self.line = line  # 0: not known
+        self.is_syntax = is_syntax  # the text is not YAML at all
+
+
+def bounded_text(path: Path, largest: int = LARGEST) -> str:
+    """The text of a regular file of at most so many bytes. Raises `Unreadable`."""
+    name = str(path)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for ever
+            raise Unreadable(name, "it is not a regular file", "Name a text file.")
+        with path.open("rb") as stream:
+            content = stream.read(largest + 1)
+        if len(content) > largest:
+            raise Unreadable(name, f"it is larger than {largest // 1024} KiB", "Make it smaller.")
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise Unreadable(name, str(error.strerror), "Name an existing file.") from None
+    except UnicodeDecodeError as error:
+        raise Unreadable(name, f"byte {error.start} is not UTF-8", "Save it as UTF-8.") from None
+    except ValueError as error:
+        if isinstance(error, Unreadable):
+            raise
+        raise Unreadable(name, str(error), "Name an existing file.") from None  # a NUL byte in the name
+
+
+def bounded_yaml(text: str, name: str, build: Any, bounds: Bounds = Bounds()) -> Any:  # noqa: B008 - frozen
+    """What `build(yaml, text)` makes of the text, once its events were counted: a bomb is small as text."""
+    with explained_yaml(name) as yaml:
+
+        def count(source: str) -> None:
+            _count(yaml.parse(source, Loader=safe_loader()), name, yaml, bounds)
+
+        taken, _ = yaml_tabs.read_with_tabs(text, count, yaml.scanner.ScannerError, MOST_READ)
+        built = build(yaml, taken)
+        return built if taken is text else yaml_tabs.restored_in(built)
+
+
+@contextmanager
+def explained_yaml(name: str) -> Iterator[Any]:
+    """Gives the library. Its errors become `Unreadable`."""
+    import yaml  # heavy: only where a file is YAML
+
+    try:
+        yield yaml
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        advice = "Quote values that begin with * and the like."
+        raise Unreadable(name, f"not valid YAML: {error.problem}", advice, line=line, is_syntax=True) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date such as 2026-99-99 is a ValueError
+        if type(error) not in _PLAIN and not isinstance(error, yaml.YAMLError):
+            raise  # one of ours, with its own place and words
+        raise Unreadable(name, f"not valid YAML: {str(error)[:200]}", "Fix the file.") from None
+
+
+def safe_loader() -> Any:
+    """The library's safe loader: the one in C where there is one."""
+    import yaml
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _count(events: Any, name: str, yaml: Any, bounds: Bounds) -> None:
+    levels = aliases = values = 0
+    no_more = f"more than {bounds.aliases:,} aliases" if bounds.aliases else "aliases are not read"
+    too_deep, too_many = f"more than {bounds.levels:,} levels deep", f"more than {bounds.values:,} values"
+    for event in events:
+        levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        values += isinstance(event, yaml.NodeEvent)
+        if isinstance(event, yaml.ScalarEvent) and yaml_tabs.STAND_IN in event.value and event.style not in ("|", ">"):
+            raise Unreadable(name, f"not valid YAML: {yaml_tabs.PROBLEM}", "Indent with spaces.", line=_line(event))
+        for count, most, problem in (
+            (aliases, bounds.aliases, no_more),
+            (levels, bounds.levels, too_deep),
+            (values, bounds.values, too_many),
+        ):
+            if count > most:
+                raise Unreadable(name, problem, "Write it plainly.", line=_line(event))
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1

@@ -1,0 +1,146 @@
+"""The events of a run, and of those it started, as one stream: what tries and waits repeat is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from forge.core.events import Event, PermissionAsked, RunFinished, RunStarted, ToolFailed, ToolFinished, ToolStarted
+from forge.core.messages import ToolCall
+from forge.core.plain_values import brief
+from forge.core.result import ToolResult
+from forge.durable.store import RunStore
+from forge.durable.store.rows import RunInfo
+
+MOST = 1_000  # events of one run in one look
+
+Key = tuple[str, str]
+
+
+class Following:
+    """Looks when it is asked to. `after` is the number of the last event that is known already."""
+
+    def __init__(self, store: RunStore, run_id: str, after: int = 0) -> None:
+        self._store = store
+        self._id = run_id
+        self._start = after
+        self._seen: dict[str, int] = {run_id: after}  # of each run, the number of its last event
+        self._state: tuple[int, str] | None = None
+        self._straight = Straight()
+
+    def look(self) -> tuple[RunInfo, list[Event]]:
+        """The run as it is now, and what happened since the last look: all of it, if the run is over or waits."""
+        run = self._store.get(self._id)
+        if (run.segment, run.status) != self._state:
+            self._state = (run.segment, run.status)
+            self._meet(run.id)
+        rows = []
+        for run_id in self._seen:
+            rows += [(number, run_id, wire) for number, wire in self._new(run_id)]
+        events = [self._straight.told(wire, own=run_id == run.id) for _, run_id, wire in sorted(rows, key=_number)]
+        return run, [event for event in events if event is not None]
+
+    def _new(self, run_id: str) -> list[tuple[int, dict[str, Any]]]:
+        found: list[tuple[int, dict[str, Any]]] = []
+        while True:
+            more = self._store.events(run_id, self._seen[run_id], MOST)
+            found += more
+            if more:
+                self._seen[run_id] = more[-1][0]
+            if len(more) < MOST:
+                return found
+
+    def _meet(self, run_id: str) -> None:
+        """The runs that it started, and those that they did."""
+        for child in self._store.list(parent=run_id, limit=MOST):
+            self._seen.setdefault(child.id, self._start)
+            self._meet(child.id)
+
+
+class Straight:
+    """A call that had to wait is begun again when the run goes on: here it begins once, and ends once."""
+
+    def __init__(self) -> None:
+        self._begun: set[Key] = set()
+        self._failed: set[Key] = set()
+        self._asked: set[tuple[Key, str, str]] = set()
+
+    def told(self, wire: Mapping[str, Any], *, own: bool = True) -> Event | None:
+        """The event, or None where it tells nothing new. `own`: not of a run that the followed one started."""
+        try:
+            event = event_from_dict(wire)
+        except ValueError:  # of a newer version: those who know it see it
+            return None
+        if not own and isinstance(event, RunStarted | RunFinished):
+            return None  # a sub-agent's beginning and end are those of its call
+        return event if self._is_new(event) else None
+
+    def _is_new(self, event: Event) -> bool:
+        match event:
+            case ToolStarted():
+                return self._begin((event.agent, event.call.id))
+            case ToolFailed():
+                self._failed.add((event.agent, event.call.id))
+            case ToolFinished():
+                return self._end((event.agent, event.call.id), success=event.success)
+            case PermissionAsked():
+                asked = ((event.agent, event.call.id), event.permission, event.target)
+                if asked in self._asked:
+                    return False
+                self._asked.add(asked)
+        return True
+
+    def _begin(self, key: Key) -> bool:
+        if key in self._begun:
+            return False
+        self._begun.add(key)
+        return True
+
+    def _end(self, key: Key, *, success: bool) -> bool:
+        if not success and key not in self._failed:  # it waits: nothing failed, and it is run again
+            return False
+        self._begun.discard(key)
+        self._failed.discard(key)
+        return True
+
+
+def _number(row: tuple[int, str, Any]) -> int:
+    return row[0]
+
+
+def event_from_dict(wire: Mapping[str, Any]) -> Event:
+    """The event that `to_dict` wrote; what is missing has its default. Raises ValueError in words."""
+    kind = _kinds().get(wire.get("event", ""))
+    if kind is None:
+        raise ValueError(f"event: no event is called {brief(wire.get('event'))}")
+    given = {one.name: _value(one.name, wire[one.name]) for one in fields(kind) if one.name in wire}
+    try:
+        return kind(**given, **({"at": wire["ts"]} if "ts" in wire else {}))
+    except TypeError as error:
+        raise ValueError(f"{kind.type}: {error}") from None
+
+
+@cache
+def _kinds() -> dict[str, type[Event]]:
+    return {kind.type: kind for kind in _below(Event)}
+
+
+def _below(kind: type[Event]) -> Iterator[type[Event]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _below(one)
+
+
+def _value(name: str, wire: Any) -> Any:
+    try:
+        if name == "call":
+            return ToolCall(wire["name"], wire["arguments"], wire["id"])
+        if name == "result":
+            return ToolResult.from_dict(wire)
+        if name == "others":
+            return tuple((permission, target) for permission, target in wire)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{name}: cannot be read: {error}") from None
+    return wire

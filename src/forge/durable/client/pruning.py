@@ -1,0 +1,74 @@
+"""Removes runs that are over: what the engine recorded of them and their files first, so that it can be repeated."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forge.durable.engine.spilled_files import is_spilled
+from forge.durable.engine.starter import workflow_id
+from forge.durable.store import RunStore
+from forge.durable.store import remove as _removed
+from forge.workspace.state import NAME as STATE
+
+if TYPE_CHECKING:
+    from dbos import DBOSClient
+
+BATCH = 200  # runs that are removed in one transaction
+SEGMENTS = 500  # … and segments in one of the engine's
+
+
+def remove(store: RunStore, client: DBOSClient, run_id: str, workspace: Path | None) -> None:
+    """One run, and those it started. Whoever is killed in between has only to begin again."""
+    family = store.database.read(lambda connection: _removed.ended_family(connection, run_id))
+    _forget(store, client, family, workspace)
+    store.delete(run_id)
+
+
+def prune(store: RunStore, client: DBOSClient, seconds: float, workspace: Path | None) -> Iterator[int]:
+    """Remove what has been over for so long; how many runs, batch by batch."""
+    before, database = store.now() - seconds, store.database
+    store.update()
+    for roots in _batches(store, before):
+        _forget(store, client, database.read(partial(_removed.family_of, roots=roots)), workspace)
+        yield database.write(partial(_removed.remove_old, roots=roots, before=before))
+    database.tidy()
+
+
+def prunable(store: RunStore, seconds: float) -> int:
+    return sum(map(len, _batches(store, store.now() - seconds)))
+
+
+def _batches(store: RunStore, before: float) -> Iterator[_removed.Family]:
+    """Those that nobody started, each with its whole family old."""
+    read, after = store.database.read, ""
+    while some := read(partial(_removed.old, before=before, after=after, limit=BATCH)):
+        after = some[-1][0]
+        if roots := read(partial(_removed.ripe, roots=some, before=before)):
+            yield roots
+
+
+def _forget(store: RunStore, client: DBOSClient, family: _removed.Family, workspace: Path | None) -> None:
+    _forget_segments(client, family)
+    if workspace is not None:
+        _forget_files(workspace, store.database.read(lambda connection: _removed.files_of(connection, family)))
+
+
+def _forget_files(workspace: Path, names: Sequence[str]) -> None:
+    """Those that are here. A run that is taken up again meanwhile gets its own from the database."""
+    folder = workspace / STATE / "spill"
+    if not folder.is_dir():  # it stays so
+        return
+    for name in names:
+        with contextlib.suppress(OSError, ValueError):  # gone already, or no name of a file
+            if is_spilled(folder / name, workspace):
+                (folder / name).unlink()
+
+
+def _forget_segments(client: DBOSClient, family: Sequence[tuple[str, int]]) -> None:
+    segments = [workflow_id(run, number) for run, last in family for number in range(1, last + 1)]
+    for start in range(0, len(segments), SEGMENTS):
+        client.delete_workflows(segments[start : start + SEGMENTS])

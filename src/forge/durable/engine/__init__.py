@@ -1,0 +1,1 @@
+"""Runs segments of stored runs on DBOS: queues, recorded steps, questions, children."""

@@ -1,0 +1,58 @@
+"""The agents that a worker can run, by the names that every worker knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forge.agent.agent import Agent
+from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.registry import ToolRegistry
+from forge.durable.engine.approval import stored_approval
+from forge.durable.engine.segment_context import Models
+from forge.durable.engine.wait_tool import wait
+from forge.permissions.gate import nobody
+
+MODEL = "model"  # in a run's scope: the model that was asked for
+
+
+def for_stored_runs(agent: Agent, scope: Scope | None = None) -> Agent:
+    """The agent as a worker runs it. Its questions are stored, unless it has somebody to ask."""
+    if agent.gate.approve is nobody:
+        agent.gate.approve = stored_approval
+    return agent.replace(scope=scope)
+
+
+def find_agent(agents: Mapping[str, Agent], name: str, model: str = "", models: Models | None = None) -> Agent:
+    """The agent of that name, or the sub-agent of `main/researcher`, with the model that its run asks for.
+
+    Raises `ToolError`.
+    """
+    base, agent_type = name, ""
+    if name not in agents:
+        base = next((one for one in agents if name.startswith(f"{one}/")), name)
+        agent_type = name[len(base) + 1 :]
+    if base not in agents:
+        known = ", ".join(sorted(agents)) or "none"
+        words = f"this worker has no agent {base!r}"
+        raise ToolError(words, ErrorKind.NOT_FOUND, f"It has: {known}. Start a worker of the project that has it.")
+    agent = agents[base]
+    if model and models is not None:
+        agent = agent.replace(model=models(model))
+    return agent.subagent(agent_type) if base != name else agent
+
+
+class OfferedTools:
+    """What stored runs of an agent are offered: the agent's tools, as they are now, and those of stored runs alone."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[ToolRegistry, int, ToolRegistry]] = {}  # by agent
+
+    def of(self, agent: Agent) -> ToolRegistry:
+        registry, version, offered = self._kept.get(agent.name, (None, -1, None))
+        if offered is None or registry is not agent.registry or version != agent.registry.version:
+            offered = agent.registry.select(lambda spec: True)
+            if wait.spec.name not in offered.names:  # the agent may have one of its own
+                offered.add(wait)
+            self._kept[agent.name] = (agent.registry, agent.registry.version, offered)
+        return offered

@@ -1,0 +1,134 @@
+"""Questions that are stored: the run waits as a row, and whoever answers, wherever, lets it go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from forge.core.errors import Waiting
+from forge.core.plain_values import plain, sendable
+from forge.durable.engine.attempt import Attempt, current
+from forge.durable.store.rows import COVERS, Question
+from forge.durable.store.wire import object_of
+from forge.permissions.answers import Answer
+from forge.permissions.remember import memory
+from forge.permissions.request import PermissionRequest
+
+TAKES = "takes"  # in a stored question: what arguments its tool takes, for whoever writes others
+LARGEST_SCHEMA = 16_000  # characters of it that are stored
+_BOUND = ("tool", "arguments", "parts", "preview", "introduction", "question", "result", "form")
+LOOK = 0.5  # seconds between looks for the answer to a question that is held
+
+
+async def stored_approval(request: PermissionRequest) -> Answer:
+    """An approver. What a call declares is asked before it runs: the run waits without a process.
+
+    A tool that asks while it is at work cannot be put away: then this process waits, and the run with it.
+    """
+    attempt = current.get()
+    if attempt is None:
+        return Answer.no(by="nobody")
+    if await asyncio.to_thread(_was_always, attempt, request):  # first: it leaves no question behind
+        return Answer("always", by="always")
+    kept = await asyncio.to_thread(attempt.store.ask, _question(attempt, request))
+    while kept.answer is None:
+        if request.editable and request.result is None and not request.question:
+            raise Waiting("it waits for a person's yes", kind="approval", question=kept.id)
+        await asyncio.sleep(LOOK)
+        kept = await asyncio.to_thread(attempt.store.question, kept.id)
+    return answer_from_json(kept.answer, kept.by)
+
+
+def answer_to_json(answer: Answer) -> dict[str, Any]:
+    wire: dict[str, Any] = {"kind": answer.kind}
+    if answer.feedback:
+        wire["feedback"] = sendable(answer.feedback)
+    if answer.arguments is not None:
+        wire["arguments"] = object_of(answer.arguments)
+    if answer.review:
+        wire["review"] = True
+    return wire
+
+
+def answer_from_json(wire: Mapping[str, Any], by: str = "") -> Answer:
+    """The answer as it was given; what cannot be read is a no."""
+    kind, arguments = wire.get("kind"), wire.get("arguments")
+    if kind not in ("once", "always", "no") or not isinstance(arguments, Mapping | None):
+        return Answer.no("the stored answer cannot be read", by="error")
+    review = wire.get("review", False) is not False
+    return Answer(kind, str(wire.get("feedback", "")), arguments, review, by or "person")
+
+
+def request_to_json(request: PermissionRequest) -> dict[str, Any]:
+    """All that a person must see to answer."""
+    ruling = request.ruling
+    wire: dict[str, Any] = {
+        "tool": request.spec.name,
+        "description": request.spec.description,
+        "agent": request.scope.agent,
+        "arguments": object_of(request.arguments),
+        "parts": [[str(part.permission or ""), part.target] for part in request.parts],
+        "rule": ruling.rule if ruling is not None else "",
+        "reason": ruling.reason if ruling is not None else "",
+        "remember": request.remember,
+        COVERS: _covered(request),
+        TAKES: _taken(request),
+        "editable": request.editable,
+        "personal": request.personal,
+        "preview": request.preview,
+        "introduction": request.introduction,
+        "question": request.question,
+        "form": plain(request.form),
+        "result": request.result.for_llm if request.result is not None else None,
+    }
+    return {key: value for key, value in wire.items() if value not in ("", None, [])}
+
+
+def _question(attempt: Attempt, request: PermissionRequest) -> Question:
+    """Its id is that of the exact call: the same arguments for the same things, and the same change shown, or it is
+    another question: between question and answer there may be days."""
+    shown = request_to_json(request)
+    bound = {key: shown.get(key) for key in _BOUND}
+    digest = sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()
+    name = sha256(f"{attempt.run.id}\n{request.call.id}\n{digest}".encode()).hexdigest()[:16]
+    return Question(
+        id=name, run=attempt.run.id, call=request.call.id, tool=request.spec.name, digest=digest, request=shown
+    )
+
+
+def _was_always(attempt: Attempt, request: PermissionRequest) -> bool:
+    """Whether a person said "always" to all of this in the run before: maybe on another worker."""
+    wanted = _covered(request)
+    if not wanted:
+        return False
+    return set(wanted) <= attempt.store.always(attempt.run.id)
+
+
+def _taken(request: PermissionRequest) -> dict[str, Any] | None:
+    """So that arguments which do not fit are refused when they are given. Nothing, where none can be, or it is long."""
+    if not request.editable or request.result is not None or request.question:
+        return None
+    spec = request.spec
+    found = {"parameters": spec.parameters, "aliases": dict(spec.argument_aliases), "strict": spec.strict}
+    wire = object_of(found)
+    return wire if len(json.dumps(wire)) <= LARGEST_SCHEMA else None
+
+
+def _covered(request: PermissionRequest) -> list[str]:
+    """What "always" covers, exactly: the rule that people are shown does not tell one set of arguments from another."""
+    if not request.remember:
+        return []
+    keys = [memory(part.spec, part.permission, part.target, part.arguments, part.scope).key for part in request.parts]
+    return (
+        [sha256(repr(_ordered(key)).encode("utf-8", "surrogatepass")).hexdigest() for key in keys] if all(keys) else []
+    )
+
+
+def _ordered(key: Any) -> Any:
+    """The same in every process: a set has another order in each."""
+    if isinstance(key, frozenset):
+        return sorted(map(str, key))
+    return [_ordered(one) for one in key] if isinstance(key, tuple) else str(key)

@@ -1,0 +1,168 @@
+"""Takes what is queued: no more than the worker has room for, and where tenants have a limit, in the order of all."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+import sqlalchemy as sa
+from dbos import DBOS
+
+from forge.core.plain_values import text_of
+from forge.durable.store.database import Database
+
+LOST = 30.0  # seconds after which what was taken and never began holds no place any more
+MANY = 1_000_000_000  # runs of a queue that has no limit for all of them
+
+log = logging.getLogger("forge.durable")
+
+
+class Claims:
+    """Stands before DBOS's own claiming, which knows of one queue at a time and looks into tenants in no order."""
+
+    def __init__(self, database: Database, queues: Collection[str], room: Callable[[], int]) -> None:
+        """`room`: how many may be at work here."""
+        self._database = database
+        self._queues = frozenset(queues)
+        self._places = room
+        self._one_at_a_time = threading.Lock()  # two queues must not be given the same place
+        self._coming: dict[str, float] = {}  # what was taken, and does not run yet
+        self._per_tenant: dict[str, int] = {}  # by queue
+        self._thread = 0  # that claims from a queue with limits
+
+    def stand_before(self, dbos: DBOS) -> None:
+        # private: there is no other way to say how many this worker may take, or from whom
+        self._system, self._active = dbos._sys_db, dbos._active_workflows_set
+        self._claim, self._add = self._system.start_queued_workflows, self._active.add
+        self._system.start_queued_workflows = self._claimed  # type: ignore[method-assign,assignment]
+        self._system.start_queued_partitioned_workflows = lambda *_, **__: []  # type: ignore[method-assign]
+        self._active.add = self._added  # type: ignore[method-assign,assignment]
+        if self._database.is_sqlite:
+            sa.event.listen(self._system.engine, "begin", self._begin)
+
+    def looks_into(self, queue: Any) -> None:
+        """DBOS has just read a queue's row. It must not know of tenants: else it asks each of them, in any order."""
+        limit, queue._partition_concurrency = queue._partition_concurrency, None
+        self._per_tenant.pop(queue.name, None)
+        if limit is not None:
+            self._per_tenant[queue.name] = limit
+
+    def _claimed(
+        self, queue: Any, worker: str, version: str, partition: str | None, *counts: int, owner_xid: str | None = None
+    ) -> tuple[list[str], Any]:
+        if queue.name not in self._queues:  # DBOS's own
+            return self._claim(queue, worker, version, partition, *counts, owner_xid=owner_xid)
+        if partition is not None:  # its row was read before we stood here: the next look is ours
+            return [], "concurrency"
+
+        def claim(limited: Any, tenant: str | None, most: int) -> tuple[list[str], Any]:
+            limited._worker_concurrency = most
+            self._thread = threading.get_ident() if limited._concurrency or limited._limiter else 0
+            try:
+                return self._claim(limited, worker, version, tenant, owner_xid=owner_xid)
+            finally:
+                self._thread = 0
+
+        with self._one_at_a_time:
+            room = self._room()
+            if room <= 0:
+                return [], "worker_concurrency"
+            if queue.name in self._per_tenant:
+                taken, why = self._of_tenants(queue, version, room, claim)
+            else:
+                taken, why = claim(copy.copy(queue), None, room)
+            self._coming.update(dict.fromkeys(taken, time.monotonic()))
+            return taken, why
+
+    def _room(self) -> int:
+        moment = time.monotonic()
+        self._coming = {one: taken for one, taken in self._coming.copy().items() if moment - taken < LOST}
+        return self._places() - len({*self._active.activeList(), *self._coming})
+
+    def _added(self, workflow: str, *where: Any) -> Any:
+        entry = self._add(workflow, *where)
+        self._coming.pop(workflow, None)
+        return entry
+
+    def _begin(self, connection: sa.Connection) -> None:
+        """SQLite's driver begins a transaction when it first writes: what DBOS counts before that, others count too."""
+        if self._thread == threading.get_ident():
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def _of_tenants(
+        self, queue: Any, version: str, room: int, claim: Callable[[Any, str, int], tuple[list[str], Any]]
+    ) -> tuple[list[str], Any]:
+        """What stands first among all tenants that may have more; DBOS then claims it tenant by tenant, and looks at
+        all limits once more. Where another worker is at it this one stops, so that nobody overtakes."""
+        limit, why = self._per_tenant[queue.name], None
+        if queue._concurrency is not None:
+            room = min(room, queue._concurrency - self._system.count_pending_queue_workflows(queue.name))
+        if room <= 0:
+            return [], "concurrency"
+        taken: list[str] = []
+        for tenant, count in next_ones(self._database, queue.name, version, limit, room).items():
+            limited = copy.copy(queue)
+            limited._partition_concurrency = limit
+            limited._concurrency = queue._concurrency or MANY  # only so are its claims serializable, all of them
+            try:
+                ids, why = claim(limited, tenant, count)
+            except sa.exc.OperationalError as error:
+                if not taken and not _is_contended(error):
+                    raise
+                log.debug("queue %s, tenant %s: %s", queue.name, tenant, text_of(error))
+                break
+            taken += ids
+            if why in ("concurrency", "limiter"):
+                break
+        return taken, None if taken else why
+
+
+def next_ones(database: Database, queue: str, version: str, limit: int, room: int) -> Counter[str]:
+    """How many of which tenants are next: the first `room` of those whose tenant has fewer than `limit` at work.
+
+    Costs a few looks into an index for each tenant that has something queued, however much it is.
+    """
+    values = {"queue": queue, "version": version, "limit": limit, "room": room, "most": min(limit, room)}
+    query = sa.text(_query(database.is_sqlite))
+    return Counter(database.read(lambda connection: list(connection.execute(query, values).scalars())))
+
+
+def _query(is_sqlite: bool) -> str:
+    table = "workflow_status" if is_sqlite else "dbos.workflow_status"
+    # SQLite uses DBOS's partial index only for conditions that repeat the index's own
+    some = "queue_name = :queue AND queue_partition_key IS NOT NULL"
+    some += " AND status IN ('ENQUEUED', 'PENDING')" if is_sqlite else ""
+    mine = "(application_version = :version OR application_version IS NULL)"
+    first = f"""
+        SELECT * FROM {table} WHERE {some} AND status = 'ENQUEUED' AND queue_partition_key = free.tenant AND {mine}
+        ORDER BY priority, created_at LIMIT :most"""  # noqa: S608 - all of it is ours
+    heads = f"CROSS JOIN LATERAL ({first}) one"
+    if is_sqlite:  # has no LATERAL
+        heads = f"CROSS JOIN {table} one ON one.workflow_uuid IN ({first.replace('*', 'workflow_uuid', 1)})"
+    return f"""
+    WITH RECURSIVE tenants(tenant) AS (
+        SELECT min(queue_partition_key) FROM {table} WHERE {some} AND status = 'ENQUEUED'
+        UNION ALL
+        SELECT (SELECT min(queue_partition_key) FROM {table}
+                WHERE {some} AND status = 'ENQUEUED' AND queue_partition_key > tenants.tenant)
+        FROM tenants WHERE tenant IS NOT NULL
+    ), free AS (
+        SELECT tenant, :limit - (SELECT count(*) FROM {table}
+                                 WHERE {some} AND status = 'PENDING' AND queue_partition_key = tenants.tenant) AS places
+        FROM tenants WHERE tenant IS NOT NULL
+    ), heads AS (
+        SELECT free.tenant, free.places, one.priority, one.created_at,
+               row_number() OVER (PARTITION BY free.tenant ORDER BY one.priority, one.created_at) AS position
+        FROM free {heads} WHERE free.places > 0
+    )
+    SELECT tenant FROM heads WHERE position <= places ORDER BY priority, created_at LIMIT :room"""  # noqa: S608
+
+
+def _is_contended(error: sa.exc.OperationalError) -> bool:
+    """Whether another worker claims from the same queue at this moment."""
+    return getattr(error.orig, "sqlstate", None) in ("55P03", "40001")

@@ -1,0 +1,163 @@
+"""Calls that are recorded: finished ones are not run again, and what may have happened is not repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forge.agent.loop import may_run_again, waiting
+from forge.agent.subagent import Task
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.events import ToolCompleted
+from forge.core.executor import ToolExecutor, readable
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
+from forge.durable.engine.attempt import Attempt, is_cancelled_itself
+from forge.durable.engine.background import completed_before, unknown
+from forge.durable.engine.children import ONLY, place_call
+from forge.durable.engine.spilled_files import is_spilled
+from forge.durable.store.rows import Wait
+from forge.durable.store.wire import result_from_json, result_to_json
+
+log = logging.getLogger("forge.durable")
+
+Done = Callable[[ToolCall, ToolResult], None]
+
+
+class RecordedExecutor(ToolExecutor):
+    """Every call is a step. Before calls that may not be repeated, a step says which try is about to run them."""
+
+    def __init__(self, attempt: Attempt, *inherited: Any) -> None:
+        super().__init__(*inherited)
+        self.attempt = attempt
+        self.waits: list[Wait] = []  # what calls of this segment wait for
+
+    async def execute_all(self, calls: Sequence[ToolCall], scope: Scope, done: Done | None = None) -> list[ToolResult]:
+        results: dict[str, ToolResult] = {}
+
+        def note(call: ToolCall, result: ToolResult) -> None:
+            results[call.id] = result
+            if done is not None:
+                done(call, result)
+
+        for batch in self._batches(calls):
+            await self._together([calls[index] for index in batch], scope, note)
+        return [results[call.id] for call in calls]
+
+    async def _together(self, calls: Sequence[ToolCall], scope: Scope, done: Done) -> None:
+        """Started in order, so that every try numbers their steps alike. If one cannot be recorded, none goes on."""
+        intent = await self._intend(calls)
+
+        async def run(call: ToolCall) -> None:
+            done(call, await self._recorded(call, scope, intent))
+
+        tasks = [asyncio.ensure_future(run(call)) for call in calls]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            raise
+
+    async def _intend(self, calls: Sequence[ToolCall]) -> str:
+        """Which try is, or was, about to run those of the calls that may not be repeated."""
+        if all(self._may_be_repeated(call) for call in calls):
+            return self.attempt.token
+        told = await self.attempt.step("intent", self._token)
+        return str(told["attempt"])
+
+    async def _token(self) -> Mapping[str, Any]:
+        return {"attempt": self.attempt.token}
+
+    async def _recorded(self, call: ToolCall, scope: Scope, intent: str) -> ToolResult:
+        is_replayed = True
+
+        async def perform() -> Mapping[str, Any]:
+            nonlocal is_replayed
+            is_replayed = False
+            if intent != self.attempt.token and not self._may_be_repeated(call):
+                return result_to_json(self._unknown(call, scope))
+            return await self._apart(call, scope)
+
+        name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")  # databases take this
+        told = await self.attempt.step(f"call {name}", perform)
+        if "waiting" in told:
+            what = dict(told["waiting"])
+            self.waits.append(Wait(kind=what.pop("kind", ""), call=call.id, detail=what))
+            return ToolResult.failed(Waiting(told["message"], **told["waiting"]), during=readable(call))
+        result = result_from_json(told)
+        if result.pending and is_replayed:
+            await self._lost(call, scope)
+        return result
+
+    async def _apart(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
+        """In a task of its own: a tool that cancels its task fails, and the segment goes on."""
+        try:
+            return await asyncio.create_task(self._performed(call, scope))
+        except asyncio.CancelledError:
+            if is_cancelled_itself():
+                raise
+            error = ToolError("it cancelled itself", ErrorKind.CANCELLED)
+            return result_to_json(ToolResult.failed(error, during=readable(call)))
+
+    async def _performed(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
+        place = self.registry.find(call.name).spec.runs_on
+        if place and not self._is_placed:
+            result = await self._placed(call, scope, place)
+        else:
+            result = await self.execute(call, scope)
+        waits = waiting(result)
+        if waits is not None:
+            return {"waiting": waits.what, "message": waits.message}
+        if path := result.data.get("spilled"):
+            await asyncio.to_thread(self._keep_spilled, Path(str(path)), scope.workspace)
+        return result_to_json(result)
+
+    async def _placed(self, call: ToolCall, scope: Scope, place: str) -> ToolResult:
+        try:
+            return await place_call(self.attempt, call, scope, place)
+        except ToolError as error:
+            return ToolResult.failed(error, during=readable(call))
+
+    @property
+    def _is_placed(self) -> bool:
+        """Whether this is the run of one call that wants a place. Other runs give such calls away, also where their
+        worker has that place: the next try, or the next segment, may be on a worker that has not."""
+        return bool(self.attempt.run.scope.get(ONLY))
+
+    def _may_be_repeated(self, call: ToolCall) -> bool:
+        tool = self.registry.find(call.name)
+        has_run_of_its_own = isinstance(tool, Task) or (bool(tool.spec.runs_on) and not self._is_placed)
+        return has_run_of_its_own or tool.takes_key or may_run_again(tool.spec)
+
+    def _unknown(self, call: ToolCall, scope: Scope) -> ToolResult:
+        """Another try was about to run it, and nobody knows more: the model and the person are told so."""
+        result = unknown(call, "ran")
+        self.refuse(call, scope, result)
+        return result
+
+    async def _lost(self, call: ToolCall, scope: Scope) -> None:
+        """Another try had begun it in the background, in a process that does not have this segment any more."""
+        run = self.attempt.run
+        result = await asyncio.to_thread(completed_before, self.attempt.store, run.id, run.segment, call)
+        ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
+
+        def tell() -> None:
+            self.background.keep_completed(ctx, result)
+            ctx.emit(ToolCompleted(call, result))
+
+        self.attempt.when_replayed(tell)
+
+    def _keep_spilled(self, path: Path, workspace: Path) -> None:
+        """So that whoever asked, and whoever goes on with the run, has the file too."""
+        if not is_spilled(path, workspace):
+            return
+        try:
+            self.attempt.store.put_file(self.attempt.run.id, path.name, path.read_bytes())
+        except (OSError, ToolError) as error:  # the call itself went well
+            log.warning("run %s: %s is kept on this worker alone: %s", self.attempt.run.id, path.name, error)

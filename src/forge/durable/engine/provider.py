@@ -1,0 +1,107 @@
+"""A model whose turns are recorded: on another try it gives the answers that it gave then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from forge.agent.loop import with_unique_ids
+from forge.agent.wire import exported, imported
+from forge.core.errors import ErrorKind
+from forge.core.events import TextDelta
+from forge.core.messages import Message, ToolCall
+from forge.core.plain_values import text_of
+from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.durable.engine.attempt import Attempt
+from forge.durable.engine.tracing import chat_span
+from forge.models.http.errors import BrokeOff, PromptTooLong
+
+_ERRORS: dict[str, type[ProviderError]] = {"BrokeOff": BrokeOff, "PromptTooLong": PromptTooLong}
+
+
+class RecordedProvider:
+    """Text is told as it comes, on the first try alone; the message is recorded, and so is an error."""
+
+    def __init__(self, provider: Provider, attempt: Attempt, said: Sequence[Message] = ()) -> None:
+        """`said`: the whole conversation, as it grows."""
+        self._provider = provider
+        self._attempt = attempt
+        self._said = said
+        self._heard = 0  # messages of it whose calls are in `_used`
+        self._used: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._provider, name)  # its window, and whether it expects calls
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+        parts: asyncio.Queue[TextDelta | None] = asyncio.Queue()
+        name = "model" if request.tools else "model alone"  # a summary is not taken for a turn, or the other way round
+        asking = asyncio.ensure_future(self._attempt.step(name, lambda: self._traced(request, parts)))
+        asking.add_done_callback(lambda _: parts.put_nowait(None))
+        try:
+            while (part := await parts.get()) is not None:
+                yield part
+            answer = await asking
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait([asking])
+        if "error" in answer:
+            raise _error(answer["error"])
+        yield imported(answer["message"])
+
+    async def _traced(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
+        with chat_span(str(getattr(self._provider, "model", ""))) as tell:
+            answer = await self._asked(request, parts)
+            tell(answer)
+            return answer
+
+    async def _asked(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
+        try:
+            stream: Any = self._provider.stream(request)
+            async with aclosing(stream):
+                async for part in stream:
+                    if isinstance(part, Message):
+                        return {"message": exported(self._with_new_ids(part))}
+                    parts.put_nowait(part)
+            raise ProviderError(
+                "the provider ended its stream without a message", suggestion="Its last item must be a Message."
+            )
+        except ProviderError as error:
+            return {"error": _told(error)}
+        except Exception as error:  # a provider of somebody's own making
+            return {"error": _told(ProviderError(f"the provider failed: {text_of(error)}"))}
+
+    def _with_new_ids(self, reply: Message) -> Message:
+        """Questions, tasks and events of a run go by their call: an id that was used in it before names another one."""
+        reply = with_unique_ids(reply)
+        used = self._used
+        used.update(call.id for message in self._said[self._heard :] for call in message.tool_calls)
+        self._heard = len(self._said)
+        if used.isdisjoint(call.id for call in reply.tool_calls):
+            return reply
+        calls = (
+            ToolCall(one.name, one.arguments, server=one.server) if one.id in used else one for one in reply.tool_calls
+        )
+        return replace(reply, tool_calls=tuple(calls))
+
+
+def _told(error: ProviderError) -> dict[str, Any]:
+    return {
+        "type": type(error).__name__,
+        "message": error.message,
+        "kind": str(error.kind),
+        "suggestion": error.suggestion,
+        "passing": error.passing,
+        "status": error.status,
+    }
+
+
+def _error(told: Mapping[str, Any]) -> ProviderError:
+    error = _ERRORS.get(told["type"], ProviderError)(told["message"])
+    error.kind, error.suggestion = ErrorKind(told["kind"]), told["suggestion"]
+    error.passing, error.status = told["passing"], told["status"]
+    return error

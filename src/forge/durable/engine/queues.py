@@ -1,0 +1,136 @@
+"""Queues: their limits, and the place a run gets in one, so that no tenant waits behind another's backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.durable.store.database import Database
+
+if TYPE_CHECKING:
+    from dbos import DBOSClient
+
+DEFAULT = "default"
+NOBODY = "-"  # the tenant of runs without one: a queue with a limit per tenant needs a name for everybody
+
+FIRST, LAST = 10, -10  # priorities: the higher one goes first, whoever the tenant is
+CLASS = 100_000_000  # turns within one priority; 21 of them fit into the engine's 31 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one queue may do, over all workers together. Nothing given: only the workers' own limits hold."""
+
+    concurrency: int | None = None  # runs at work at a time
+    calls: int | None = None  # segments begun …
+    seconds: float | None = None  # … within so many seconds
+    per_tenant: int | None = None  # runs of one tenant at work at a time
+
+    @classmethod
+    def of(cls, name: str, entry: Mapping[str, Any]) -> Limits:
+        """As forge.yaml has them: `{concurrency: 50, rate: {calls: 100, seconds: 60}, per_tenant: 5}`."""
+        rate = entry.get("rate") or {}
+        known = {"concurrency", "rate", "per_tenant"}
+        unknown = sorted(set(entry) - known) + sorted(f"rate.{word}" for word in set(rate) - {"calls", "seconds"})
+        if unknown:
+            raise _bad(name, f"has no setting {unknown[0]}")
+        if bool(rate.get("calls")) != bool(rate.get("seconds")):
+            raise _bad(name, "needs both calls and seconds in its rate")
+        limits = cls(entry.get("concurrency"), rate.get("calls"), rate.get("seconds"), entry.get("per_tenant"))
+        for setting in ("concurrency", "calls", "seconds", "per_tenant"):
+            value = getattr(limits, setting)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+                raise _bad(name, f"has {value!r} as {setting}, which is no number above 0")
+        if limits.concurrency and limits.per_tenant and limits.per_tenant > limits.concurrency:
+            raise _bad(name, "allows one tenant more runs than it has for all")
+        return limits
+
+
+def _bad(name: str, what: str) -> ToolError:
+    return ToolError(
+        f"durable.queues: the queue {name} {what}",
+        ErrorKind.CONFIG,
+        "Write {concurrency: 50, rate: {calls: 100, seconds: 60}, per_tenant: 5}; every part may be left out.",
+    )
+
+
+def offer_queue(offer: str) -> str:
+    """The queue of calls that only workers with this offer take (`runs_on="gpu"`, `forge worker --offer gpu`)."""
+    return f"on:{offer}"
+
+
+def register(client: DBOSClient, names: Sequence[str], limits: Mapping[str, Limits], poll: float) -> None:
+    """Make the queues that are missing; those whose limits are given get them, whatever they were before."""
+    for name in names:
+        own = limits.get(name)
+        given = own or Limits()
+        client.register_queue(
+            name,
+            global_concurrency=given.concurrency,
+            limiter={"limit": given.calls, "period": given.seconds} if given.calls and given.seconds else None,
+            partition_concurrency=given.per_tenant,
+            polling_interval_sec=poll,
+            # a worker that was told nothing about a queue must not undo what another was told
+            on_conflict="never_update" if own is None else "always_update",
+        )
+
+
+def place(database: Database, *, queue: str, tenant: str, priority: int, begun: bool) -> int:
+    """The engine's priority of a run: lower goes first, equals go in the order they came.
+
+    Start-time fair queueing: whatever a tenant queues gets the turn after its last queued one, but none before the turn
+    that is being served. So each tenant's first run stands beside the others' next ones, however many they have
+    queued, and nobody catches up on turns that it left unused. A run that already began (it waited, or its worker
+    ended) had its turn: it stands at the head. No state but the queue itself; two who ask at the same time may get
+    the same turn, which only means that the earlier one goes first.
+    """
+    base = (FIRST - max(LAST, min(FIRST, priority))) * CLASS
+    status = _workflows(database.is_sqlite)
+    c = status.c
+    beside = sa.and_(_is_queued(c), c.queue_name == queue, c.priority >= base, c.priority < base + CLASS)
+    own = sa.and_(c.queue_partition_key == (tenant or NOBODY), c.queue_partition_key.is_not(None))
+    head = sa.select(sa.func.min(c.priority)).where(beside).scalar_subquery()
+    last = sa.select(sa.func.max(c.priority)).where(beside, own).scalar_subquery()
+    served, latest = database.read(lambda connection: connection.execute(sa.select(head, last)).one())
+    turn = max(1, (served or base) - base)
+    if latest is not None and not begun:
+        turn = max(turn, latest - base + 1)
+    return base + min(turn, CLASS - 1)
+
+
+def uncount(connection: sa.Connection, worker: str, ids: Sequence[str]) -> None:
+    """What this worker began and hands over in good order was not begun in vain: DBOS counts when it is claimed."""
+    status = _workflows(connection.dialect.name == "sqlite")
+    c = status.c
+    mine = sa.and_(c.workflow_uuid.in_(ids), c.executor_id == worker, c.status == "PENDING", c.recovery_attempts > 0)
+    connection.execute(sa.update(status).where(mine).values(recovery_attempts=c.recovery_attempts - 1))
+
+
+def depths(database: Database) -> dict[str, int]:
+    """How many segments wait in each queue; queues with none are left out."""
+    c = _workflows(database.is_sqlite).c
+    query = sa.select(c.queue_name, sa.func.count()).where(_is_queued(c), c.queue_name.is_not(None))
+    rows = database.read(lambda connection: connection.execute(query.group_by(c.queue_name)).all())
+    return {name: count for name, count in rows if not name.startswith("_")}
+
+
+_COLUMNS = (
+    *("queue_name", "queue_partition_key", "status", "priority"),
+    *("workflow_uuid", "executor_id", "recovery_attempts"),
+)
+
+
+def _workflows(is_sqlite: bool) -> sa.TableClause:
+    """DBOS's table. It is documented, but nothing public tells the head of a queue, or counts it."""
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in _COLUMNS]
+    return sa.table("workflow_status", *columns, schema=None if is_sqlite else "dbos")
+
+
+def _is_queued(c: Any) -> sa.ColumnElement[bool]:
+    # the list too, and literally: SQLite uses DBOS's partial indexes only for conditions that repeat theirs
+    among = c.status.in_([sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")])
+    return sa.and_(c.status == sa.literal_column("'ENQUEUED'"), among)

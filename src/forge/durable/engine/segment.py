@@ -1,0 +1,281 @@
+"""A segment of a run: loaded, driven to its end, recorded, and followed by the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from forge.agent.agent import Agent, answering
+from forge.agent.conversation import Conversation
+from forge.agent.limits import Limits, Spent
+from forge.agent.loop import waiting
+from forge.agent.output import Structured
+from forge.agent.result import RunResult
+from forge.agent.run import LoopSettings
+from forge.agent.subagent import elsewhere
+from forge.agent.window import Shortening
+from forge.core.activity import ActivityStream
+from forge.core.context import Scope
+from forge.core.errors import ToolError
+from forge.core.events import Event, RunFinished, RunStarted
+from forge.core.messages import Message, Usage, unanswered_calls
+from forge.core.plain_values import text_of
+from forge.core.result import Failure
+from forge.durable.engine.agents import MODEL, find_agent
+from forge.durable.engine.attempt import ATTEMPTS, Attempt, Stopped, current
+from forge.durable.engine.background import hold
+from forge.durable.engine.children import ONLY, delegate
+from forge.durable.engine.executor import RecordedExecutor
+from forge.durable.engine.follow_up import follow_up
+from forge.durable.engine.programs import note
+from forge.durable.engine.provider import RecordedProvider
+from forge.durable.engine.recorder import Recorder
+from forge.durable.engine.spilled_files import restore_spilled
+from forge.durable.engine.tracing import segment_span
+from forge.durable.engine.wait_tool import WAITED, waited
+from forge.durable.store.errors import is_away
+from forge.durable.store.results import result_of
+from forge.durable.store.rows import BEFORE, Ending, Outcome, RunInfo, Wait
+from forge.durable.store.wire import outcome_from_json, outcome_to_json, result_to_json
+
+if TYPE_CHECKING:
+    from forge.durable.engine.segment_context import Home
+
+log = logging.getLogger("forge.durable")
+
+END = "end"  # the step that records how a segment ended
+
+
+async def perform(
+    home: Home, run_id: str, number: int, recorded: Mapping[str, Any] | None = None, replays: int = 0
+) -> str:
+    """Work on a segment until it ends; the status of its run then. `recorded`: how it ended, if an earlier try did;
+    `replays`: how many steps there are of earlier tries."""
+    run = await asyncio.to_thread(home.store.begin, run_id, number, home.worker)
+    if run is None:
+        return "over"  # the run, or this segment of it
+    attempt = Attempt(run, home, replays)
+    ATTEMPTS[run_id] = attempt
+    current.set(attempt)
+    elsewhere.set(delegate)
+    try:
+        if recorded is None:
+            with segment_span(attempt.run, home.worker) as tell:
+                outcome = await _worked(attempt)
+                tell(outcome)
+            recorded = await attempt.record(END, outcome_to_json(outcome))
+        closed = await asyncio.to_thread(_closed, home, run_id, number, recorded)
+    finally:
+        if ATTEMPTS.get(run_id) is attempt:
+            del ATTEMPTS[run_id]
+    await follow_up(home, closed)
+    return closed.status
+
+
+def _closed(home: Home, run_id: str, number: int, recorded: Mapping[str, Any]) -> RunInfo:
+    return home.store.close_segment(run_id, number, outcome_from_json(recorded))  # long ones take milliseconds to read
+
+
+async def _worked(attempt: Attempt) -> Outcome:
+    """The segment's outcome, whatever happens; only losing the segment to another worker, or the database, raises."""
+    driven = None
+    try:
+        home, model = attempt.home, str(attempt.run.scope.get(MODEL, ""))
+        agent = find_agent(home.agents, attempt.run.agent, model, home.models)
+        history = await asyncio.to_thread(attempt.store.messages, attempt.run.id, attempt.run.segment)
+        scope = agent.scope
+        await asyncio.to_thread(restore_spilled, attempt, scope.workspace)
+        await agent.registry.ready()
+        driven = Driven(attempt, agent, scope, history)
+        return await driven.outcome()
+    except Exception as error:  # a run must end, also where something of ours or of the engine's does not work
+        if is_away(error):
+            raise
+        failure = _failure(attempt.run, error)
+        result = RunResult(text="", reason="error", turns=0, messages=[], error=failure)
+        if driven is not None:
+            return driven.ended("failed", result=result_of(result))
+        return Outcome(status="failed", messages=(), spent=attempt.run.spent, result=result_of(result))
+    finally:
+        if driven is not None:
+            await driven.close()
+
+
+def _failure(run: RunInfo, error: Exception) -> Failure:
+    again = f"forge runs resume {run.id} tries again."
+    if isinstance(error, ToolError):  # said in words already: it has no such agent, or no such model
+        log.warning("run %s, segment %d: %s", run.id, run.segment, error.message)
+        return Failure(f"the run could not go on: {error.message}", error.kind, f"{error.suggestion} {again}".strip())
+    log.error("run %s, segment %d", run.id, run.segment, exc_info=error)
+    return Failure(f"the run could not go on: {text_of(error)}", suggestion=again)
+
+
+class Driven:
+    """A segment at work: its conversation, its loop, what it has used."""
+
+    def __init__(self, attempt: Attempt, agent: Agent, scope: Scope, history: list[Message]) -> None:
+        self.attempt, self.agent, self.run = attempt, agent, attempt.run
+        self.first = len(history)
+        self.conversation = Conversation(history)
+        self.recorder = Recorder(attempt)
+        self.activity = ActivityStream(agent.secrets)
+        self.activity.subscribe(self.recorder.take)
+        self.held = ""  # this worker, once work of the segment goes on in the background
+        watch = attempt.home.watch
+        self._stop_watching = watch(self.activity) if watch is not None else None
+        self.structured = Structured(agent.output) if agent.output is not None else None
+        spent = self.run.spent
+        self.meta = dict(spent.get("meta", {}))
+        self.before = dict(spent.get(BEFORE, {}))
+        self.spent = Spent(
+            turns=spent.get("turns", 0),
+            calls=spent.get("calls", 0),
+            usage=Usage(**spent.get("usage", {})),
+            started=time.monotonic() - spent.get("seconds", 0.0),
+        )
+        given = self.run.scope
+        self.scope = replace(
+            scope,
+            session_id=self.run.session or self.run.id,
+            agent=agent.name,
+            channel=str(given.get("channel", scope.channel)),
+            chat_id=str(given.get("chat_id", scope.chat_id)),
+            user=str(given.get("user", scope.user)),
+        )
+
+        note(self.run, self.scope.session_id)
+
+    async def close(self) -> None:
+        await self.activity.drain()
+        if self._stop_watching is not None:
+            self._stop_watching()
+        await self.recorder.close()
+
+    async def outcome(self) -> Outcome:
+        """Drive it to its end."""
+        executor = self._executor()
+        if self.run.segment == 1:
+            self._tell(RunStarted(self.run.prompt))
+        try:
+            if self.run.scope.get(ONLY):
+                return await self.attempt.work(self._one_call(executor))
+            result = await self.attempt.work(self._loop(executor))
+            if self.attempt.broken is not None:  # nothing that the model or a tool did
+                raise self.attempt.broken
+        except Stopped:
+            executor.background.cancel(self.scope.session_id)
+            result = self._stopped()
+        except BaseException:  # the segment is lost to us, or failed: nobody would hear of that work
+            executor.background.cancel(self.scope.session_id)
+            raise
+        outcome = self._left(result, executor)
+        if outcome.status not in ("waiting", "go_on"):
+            error = result.error.text() if result.error is not None else ""
+            usage = result.usage._asdict()
+            self._tell(RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, error))
+        return outcome
+
+    async def _loop(self, executor: RecordedExecutor) -> RunResult:
+        agent = self.agent
+        provider = RecordedProvider(agent.model_for(self.scope.session_id), self.attempt, self.conversation.messages)
+        shortening = Shortening(provider, agent.window, self.meta) if agent.window else None
+        if shortening is not None:
+            shortening.recall(self.conversation)
+        settings = LoopSettings(
+            id=self.run.id,
+            options=agent.options,
+            prepare=shortening,
+            not_started=[call.id for call in unanswered_calls(self.conversation.messages)],  # they waited
+            pause=self.attempt.pause,
+            announce=False,
+            spent=self.spent,
+        )
+        return await agent.drive(
+            executor,
+            self.conversation,
+            self.scope,
+            settings,
+            provider=provider,
+            limits=self._limits(),
+            structured=self.structured,
+        )
+
+    def _limits(self) -> Limits:
+        """They count from when the run was last taken up again: who says something new allows it as much anew."""
+        limits, before = self.agent.limits, self.before
+        usage = Usage(**before.get("usage", {}))
+        price = limits.price.of(usage) if limits.price is not None else 0.0
+        return replace(
+            limits,
+            turns=limits.turns + before.get("turns", 0),
+            calls=limits.calls and limits.calls + before.get("calls", 0),
+            tokens=limits.tokens and limits.tokens + usage.total,
+            cost=limits.cost and limits.cost + price,
+            seconds=limits.seconds and limits.seconds + before.get("seconds", 0.0),
+        )
+
+    async def _one_call(self, executor: RecordedExecutor) -> Outcome:
+        """A call that was placed here: it alone is run, and its result is the run's."""
+        call = unanswered_calls(self.conversation.messages)[0]
+        (result,) = await executor.execute_all([call], self.scope.in_turn(str(self.run.scope.get("message_id", ""))))
+        if waiting(result) is not None:
+            return self.ended("waiting", executor.waits)
+        ended = RunResult(text=result.for_llm, reason="answer", turns=0, calls=1, messages=[])
+        return self.ended("finished", result={**result_of(ended), "call": result_to_json(result)})
+
+    def _executor(self) -> RecordedExecutor:
+        registry = self.attempt.home.offered.of(self.agent)
+        if self.structured is not None:
+            registry = answering(registry, self.structured)
+        return RecordedExecutor(self.attempt, registry, self.agent.steps, self.activity, self.agent.secrets)
+
+    def _left(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
+        goes_on = executor.background.is_open(self.scope.session_id)
+        if goes_on:
+            hold(self.attempt.home, self.run, executor.background, self.scope.session_id)
+            self.held = self.attempt.home.worker
+        if result.reason == "waiting":
+            under_way = [Wait(kind="background", detail={"worker": self.attempt.home.worker})] if goes_on else []
+            waits = executor.waits or ([] if self.attempt.pause() else under_way)
+            return self.ended("waiting" if waits else "go_on", waits)
+        if result.reason == "question":
+            return self.ended("waiting", [Wait(kind="question", detail={"text": result.text})])
+        if self.structured is not None and self.structured.found is not None:
+            result.output = self.structured.found
+        failed = result.is_error or result.reason == "loop"
+        status: Ending = "cancelled" if result.reason == "cancelled" else "failed" if failed else "finished"
+        return self.ended(status, result=result_of(result))
+
+    def _stopped(self) -> RunResult:
+        spent = self.spent
+        return RunResult(
+            text="The run was cancelled.",
+            reason="cancelled",
+            turns=spent.turns,
+            calls=spent.calls,
+            usage=spent.usage,
+            messages=self.conversation.messages,
+        )
+
+    def ended(
+        self, status: Ending, waits: list[Wait] | tuple[Wait, ...] = (), result: Mapping[str, Any] | None = None
+    ) -> Outcome:
+        used = {
+            "turns": self.spent.turns,
+            "calls": self.spent.calls,
+            "usage": self.spent.usage.plus(self.conversation.paid)._asdict(),
+            "seconds": round(self.spent.seconds, 3),
+            "meta": self.meta,
+            BEFORE: self.before,
+            WAITED: waited([dict(wait.detail) for wait in waits if wait.kind == "time"]),
+        }
+        said = tuple(self.conversation.messages[self.first :])
+        return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result, held=self.held)
+
+    def _tell(self, event: Event) -> None:
+        event.session, event.agent = self.scope.session_id, self.scope.agent
+        self.activity.emit(event)

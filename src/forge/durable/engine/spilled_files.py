@@ -1,0 +1,21 @@
+"""Files of long results, for a worker that goes on with a run that began elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forge.durable.engine.attempt import Attempt
+from forge.workspace.state import state_directory, write_private
+
+
+def restore_spilled(attempt: Attempt, workspace: Path) -> None:
+    """Those of the run that are not here yet. Raises `OSError`."""
+    for name, _ in attempt.store.files(attempt.run.id):
+        path = state_directory(workspace, "spill") / name
+        if is_spilled(path, workspace) and not path.exists():
+            write_private(path, attempt.store.file(attempt.run.id, name).decode("utf-8", "replace"))
+
+
+def is_spilled(path: Path, workspace: Path) -> bool:
+    """Whether it is such a file, and not one that a row of the database or a tool would like to be one."""
+    return path.parent == state_directory(workspace, "spill") and path.name != ".." and not path.is_symlink()

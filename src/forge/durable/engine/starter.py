@@ -1,0 +1,84 @@
+"""Puts segments of runs into their queues: all that a process needs that only submits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from dbos import DBOSClient
+
+from forge.durable.engine.older_sqlite import adapt_to
+from forge.durable.engine.queues import NOBODY, place
+from forge.durable.engine.serializer import JsonSerializer
+from forge.durable.store import RunStore
+from forge.durable.store.rows import RunInfo
+
+adapt_to()
+
+NAME = "forge"  # DBOS's name of the application: other applications may share the database
+SEGMENT = "forge_segment"
+
+on_start: set[Callable[[], None]] = set()
+"""Who in this process wants to know at once that something was queued."""
+
+
+def workflow_id(run: str, segment: int) -> str:
+    return f"{run}.{segment}"
+
+
+class Starter:
+    """Keep one where runs are submitted often; it connects when it is first used."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._client: DBOSClient | None = None
+        self._lock = threading.Lock()
+
+    def start(self, run: RunInfo) -> None:
+        """Idempotent: a segment that is queued, runs or ran is left as it is."""
+        client = self.client
+        priority = place(
+            self._store.database, queue=run.queue, tenant=run.tenant, priority=run.priority, begun=run.segment > 1
+        )
+        client.enqueue(
+            {
+                "workflow_name": SEGMENT,
+                "workflow_id": workflow_id(run.id, run.segment),
+                "queue_name": run.queue,
+                "queue_partition_key": run.tenant or NOBODY,
+                "priority": priority,
+                "app_version": run.version,
+            },
+            run.id,
+            run.segment,
+        )
+        for wake in tuple(on_start):
+            wake()
+
+    @property
+    def client(self) -> DBOSClient:
+        with self._lock:
+            if self._client is None:
+                quiet()
+                self._store.prepare()
+                client = DBOSClient(
+                    system_database_engine=self._store.engine, serializer=JsonSerializer(), application_name=NAME
+                )
+                self._store.database.migrate_engine(client._sys_db)  # private: DBOS.migrate takes no engine of ours
+                self._client = client
+            return self._client
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.destroy()
+            self._client = None
+
+
+def quiet() -> None:
+    """DBOS writes to the standard error unless its logger has a handler; whoever configures logging sees it."""
+    logger = logging.getLogger("dbos")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.setLevel(logging.WARNING)

@@ -1,0 +1,109 @@
+"""The tool `wait`: a run lets time pass without a process that waits with it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Annotated, Any
+
+from forge.core.arguments.parameters import Limits
+from forge.core.arguments.time_zones import zone_name, zone_of
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.plain_values import brief, clipped
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import tool
+from forge.durable.engine.attempt import current
+
+LONGEST = 366 * 86_400.0  # seconds
+LONGEST_REASON = 200  # characters
+WAITED = "waited"  # in what a run has spent: since when and until when calls that are not over wait, by their keys
+
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
+_HOW = 'Write "2026-12-24T18:00" or "18:00" (the next one) in the given timezone, or a time with its own offset.'
+
+
+@tool(
+    name="wait",
+    category=Category.BUILTIN,
+    idempotent=True,
+    timeout=None,
+    argument_aliases={"duration": "seconds", "time": "until", "tz": "timezone"},
+)
+async def wait(
+    ctx: ToolContext,
+    seconds: Annotated[Annotated[float, Limits(gt=0, le=LONGEST)] | None, "How long; or give until."] = None,
+    until: Annotated[str, 'A time such as "2026-12-24T18:00" or "18:00".'] = "",
+    timezone: Annotated[str, "Of until: a name such as Europe/Berlin, or an offset such as +02:00."] = "UTC",
+    reason: Annotated[str, "What for; people see it."] = "",
+) -> ToolResult:
+    """Let time pass before you go on: seconds, or until a time, at most a year. Nothing is lost meanwhile."""
+    attempt = current.get()
+    if attempt is None:
+        raise ToolError(
+            "this run is not stored, so it cannot wait", ErrorKind.CONFIG, "Run it with --durable, or go on now."
+        )
+    zone = zone_of(zone_name(timezone))
+    now = await asyncio.to_thread(attempt.store.now)  # the clock that all machines share
+    begun = attempt.run.spent.get(WAITED, {}).get(ctx.key)
+    since, end = begun if begun is not None else (now, _end(now, seconds, until, zone))
+    if now < end:
+        words = f"it waits until {_shown(end, zone)}"
+        why = {"reason": clipped(reason, LONGEST_REASON)} if reason.strip() else {}
+        raise Waiting(words, kind="time", until=end, since=since, key=ctx.key, **why)
+    return ToolResult(
+        for_llm=f"It is now {_shown(now, zone)}; you waited since {_shown(since, zone)}.",
+        title=f"waited {_spelled(now - since)}",
+        data={"now": _shown(now, zone), "since": _shown(since, zone), "seconds": round(now - since, 1)},
+    )
+
+
+def waited(details: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """What a run must remember of the times that its calls wait for, so that a call which is run again does not begin
+    to wait anew."""
+    return {one["key"]: (one["since"], one["until"]) for one in details if one.keys() >= {"key", "since", "until"}}
+
+
+def _end(now: float, seconds: float | None, until: str, zone: tzinfo) -> float:
+    if (seconds is None) == (not until.strip()):
+        what = "neither seconds nor until was given" if seconds is None else "seconds and until were both given"
+        raise ToolError(what, ErrorKind.VALIDATION, "Give one of them.")
+    if seconds is not None:
+        return now + seconds
+    end = _moment(now, until.strip(), zone)
+    if end <= now:
+        words = f"{brief(until)} is past: it is {_shown(now, zone)}"
+        raise ToolError(words, ErrorKind.VALIDATION, "Go on without waiting, or name a later time.")
+    if end > now + LONGEST:
+        words = f"{brief(until)} is more than {LONGEST / 86_400:g} days away"
+        raise ToolError(words, ErrorKind.VALIDATION, "Wait for an earlier time, and then again.")
+    return end
+
+
+def _moment(now: float, text: str, zone: tzinfo) -> float:
+    """In seconds since 1970. A time that summer time leaves out is as much later as the clock was put forward."""
+    try:
+        if clock := _CLOCK.fullmatch(text):
+            return _next(now, zone, *(int(part or 0) for part in clock.groups()))
+        named = datetime.fromisoformat(text)
+        return (named if named.tzinfo is not None else named.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
+        raise ToolError(f"{brief(text)} is no time", ErrorKind.VALIDATION, _HOW) from None
+
+
+def _next(now: float, zone: tzinfo, hour: int, minute: int, second: int) -> float:
+    today = datetime.fromtimestamp(now, zone)
+    wanted = today.replace(hour=hour, minute=minute, second=second, microsecond=0, fold=0)
+    days = (wanted, wanted + timedelta(days=1), wanted + timedelta(days=2))
+    return next(end for end in (day.timestamp() for day in days) if end > now)
+
+
+def _shown(moment: float, zone: tzinfo) -> str:
+    found = datetime.fromtimestamp(moment, UTC).astimezone(zone)
+    return found.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _spelled(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,47 @@
+"""The one workflow that the engine knows: a segment of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextvars import Context
+from typing import Any
+
+from dbos import DBOS
+
+from forge.core.plain_values import text_of
+from forge.durable.engine.engine import running_engine
+from forge.durable.engine.segment import END, perform
+from forge.durable.engine.starter import SEGMENT
+from forge.durable.store.errors import is_away
+
+MOST_TRIES = 20  # of a segment: one that kills every worker that takes it must end some day
+# (handing over in good order is none)
+
+log = logging.getLogger("forge.durable")
+
+
+@DBOS.workflow(name=SEGMENT, max_recovery_attempts=MOST_TRIES - 1)  # the first is none for DBOS
+async def segment(run_id: str, number: int) -> str:
+    """Begun once for each segment, and again by whoever takes it over."""
+    workflow = DBOS.workflow_id
+    assert workflow is not None
+    # without our context: inside a workflow every question to the engine would be a step of it
+    asked = asyncio.get_running_loop().create_task(_recorded_end(workflow), context=Context())
+    try:
+        recorded, replays = await asked
+        return await perform(running_engine(), run_id, number, recorded, replays)
+    except Exception as error:
+        if not is_away(error):
+            raise
+        log.warning("run %s, segment %d: left for later, the database is away: %s", run_id, number, text_of(error))
+        # no error, which would end the workflow: it stays begun, and Engine.forgotten puts it back into its queue
+        raise asyncio.CancelledError from error
+
+
+async def _recorded_end(workflow: str) -> tuple[Mapping[str, Any] | None, int]:
+    """How the segment ended, if an earlier try got that far: then nothing of it is done again. Else how far one got."""
+    steps = await DBOS.list_workflow_steps_async(workflow)
+    found = next((step["output"] for step in reversed(steps) if step["function_name"] == END), None)
+    return (found if isinstance(found, Mapping) else None), max((step["function_id"] for step in steps), default=0)

@@ -1,0 +1,272 @@
+"""One database for everything durable: SQLite in a private file, or Postgres; its transactions, its errors in words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from forge.core.errors import ErrorKind
+from forge.core.plain_values import brief, text_of
+from forge.durable.store.errors import in_words, is_passing, no_file
+from forge.durable.store.sqlite_file import Looking, engine_for, make_file, set_sync
+from forge.workspace.state.store import StoreError
+
+PATIENCE = 30.0  # seconds that a database may be away, or held by others
+HOLDS = 10.0  # seconds that a client of Postgres may do nothing inside a transaction: a paused machine holds no locks
+CONNECTING = 10  # seconds for a first answer
+
+T = TypeVar("T")
+
+
+class Database:
+    """Connects at the first transaction. Usable from any thread, and on both sides of a fork."""
+
+    def __init__(
+        self,
+        url: str,
+        patience: float = PATIENCE,
+        *,
+        first: Callable[[sa.Connection, str], object] | None = None,
+        looks: bool = False,
+    ) -> None:
+        """`patience`: seconds to try again for, when a database that was there goes away. `first` is done once, before
+        anything else, with the label. `looks`: a file that is missing is made by `make_file` alone, and one that cannot
+        be written is read as it is until then."""
+        self._url = parsed(url)
+        self._patience = patience
+        self._first = first
+        self._looking = Looking(looks)
+        self._lock = threading.Lock()
+        self._engine: sa.Engine | None = None
+        self._was_there = False
+        _databases.add(self)
+
+    @property
+    def url(self) -> str:
+        """With its password: for engines, never for people."""
+        name = "sqlite" if self.is_sqlite else "postgresql"
+        return self._url.set(drivername=name).render_as_string(hide_password=False)
+
+    @property
+    def label(self) -> str:
+        """What people are shown: a file, or where a server is, without any secret."""
+        return label_of(self._url)
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self._url.get_backend_name() == "sqlite"
+
+    @property
+    def engine(self) -> sa.Engine:
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._made()
+            return self._engine
+
+    def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """What `work` finds, all of it at one moment."""
+        return self._attempted(work, "DEFERRED")
+
+    def write(self, work: Callable[[sa.Connection], T], *, lasting: bool = True) -> T:
+        """All of it is saved, or nothing. It may run more than once: what it does must be safe to repeat.
+
+        `lasting`: also through a power failure; a killed process loses nothing either way.
+        """
+        return self._attempted(work, "IMMEDIATE" if lasting else "QUICK")
+
+    def close(self) -> None:
+        """Let go of all connections; the next call connects again."""
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None:  # nobody closed it, and nobody can any more
+            with contextlib.suppress(Exception):
+                engine.dispose()
+
+    def make_file(self) -> None:
+        """See to it that there is one, to be written. Raises `StoreError`."""
+        make_file(Path(str(self._url.database)))
+        self._looking.allowed = False
+        if self._looking.happens:
+            self._looking.happens = False
+            self.close()
+
+    def tidy(self) -> None:
+        """Write SQLite's log into the file and empty it: nothing deleted stays in it. Later, if others are busy."""
+        if self.is_sqlite:
+            with contextlib.suppress(SQLAlchemyError), self.engine.connect() as connection:
+                connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
+    def _attempted(self, work: Callable[[sa.Connection], T], kind: str) -> T:
+        until, pause = time.monotonic() + self._patience, 0.02
+        while True:
+            try:
+                return self._once(work, kind)
+            except (ValueError, OverflowError) as error:  # no JSON, or a number that no column holds
+                words = f"{self.label}: something cannot be stored, or what is stored cannot be read: {text_of(error)}"
+                raise StoreError(
+                    words, ErrorKind.SYSTEM, "If it was stored by another Forge, update this one."
+                ) from error
+            except SQLAlchemyError as error:
+                again = not self.is_sqlite and self._was_there and is_passing(error)
+                if not again or time.monotonic() + pause > until:
+                    raise self.explained(error) from error
+            time.sleep(pause)
+            pause = min(1.0, pause * 2)
+
+    def _once(self, work: Callable[[sa.Connection], T], kind: str) -> T:
+        with self.engine.connect() as connection:
+            self._was_there = True
+            try:
+                with connection.execution_options(forge_transaction=kind).begin():
+                    if (first := self._first) is not None:
+                        first(connection, self.label)
+                        self._first = None
+                    return work(connection)
+            finally:
+                if kind == "QUICK" and self.is_sqlite and not connection.invalidated:
+                    set_sync(connection, "FULL")  # for whoever gets this connection next
+
+    def migrate_engine(self, system: Any) -> None:
+        """Make or update DBOS's tables. Raises `StoreError`.
+
+        With SQLite in one transaction, which Python's driver does not begin by itself for a CREATE TABLE: processes
+        that start together would trip over each other, and one that is killed would leave half of the tables.
+        """
+        own = system.engine
+        try:
+            if self.is_sqlite:
+                system.engine = own.execution_options(forge_transaction="IMMEDIATE")
+            system.run_migrations()
+        except SQLAlchemyError as error:
+            raise self.explained(error) from error
+        finally:
+            system.engine = own
+
+    def explained(self, error: SQLAlchemyError) -> StoreError:
+        return in_words(self.label, error, self._secrets())
+
+    def _secrets(self) -> set[str]:
+        return {text for text in (self._url.password, *_texts(self._url.query)) if text}
+
+    def _made(self) -> sa.Engine:
+        if not self.is_sqlite:
+            engine = sa.create_engine(
+                self._url,
+                hide_parameters=True,  # what people say stays out of logs
+                connect_args={"connect_timeout": CONNECTING, "application_name": "forge", **_KEPT_ALIVE},
+            )
+            sa.event.listen(engine, "connect", _let_go_of_locks)
+            return engine
+        path = Path(str(self._url.database))
+        if self._looking.allowed and not os.path.lexists(path):
+            raise no_file(self.label)
+        make_file(path)
+        return engine_for(self._url, PATIENCE, self._looking)
+
+
+_KEPT_ALIVE = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,  # milliseconds: also while it owes us an answer
+}  # a host that vanished is noticed
+
+
+def parsed(url: str) -> sa.URL:
+    """The URL of a database we can use. Raises StoreError, without what may be its password."""
+    if not isinstance(url, str):
+        words = f"the durable database is named by its URL, which is a text: {brief(url)} is none"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+    if "\0" in url or not _is_encodable(url):
+        words = "the URL of the durable database has characters that no path and no server takes"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+    if url.startswith("postgres://"):
+        url = f"postgresql://{url.removeprefix('postgres://')}"
+    scheme = url.partition("://")[0]
+    if "://" not in url or scheme not in ("sqlite", "postgresql", "postgresql+psycopg"):
+        what = f"a {scheme.partition('+')[0]} database" if "://" in url else "something else"
+        words = f"the durable database must be SQLite or Postgres, and its URL names {what}"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+    if scheme == "sqlite":
+        return _file(url)
+    if url.partition("?")[0].count("@") > 1:
+        words = "the URL of the durable database has more than one @, so that its host cannot be told from its password"
+        raise StoreError(words, ErrorKind.CONFIG, "Write an @ in the password as %40, a / as %2F and a : as %3A.")
+    try:
+        found = sa.make_url(url).set(drivername="postgresql+psycopg")
+    except (ArgumentError, ValueError):
+        words = "the URL of the durable database cannot be read"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES) from None  # its words may hold the password
+    if not found.database:
+        words = f"the URL of the durable database names a server ({label_of(found)}), and no database on it"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+    return found
+
+
+_EXAMPLES = "Write sqlite:///path/to/durable.db (a relative path), sqlite:////var/lib/durable.db (from the root), or \
+postgresql://user:password@host/database."
+
+
+def _file(url: str) -> sa.URL:
+    try:
+        found = sa.make_url(url)
+    except (ArgumentError, ValueError):
+        found = sa.URL.create("sqlite")
+    path = found.database or ""
+    if not path or path == ":memory:" or path.startswith("file:") or found.host or "\0" in path:
+        words = f"the durable database needs the path of a file, and {url} names none"
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+    return sa.URL.create("sqlite", database=str(Path(path).expanduser().absolute()))
+
+
+def _is_encodable(url: str) -> bool:
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def label_of(url: sa.URL) -> str:
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    host = url.host or url.query.get("host") or "localhost"
+    return f"postgresql://{host if isinstance(host, str) else ','.join(host)}{f':{url.port}' if url.port else ''}\
+/{url.database or ''}"
+
+
+def _texts(query: Any) -> list[str]:
+    return [str(value) for name, value in query.items() if "pass" in name]
+
+
+def _let_go_of_locks(connection: Any, _record: object) -> None:
+    connection.execute(f"SET idle_in_transaction_session_timeout = {HOLDS * 1_000:.0f}")
+    connection.commit()  # else it would be undone when the connection goes back to its pool
+
+
+_databases: WeakSet[Database] = WeakSet()
+
+
+def _after_fork() -> None:
+    for database in list(_databases):
+        database._lock = threading.Lock()
+        engine, database._engine = database._engine, None
+        if engine is not None:  # its connections belong to the parent
+            engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_after_fork)

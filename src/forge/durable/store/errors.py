@@ -1,0 +1,117 @@
+"""What a database says went wrong, in words that tell people what to do; never with a password."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from forge.core.errors import ErrorKind
+from forge.core.plain_values import clipped
+from forge.workspace.state.store import StoreError
+
+LONGEST = 500  # bytes of the database's own words
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_SHUT = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_AUTH})
+_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+
+_NO_DATABASE = re.compile(r'database ".*" does not exist')
+
+# Postgres: connection lost, server starting or stopping, too many connections, or a transaction to be tried again
+_AGAIN = ("08", "57P0", "25P03", "53300", "40001", "40P01", "55P03")
+
+
+def is_passing(error: SQLAlchemyError) -> bool:
+    """Whether Postgres may do the same in a moment."""
+    if not isinstance(error, DBAPIError):
+        return type(error).__name__ == "TimeoutError"  # of the pool: all connections are in use
+    if error.connection_invalidated:
+        return True
+    state = getattr(error.orig, "sqlstate", None)
+    if state is None:  # it could not be reached at all
+        return type(error.orig).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout")
+    return str(state).startswith(_AGAIN)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether it is the database that does not do its work, for now: nobody's run is to blame."""
+    if isinstance(error, StoreError):
+        return error.kind in (ErrorKind.SYSTEM, ErrorKind.CONFIG)
+    return isinstance(error, OperationalError | InterfaceError | PoolTimeoutError)
+
+
+def in_words(label: str, error: SQLAlchemyError, secrets: set[str]) -> StoreError:
+    """`label` is the database as people know it."""
+    words = _said(error, secrets)
+    original = error.orig if isinstance(error, DBAPIError) else None
+    if isinstance(original, sqlite3.Error):
+        return _of_sqlite(label, words, original)
+    return _of_postgres(label, words, str(getattr(original, "sqlstate", None) or ""), is_passing(error))
+
+
+def _said(error: SQLAlchemyError, secrets: set[str]) -> str:
+    original: Any = error.orig if isinstance(error, DBAPIError) else error
+    primary = getattr(getattr(original, "diag", None), "message_primary", None)  # Postgres's details quote whole rows
+    text = " ".join((primary or str(original)).split())
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return clipped(text, LONGEST)
+
+
+def _of_sqlite(label: str, words: str, error: sqlite3.Error) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _BUSY:
+        text = f"{label} has been locked by another process for too long"
+        return StoreError(text, ErrorKind.SYSTEM, "Wait for it to end, and try again.", passing=True)
+    if code in _FULL:
+        text = f"{label} could not be written: {words} (is the disk full?)"
+        return StoreError(
+            text, ErrorKind.SYSTEM, "Free some space and try again; what was saved earlier is still there."
+        )
+    if code in _SHUT:
+        text = f"{label} cannot be opened or written: {words}"
+        return StoreError(text, ErrorKind.CONFIG, "Check its permissions and those of its directory.")
+    if code in _DAMAGED:
+        text = f"{label} is damaged, or no SQLite database: {words}"
+        suggestion = f'Move it away to start a new one. To get back what is readable: sqlite3 "{label}" .recover'
+        return StoreError(text, ErrorKind.SYSTEM, suggestion)
+    if "no such table" in words:
+        return _unprepared(label)
+    return StoreError(f"{label}: {words}", ErrorKind.SYSTEM, "If it stays so, move the file away to start a new one.")
+
+
+def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreError:
+    if state == "42P01":
+        return _unprepared(label)
+    if state == "3D000" or _NO_DATABASE.search(words):  # of a connection that failed, there is no state
+        text = f"{label} does not exist: its server has no such database"
+        way = "Check the name in its URL. A worker or a run makes it, where its user may make databases."
+        return StoreError(text, ErrorKind.CONFIG, way)
+    if state.startswith("28") or state == "42501" or "authentication failed" in words:
+        text = f"{label} refused us: {words}"
+        return StoreError(text, ErrorKind.CONFIG, "Check user and password of its URL, and what that user may do.")
+    if state.startswith("53") and state != "53300":
+        text = f"{label} could not be written: {words}"
+        return StoreError(
+            text, ErrorKind.SYSTEM, "Free some space on its server; what was saved earlier is still there."
+        )
+    if passing:
+        text = f"{label} cannot be reached: {words}"
+        return StoreError(
+            text, ErrorKind.SYSTEM, "Check its URL, and that the server is up; then try again.", passing=True
+        )
+    return StoreError(f"{label}: {words}", ErrorKind.SYSTEM, "The database's log says more.")
+
+
+def no_file(label: str) -> StoreError:
+    return _unprepared(label, ": there is no such file")
+
+
+def _unprepared(label: str, why: str = "") -> StoreError:
+    text = f"{label} has no tables of Forge yet{why}"
+    return StoreError(text, ErrorKind.CONFIG, "Start a worker or a run on it, which makes them; or check the URL.")

@@ -1,0 +1,309 @@
+"""Which workers are alive: each writes down that it is, and the others see who went silent."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.durable.store.database import Database
+from forge.durable.store.tables import Json, Text
+from forge.workspace.state.store import StoreError
+
+EVERY = 2.0  # seconds between two beats
+SILENT = 10.0  # seconds without one: dead, for all the others can know
+STUCK = 60.0  # seconds that a worker's loop may stand still before it stops beating
+KEPT = 86_400.0  # seconds that a worker which has gone is still listed
+
+log = logging.getLogger("forge.durable")
+
+_MAKING = 0x666F72676577  # the lock of those who make the table
+
+metadata = sa.MetaData()
+workers = sa.Table(
+    "forge_workers",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("host", Text, nullable=False),
+    sa.Column(
+        "boot", sa.Text, nullable=False
+    ),  # the machine's start and process namespace: where the pid means something
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("started", sa.Double, nullable=False),
+    sa.Column("beat", sa.Double, nullable=False),
+    sa.Column("queues", Json, nullable=False),
+    sa.Column("offers", Json, nullable=False),
+    sa.Column("version", Text, nullable=False),
+    sa.Column("concurrency", sa.Integer, nullable=False),
+    sa.Column("running", sa.Integer, nullable=False),
+    sa.Column("draining", sa.Boolean, nullable=False),
+    sa.Column("gone", sa.Double),  # when it left, or was declared dead
+    sa.Column("claimed", sa.Text, nullable=False),  # who declared it dead; itself, if it left
+    sa.Column("handed", sa.Boolean, nullable=False),  # what it had begun is back in the queues
+)
+_is_here, _is_open = workers.c.gone.is_(None), workers.c.handed == sa.false()
+sa.Index("forge_workers_beat", workers.c.beat, sqlite_where=_is_here, postgresql_where=_is_here)
+sa.Index("forge_workers_open", workers.c.gone, sqlite_where=_is_open, postgresql_where=_is_open)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker as it is stored. `age` is how long ago it beat, by the database's clock."""
+
+    id: str
+    host: str
+    pid: int
+    started: float
+    age: float
+    queues: tuple[str, ...]
+    offers: tuple[str, ...]
+    version: str
+    concurrency: int
+    running: int
+    draining: bool
+    gone: bool
+
+    @property
+    def state(self) -> str:
+        if self.gone:
+            return "gone"
+        if self.age > SILENT:
+            return "silent"
+        return "draining" if self.draining else "working"
+
+    def takes(self, version: str, queue: str) -> bool:
+        """Whether it takes runs of this version from this queue."""
+        return self.state == "working" and self.version == version and queue in self.queues
+
+
+def prepare(database: Database) -> None:
+    """Make the table; many may do so at the same time."""
+
+    def make(connection: sa.Connection) -> None:
+        if connection.dialect.name != "sqlite":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
+        metadata.create_all(connection)
+
+    if not database.read(_is_there):
+        database.write(make)
+
+
+def _is_there(connection: sa.Connection) -> bool:
+    return sa.inspect(connection).has_table(workers.name)
+
+
+def now(database: Database) -> sa.ColumnElement[float]:
+    """The time by the database's clock, the only one that all workers share."""
+    if database.is_sqlite:
+        return sa.literal_column("((julianday('now') - 2440587.5) * 86400.0)", sa.Double)
+    return sa.literal_column("extract(epoch from clock_timestamp())::float8", sa.Double)
+
+
+def listed(database: Database) -> list[WorkerInfo]:
+    """All of them, those that went within the last day too; the youngest last. None where there never was one."""
+    c = workers.c
+    query = sa.select(workers, (now(database) - c.beat).label("age")).order_by(c.started, c.id)
+
+    def ask(connection: sa.Connection) -> Sequence[Any]:
+        return connection.execute(query).mappings().all() if _is_there(connection) else []
+
+    rows = database.read(ask)
+    return [
+        WorkerInfo(
+            queues=tuple(row["queues"]),
+            offers=tuple(row["offers"]),
+            gone=row["gone"] is not None,
+            **{name: row[name] for name in _PLAIN},
+        )
+        for row in rows
+    ]
+
+
+_PLAIN = ("id", "host", "pid", "started", "age", "version", "concurrency", "running", "draining")
+
+
+class Beats:
+    """One worker's entry, kept fresh by a thread of its own, so that a busy loop does not make it look dead.
+
+    A loop that stands still for `STUCK` seconds does: its runs are stuck with it, and others can go on with them
+    safely, because the engine lets only the owner of a segment record steps.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        worker: str,
+        *,
+        queues: Sequence[str] = (),
+        offers: Sequence[str] = (),
+        version: str = "",
+        concurrency: int = 0,
+        running: Callable[[], int] = lambda: 0,
+        every: float = EVERY,
+        silent: float = SILENT,
+        stuck: float = STUCK,
+    ) -> None:
+        self.worker = worker
+        self.draining = False
+        self.lost = threading.Event()  # the others declared this worker dead
+        # connections of its own, which no busy pool can keep from it; and no patience: the next beat comes soon
+        self._database = Database(url, patience=0)
+        self._row = {
+            "host": socket.gethostname(),
+            "boot": _boot(),
+            "pid": os.getpid(),
+            "queues": list(queues),
+            "offers": list(offers),
+            "version": version,
+            "concurrency": concurrency,
+        }
+        self._running = running
+        self._every, self._silent, self._stuck = every, silent, stuck
+        self._pulse = time.monotonic()
+        self._steady: float | None = None  # since when every beat got through
+        self._beaten = 0.0
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Make the entry and begin to beat. Blocking."""
+        prepare(self._database)
+        clock = self._clock()
+        old = sa.delete(workers).where(workers.c.handed, workers.c.gone < clock - KEPT)
+        values = {"running": 0, "draining": False, "claimed": "", "handed": False, **self._row}
+        entry = sa.insert(workers).values(id=self.worker, started=clock, beat=clock, **values)
+        self._database.write(lambda connection: (connection.execute(old), connection.execute(entry)))
+        self._steady = self._beaten = self._pulse = time.monotonic()
+        self._thread = threading.Thread(target=self._beat_on, name="forge-beats", daemon=True)
+        self._thread.start()
+
+    def pulse(self) -> None:
+        """The worker's loop is alive."""
+        self._pulse = time.monotonic()
+
+    def beat(self) -> bool:
+        """Write down that this worker lives. False: the others declared it dead, and it must drop what it had."""
+        beaten = self._write(
+            sa.update(workers)
+            .where(workers.c.id == self.worker, workers.c.gone.is_(None))
+            .values(beat=self._clock(), running=self._running(), draining=self.draining)
+        )
+        moment = time.monotonic()
+        if self._steady is None or moment - self._beaten > self._silent / 2:
+            self._steady = moment  # it was cut off, or asleep: the others may have been too
+        self._beaten = moment
+        return beaten
+
+    def silent(self) -> list[str]:
+        """Who is dead. Nobody may say so who was cut off from the database itself: then all look dead at first.
+
+        A worker on this machine whose process has ended is dead at once.
+        """
+        c = workers.c
+        here = sa.and_(c.host == self._row["host"], c.boot == self._row["boot"])
+        quiet = c.beat < self._clock() - self._silent
+        rows = self._read(
+            sa.select(c.id, c.pid, here.label("here"), quiet.label("quiet")).where(
+                c.gone.is_(None), c.id != self.worker, sa.or_(here, quiet)
+            )
+        )
+        judges = self._steady is not None and time.monotonic() - self._steady >= self._silent
+        return [row.id for row in rows if (row.quiet and judges) or (row.here and not _is_alive(row.pid))]
+
+    def claim(self, worker: str) -> bool:
+        """Declare it dead, if it still is. True for exactly one of those who try."""
+        c = workers.c
+        patience = 0.0 if self._has_ended_here(worker) else self._silent
+        return self._write(
+            sa.update(workers)
+            .where(c.id == worker, c.gone.is_(None), c.beat <= self._clock() - patience)
+            .values(gone=self._clock(), claimed=self.worker)
+        )
+
+    def unhanded(self) -> list[str]:
+        """Workers that have gone, and whose work is not back in the queues: they left, or who claimed them died."""
+        c = workers.c
+        mine = sa.or_(c.claimed == self.worker, c.claimed == c.id, c.gone < self._clock() - self._silent)
+        return [row.id for row in self._read(sa.select(c.id).where(c.handed == sa.false(), c.gone.is_not(None), mine))]
+
+    def handed(self, worker: str) -> None:
+        self._write(sa.update(workers).where(workers.c.id == worker).values(handed=True))
+
+    def sharing(self) -> int:
+        """How many workers share the housekeeping, this one included."""
+        c = workers.c
+        alive = sa.select(sa.func.count().label("n")).where(c.gone.is_(None), c.beat > self._clock() - self._silent)
+        return max(1, int(self._read(alive)[0].n))
+
+    def leave(self, *, handed: bool) -> None:
+        """The end: nothing runs here any more. Blocking; where the database is away the others see the silence."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+        gone = sa.update(workers).where(workers.c.id == self.worker, workers.c.gone.is_(None))
+        with contextlib.suppress(StoreError):
+            self._write(gone.values(gone=self._clock(), claimed=self.worker, handed=handed, running=0))
+        self._database.close()
+
+    def _beat_on(self) -> None:
+        while not self._ended.wait(self._every):
+            if time.monotonic() - self._pulse > self._stuck:
+                continue
+            try:
+                if not self.beat():
+                    self.lost.set()
+                    return
+            except Exception as error:  # the database is away, mostly: the next beat tries again
+                self._steady = None
+                if not isinstance(error, StoreError):
+                    log.exception("a beat of worker %s failed", self.worker)
+
+    def _has_ended_here(self, worker: str) -> bool:
+        c = workers.c
+        here = (c.id == worker, c.host == self._row["host"], c.boot == self._row["boot"])
+        return any(not _is_alive(row.pid) for row in self._read(sa.select(c.pid).where(*here)))
+
+    def _clock(self) -> sa.ColumnElement[float]:
+        return now(self._database)
+
+    def _read(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        return self._database.read(lambda connection: connection.execute(query).all())
+
+    def _write(self, change: sa.Update) -> bool:
+        """Whether it changed anything. Losing a beat in a power failure is no loss."""
+        return self._database.write(lambda connection: connection.execute(change).rowcount > 0, lasting=False)
+
+
+def _boot() -> str:
+    """The same for two processes that see each other's pids."""
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{start}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return False

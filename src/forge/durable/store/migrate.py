@@ -1,0 +1,113 @@
+"""Makes the tables of the run store and brings them up to date, once, however many processes start together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from forge.core.errors import ErrorKind
+from forge.durable.store.database import Database
+from forge.durable.store.find import inserted
+from forge.durable.store.tables import ALWAYS, VERSION, background, metadata, questions, runs, versions
+from forge.workspace.state.store import StoreError
+
+PART = "runs"
+_MIGRATING = 0x666F726765  # the lock of those who change tables
+
+Migration = Callable[[sa.Connection], None]
+
+
+def prepare(database: Database) -> None:
+    if database.is_sqlite:
+        database.make_file()
+    else:
+        _make_database(database)
+    if database.read(_version) != VERSION:
+        database.write(lambda connection: _migrate(connection, database.label))
+
+
+def update(database: Database) -> None:
+    """Bring tables of an older version up to date; where there are none, nothing is made."""
+    if 0 < database.read(_version) < VERSION:
+        database.write(lambda connection: _migrate(connection, database.label))
+
+
+def _migrate(connection: sa.Connection, label: str) -> None:
+    if connection.dialect.name != "sqlite":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
+    version = refuse_newer(connection, label)
+    for migrate in MIGRATIONS[version:]:
+        migrate(connection)
+    connection.execute(sa.delete(versions).where(versions.c.part == PART))
+    connection.execute(sa.insert(versions).values(part=PART, version=VERSION))
+
+
+def refuse_newer(connection: sa.Connection, label: str) -> int:
+    """The version of the tables, 0 where there are none. Raises `StoreError` for one that we do not know."""
+    version = _version(connection)
+    if version > VERSION:
+        words = f"{label} was written by a newer Forge (its run tables have version {version}, ours {VERSION})"
+        raise StoreError(words, ErrorKind.CONFIG, "Update Forge on this machine, or use another database.")
+    return version
+
+
+def _version(connection: sa.Connection) -> int:
+    if not sa.inspect(connection).has_table(versions.name):
+        return 0
+    return connection.execute(sa.select(versions.c.version).where(versions.c.part == PART)).scalar() or 0
+
+
+def _first(connection: sa.Connection) -> None:
+    metadata.create_all(connection)
+
+
+def _second(connection: sa.Connection) -> None:
+    """Background work, and what "always" allows, have a place of their own."""
+    background.create(connection, checkfirst=True)
+    _hold_what_is_waited_for(connection)
+    if questions.c.always.name not in {one["name"] for one in sa.inspect(connection).get_columns(questions.name)}:
+        connection.exec_driver_sql(f"ALTER TABLE {questions.name} ADD COLUMN {questions.c.always.name} TEXT")
+        ALWAYS.create(connection)
+
+
+def _hold_what_is_waited_for(connection: sa.Connection) -> None:
+    """Runs that wait for background work said so in what they wait for, and nowhere else."""
+    waiting = connection.execute(sa.select(runs.c.id, runs.c.segment, runs.c.waits).where(runs.c.status == "waiting"))
+    rows = [
+        {"run": row.id, "segment": row.segment, "worker": str(wait["detail"].get("worker", ""))}
+        for row in waiting
+        for wait in row.waits
+        if wait["kind"] == "background"
+    ]
+    if rows:
+        connection.execute(inserted(connection, background).on_conflict_do_nothing(), rows)
+
+
+MIGRATIONS: tuple[Migration, ...] = (_first, _second)
+assert len(MIGRATIONS) == VERSION
+
+
+def _make_database(database: Database) -> None:
+    """Create it where the server has none of this name, as far as we may; else connecting says what is wrong."""
+    name = str(database.engine.url.database)
+    try:
+        with database.engine.connect():
+            return
+    except SQLAlchemyError as error:
+        if f'"{name}"' not in str(error):  # it is something else that is missing
+            return
+    server = sa.create_engine(
+        database.engine.url.set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
+    )
+    try:
+        with server.connect() as connection:
+            known = sa.text("SELECT 1 FROM pg_database WHERE datname = :name")
+            if connection.execute(known, {"name": name}).first() is None:
+                quoted = connection.dialect.identifier_preparer.quote_identifier(name)
+                connection.execute(sa.text(f"CREATE DATABASE {quoted}".replace(":", "\\:")))
+    except SQLAlchemyError:
+        return
+    finally:
+        server.dispose()

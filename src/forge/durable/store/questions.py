@@ -1,0 +1,151 @@
+"""Approvals, events and files of a run as rows. Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.core.errors import ErrorKind
+from forge.core.plain_values import brief
+from forge.durable.store.check_input import LONGEST_NAME
+from forge.durable.store.find import found, inserted, missing, now, within
+from forge.durable.store.rows import COVERS, OVER, Question
+from forge.durable.store.run_rows import alone, nudge
+from forge.durable.store.tables import events, files, questions, runs
+from forge.durable.store.wire import object_of
+from forge.workspace.state.store import StoreError
+
+LARGEST_FILE = 16 * 1024 * 1024  # bytes
+_LAST = 2**62  # beyond every number
+_SHOWN = [questions.c[name] for name in Question.__dataclass_fields__]
+
+
+def asked(connection: sa.Connection, question: Question) -> Question:
+    if not 0 < len(question.id) <= LONGEST_NAME:
+        words = f"{brief(question.id)} cannot be the id of a question"
+        raise StoreError(words, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
+    values = {
+        "id": question.id,
+        "run": found(connection, question.run, lock=True).id,
+        "call": question.call,
+        "tool": question.tool,
+        "digest": question.digest,
+        "request": object_of(question.request),
+        "asked": now(connection),
+        "answer": None,
+        "answered": None,
+        "by": "",
+    }
+    connection.execute(inserted(connection, questions).values(values).on_conflict_do_nothing())
+    return question_of(connection, question.id)
+
+
+def question_of(connection: sa.Connection, question_id: str) -> Question:
+    row = connection.execute(sa.select(*_SHOWN).where(questions.c.id == question_id)).first()
+    if row is None:
+        words = f"there is no question {brief(question_id)}"
+        raise StoreError(words, ErrorKind.NOT_FOUND, "`forge runs list --status waiting` shows what waits.")
+    return _question(row)
+
+
+def questions_of(connection: sa.Connection, run_id: str | None, open: bool) -> list[Question]:
+    query = sa.select(*_SHOWN).order_by(questions.c.asked, questions.c.id)
+    if run_id is not None:
+        query = query.where(questions.c.run == found(connection, run_id).id)
+    if open:
+        query = query.join(runs, runs.c.id == questions.c.run)
+        query = query.where(questions.c.answered.is_(None), runs.c.status.not_in(OVER))
+    return [_question(row) for row in connection.execute(query)]
+
+
+def answered(connection: sa.Connection, question_id: str, answer: Mapping[str, Any], by: str) -> bool:
+    question = question_of(connection, question_id)
+    run = found(connection, question.run, lock=True)  # so that a segment that ends just now sees it, or comes before it
+    change = sa.update(questions).where(questions.c.id == question_id, questions.c.answered.is_(None))
+    if question.answer is None and run.is_over:
+        words = f"run {run.id} is {run.status}: nothing waits for this answer"
+        raise StoreError(words, ErrorKind.USER, f"`forge runs resume {run.id}` continues it.")
+    always = _always(question, answer)
+    taken = change.values(answer=object_of(answer), answered=now(connection), by=by, always=always)
+    if not connection.execute(taken).rowcount:
+        return False
+    if any(wait.detail.get("question") == question_id for wait in run.waits):
+        nudge(connection, run.id)
+    return True
+
+
+def _always(question: Question, answer: Mapping[str, Any]) -> list[str] | None:
+    """What it allows from now on. With other arguments than those that were asked about, the worker that runs it
+    remembers it, alone."""
+    if answer.get("kind") != "always" or answer.get("arguments") is not None:
+        return None
+    return [str(one) for one in question.request.get(COVERS, ())] or None
+
+
+def always_of(connection: sa.Connection, run_id: str) -> set[str]:
+    query = sa.select(questions.c.always).where(questions.c.run == run_id, questions.c.always.is_not(None))
+    return {digest for covered in connection.execute(query).scalars() for digest in covered}
+
+
+def add_events(connection: sa.Connection, run_id: str, new: Sequence[tuple[str | None, Mapping[str, Any]]]) -> None:
+    alone(connection, run_id)
+    if connection.execute(sa.select(runs.c.id).where(runs.c.id == run_id)).first() is None:
+        raise missing(connection, run_id)
+    rows = [{"run": run_id, "key": _short(key), "event": object_of(event)} for key, event in new]
+    connection.execute(inserted(connection, events).on_conflict_do_nothing(), rows)
+
+
+def events_of(connection: sa.Connection, run_id: str, after: int, limit: int) -> list[tuple[int, dict[str, Any]]]:
+    query = sa.select(events.c.number, events.c.event).where(
+        events.c.run == run_id, events.c.number > max(-1, min(after, _LAST))
+    )
+    return [
+        (number, event) for number, event in connection.execute(query.order_by(events.c.number).limit(within(limit)))
+    ]
+
+
+def _short(key: str | None) -> str | None:
+    """An index holds no long ones."""
+    if key is None or len(key) <= LONGEST_NAME:
+        return key
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def put_file(connection: sa.Connection, run_id: str, name: str, data: bytes) -> None:
+    if len(data) > LARGEST_FILE:
+        words = f"file {brief(name)} of a run may have {LARGEST_FILE} bytes, and has {len(data)}"
+        raise StoreError(words, ErrorKind.VALIDATION, "Keep the beginning, and say where the rest is.")
+    if not name or len(name) > LONGEST_NAME:
+        words = f"{brief(name)} cannot be the name of a file"
+        raise StoreError(words, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
+    values = {"run": found(connection, run_id, lock=True).id, "name": name, "size": len(data), "data": data}
+    new = inserted(connection, files).values(values)
+    connection.execute(
+        new.on_conflict_do_update(
+            index_elements=[files.c.run, files.c.name], set_={"size": new.excluded.size, "data": new.excluded.data}
+        )
+    )
+
+
+def files_of(connection: sa.Connection, run_id: str) -> list[tuple[str, int]]:
+    query = sa.select(files.c.name, files.c.size).where(files.c.run == found(connection, run_id).id)
+    return [(name, size) for name, size in connection.execute(query.order_by(files.c.name))]
+
+
+def file_of(connection: sa.Connection, run_id: str, name: str) -> bytes:
+    run = found(connection, run_id)
+    query = sa.select(files.c.data).where(files.c.run == run.id, files.c.name == name)
+    data = connection.execute(query).scalar()
+    if data is None:
+        words = f"run {run.id} has no file {brief(name)}"
+        raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs files {run.id}` shows those it has.")
+    return bytes(data)
+
+
+def _question(row: sa.Row[Any]) -> Question:
+    values = dict(row._mapping)
+    values["answered"] = values["answered"] or 0.0
+    return Question(**values)

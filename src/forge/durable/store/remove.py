@@ -1,0 +1,106 @@
+"""Runs as rows, removed: one, or those that have been over for long. Works inside the caller's transaction."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from forge.core.errors import ErrorKind
+from forge.durable.store.find import found
+from forge.durable.store.rows import OVER
+from forge.durable.store.run_rows import alone
+from forge.durable.store.tables import HAS_PARENT, background, events, files, messages, questions, runs
+from forge.workspace.state.store import StoreError
+
+AT_ONCE = 500  # rows in one statement
+_PARTS = (messages, questions, events, files, background)
+
+Family = list[tuple[str, int]]  # runs with the numbers of their last segments
+
+
+def removed(connection: sa.Connection, run_id: str) -> None:
+    run = found(connection, run_id, lock=True)
+    if not run.is_over:
+        raise _goes_on(run.id, run.status)
+    names = [name for name, _ in ended_family(connection, run.id)]
+    for name in names:
+        alone(connection, name)
+    _delete(connection, names)
+
+
+def ended_family(connection: sa.Connection, run_id: str) -> Family:
+    """The run and all that it started, if all of them are over. Raises `StoreError`."""
+    run = found(connection, run_id)
+    family = family_of(connection, [(run.id, run.segment)])
+    for some in _portions([name for name, _ in family]):
+        query = sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some), runs.c.status.not_in(OVER))
+        if (going_on := connection.execute(query.limit(1)).first()) is not None:
+            raise _goes_on(going_on.id, going_on.status)
+    return family
+
+
+def files_of(connection: sa.Connection, family: Family) -> list[str]:
+    """Their names."""
+    portions = _portions([name for name, _ in family])
+    queries = [sa.select(files.c.name).where(files.c.run.in_(some)) for some in portions]
+    return [name for query in queries for name in connection.execute(query).scalars()]
+
+
+def _goes_on(run_id: str, status: str) -> StoreError:
+    words = f"run {run_id} is {status}, and only what is over can be deleted"
+    return StoreError(words, ErrorKind.USER, f"Cancel it first: forge runs cancel {run_id}")
+
+
+def _portions(ids: list[str]) -> list[list[str]]:
+    return [ids[start : start + AT_ONCE] for start in range(0, len(ids), AT_ONCE)]
+
+
+def old(connection: sa.Connection, before: float, after: str, limit: int) -> Family:
+    """Those behind that one, in the order of their ids; some of them may have started what is not old."""
+    query = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id > after)
+    return [(row.id, row.segment) for row in connection.execute(query.order_by(runs.c.id).limit(limit))]
+
+
+def ripe(connection: sa.Connection, roots: Family, before: float) -> Family:
+    """Those of them whose whole family has been over for as long."""
+    return [root for root in roots if not _has_young(connection, root, before)]
+
+
+def _has_young(connection: sa.Connection, root: tuple[str, int], before: float) -> bool:
+    others = [name for name, _ in family_of(connection, [root])[1:]]
+    young = sa.or_(runs.c.status.not_in(OVER), runs.c.updated >= before)
+    queries = (sa.select(runs.c.id).where(runs.c.id.in_(some), young).limit(1) for some in _portions(others))
+    return any(connection.execute(query).first() for query in queries)
+
+
+def family_of(connection: sa.Connection, roots: Family) -> Family:
+    """They and all that they started, and those started."""
+    everybody, latest = dict(roots), [run for run, _ in roots]
+    while latest:
+        query = sa.select(runs.c.id, runs.c.segment).where(runs.c.parent.in_(latest), HAS_PARENT)
+        latest = []
+        for row in connection.execute(query):
+            if row.id not in everybody:
+                everybody[row.id] = row.segment
+                latest.append(row.id)
+    return list(everybody.items())
+
+
+def remove_old(connection: sa.Connection, roots: Family, before: float) -> int:
+    """How many: those that nobody took up again meanwhile."""
+    still = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id.in_([run for run, _ in roots]))
+    locked = [(row.id, row.segment) for row in connection.execute(still.with_for_update())]
+    names = [run for run, _ in family_of(connection, ripe(connection, locked, before))]
+    _delete(connection, names)
+    return len(names)
+
+
+def _delete(connection: sa.Connection, names: list[str]) -> None:
+    for some in _portions(names):
+        for table in _PARTS:
+            connection.execute(sa.delete(table).where(table.c.run.in_(some)))
+        connection.execute(sa.delete(runs).where(runs.c.id.in_(some)))
+
+
+def _is_old(before: float) -> tuple[sa.ColumnElement[bool], ...]:
+    """Nobody's sub-run, and over since then. (`created` is what an index has.)"""
+    return (runs.c.status.in_(OVER), runs.c.created < before, runs.c.updated < before, runs.c.parent == "")

@@ -1,0 +1,258 @@
+"""Runs as rows: made, begun, closed, continued. Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+import sqlalchemy as sa
+
+from forge.agent.wire import exported
+from forge.core.errors import ErrorKind
+from forge.core.messages import Message, unanswered_calls
+from forge.core.plain_values import brief
+from forge.durable.store.check_input import check_new
+from forge.durable.store.find import COLUMNS, found, info, inserted, last_turn, now, within
+from forge.durable.store.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
+from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
+from forge.durable.store.wire import object_of, wait_to_json
+from forge.workspace.state.store import StoreError
+
+GRACE = 5.0  # seconds for whoever answered a run, or ended what it waits for, to continue it
+_EVENTS = 0x666F7267  # marks our locks among those of others in the database
+
+
+def make(connection: sa.Connection, run: NewRun) -> RunInfo:
+    check_new(run)
+    moment = now(connection)
+    values: dict[str, Any] = {
+        "id": run.id,
+        "agent": run.agent,
+        "session": run.session,
+        "tenant": run.tenant,
+        "queue": run.queue,
+        "priority": run.priority,
+        "version": run.version,
+        "prompt": run.prompt,
+        "status": "queued",
+        "segment": 1,
+        "waits": [],
+        "spent": {},
+        "scope": object_of(run.scope),
+        "carrier": object_of(run.carrier),
+        "parent": run.parent,
+        "parent_call": run.parent_call,
+        "worker": "",
+        "created": moment,
+        "updated": moment,
+        "cancelling": False,
+        "result": None,
+        "look": moment,
+    }
+    new = connection.execute(
+        inserted(connection, runs).values(values).on_conflict_do_nothing().returning(*COLUMNS)
+    ).first()
+    if new is not None:
+        say(connection, run.id, 1, run.messages)
+        return info(new)
+    old = found(connection, run.id)
+    if (old.agent, old.prompt) != (run.agent, run.prompt):
+        words = f"run {run.id} exists already, and was asked something else ({brief(old.prompt)})"
+        raise StoreError(words, ErrorKind.VALIDATION, "Give the new run another id, or none.")
+    return old
+
+
+def say(connection: sa.Connection, run_id: str, place: int, said: Sequence[Message]) -> None:
+    """`place`: twice the number of the segment they were said in, or one less: just before it."""
+    if said:
+        rows = [
+            {"run": run_id, "place": place, "position": position, "message": exported(message)}
+            for position, message in enumerate(said)
+        ]
+        connection.execute(sa.insert(messages), rows)
+
+
+def begun(connection: sa.Connection, run_id: str, segment: int, worker: str) -> RunInfo | None:
+    change = sa.update(runs).where(runs.c.id == run_id, runs.c.segment == segment, runs.c.status.in_(OPEN))
+    begins = change.values(status="running", worker=worker, updated=now(connection)).returning(*COLUMNS)
+    row = connection.execute(begins).one_or_none()
+    return info(row) if row is not None else None
+
+
+def closed(connection: sa.Connection, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
+    run = found(connection, run_id, lock=True)
+    if run.segment != segment or run.status not in OPEN:  # closed before
+        return run
+    say(connection, run.id, 2 * segment, outcome.messages)
+    if outcome.held:
+        held = inserted(connection, background).values(run=run.id, segment=segment, worker=outcome.held)
+        connection.execute(held.on_conflict_do_nothing())
+    ending = outcome.status
+    if run.cancelling or ending not in ("waiting", "go_on"):
+        _stop_children(connection, run.id)  # nobody hears of them any more; some began after it was to be cancelled
+    if ending in ("waiting", "go_on") and run.cancelling:
+        return changed(connection, run, status="cancelled", spent=outcome.spent, result=_cancelled(outcome.spent))
+    if ending == "go_on" or (ending == "waiting" and _has_come(connection, outcome.waits)):
+        return changed(connection, run, status="queued", segment=segment + 1, spent=outcome.spent)
+    if ending == "waiting":
+        return changed(connection, run, status="waiting", spent=outcome.spent, waits=outcome.waits)
+    result = outcome.result
+    if result is None and ending == "cancelled":
+        result = _cancelled(outcome.spent)
+    return changed(connection, run, status=ending, spent=outcome.spent, result=result)
+
+
+def advanced(
+    connection: sa.Connection, run_id: str, said: Sequence[Message], from_segment: int | None, revive: bool
+) -> RunInfo | None:
+    run = found(connection, run_id, lock=True)
+    ready: tuple[Status, ...] = ("waiting", "finished", "failed", *(("cancelled",) if revive else ()))
+    if run.status not in ready or (from_segment is not None and run.segment != from_segment):
+        return None
+    if said:
+        said = [*_given_up(connection, run.id), *said]
+    say(connection, run.id, 2 * run.segment + 1, said)
+    # only for whoever takes it up again: background work that ends must not allow it more
+    spent = {**run.spent, BEFORE: _used(run.spent)} if run.is_over and revive else run.spent
+    return changed(connection, run, status="queued", segment=run.segment + 1, spent=spent)
+
+
+def _used(spent: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: spent[name] for name in ("turns", "calls", "usage", "seconds") if name in spent}
+
+
+def _given_up(connection: sa.Connection, run_id: str) -> list[Message]:
+    """Results of calls that still waited when somebody said something new: nothing stands between call and result."""
+    words = "not run: the run was told something else while this call waited."
+    waited = unanswered_calls(last_turn(connection, run_id))
+    theirs = sa.and_(questions.c.run == run_id, questions.c.call.in_([call.id for call in waited]))
+    no = {"answer": {"kind": "no", "feedback": words}, "answered": now(connection), "by": "forge"}
+    connection.execute(sa.update(questions).where(theirs, questions.c.answered.is_(None)).values(no))
+    return [Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in waited]
+
+
+def cancelled(connection: sa.Connection, run_id: str) -> RunInfo:
+    """The run, stopped if nobody runs it, else to be stopped by who does; and so the runs that it started."""
+    run = found(connection, run_id, lock=True)
+    if run.status == "running":
+        run = _marked(connection, run)
+    elif not run.is_over:
+        run = changed(connection, run, status="cancelled", spent=run.spent, result=_cancelled(run.spent))
+    _stop_children(connection, run.id)
+    return run
+
+
+def _stop_children(connection: sa.Connection, run_id: str) -> None:
+    children = sa.select(runs.c.id).where(runs.c.parent == run_id, HAS_PARENT)
+    going_on = children.where(runs.c.status.not_in(OVER), sa.not_(runs.c.cancelling))
+    for child in connection.execute(going_on).scalars().all():
+        cancelled(connection, child)
+
+
+def given(connection: sa.Connection, run_id: str, **values: Any) -> RunInfo:
+    run = found(connection, run_id, lock=True)
+    change = sa.update(runs).where(runs.c.id == run.id).values(values)
+    return info(connection.execute(change.returning(*COLUMNS)).one())
+
+
+def changed(
+    connection: sa.Connection,
+    run: RunInfo,
+    *,
+    status: Status,
+    spent: Mapping[str, Any],
+    segment: int | None = None,
+    waits: Sequence[Wait] = (),
+    result: Mapping[str, Any] | None = None,
+) -> RunInfo:
+    """The run after a step of its life; what it is not given is cleared."""
+    moment = now(connection)
+    change = sa.update(runs).where(runs.c.id == run.id)
+    values = {
+        "status": status,
+        "segment": run.segment if segment is None else segment,
+        "spent": object_of(spent),
+        "waits": [wait_to_json(wait) for wait in waits],
+        "result": None if result is None else object_of(result),
+        "cancelling": False,
+        "updated": moment,
+        "look": moment if status == "queued" else moment + GRACE if status in OVER and run.parent else _wake(waits),
+    }
+    after = info(connection.execute(change.values(values).returning(*COLUMNS)).one())
+    if after.is_over and after.parent:
+        nudge(connection, after.parent)
+    if status == "cancelled":  # who has its work stops it, and nobody is to be told
+        connection.execute(sa.delete(background).where(background.c.run == run.id))
+    return after
+
+
+def nudge(connection: sa.Connection, run_id: str) -> None:
+    """A run that waits is due soon, unless somebody continues it before."""
+    soon = now(connection) + GRACE
+    look = sa.case((sa.or_(runs.c.look.is_(None), runs.c.look > soon), soon), else_=runs.c.look)
+    connection.execute(sa.update(runs).where(runs.c.id == run_id, runs.c.status == "waiting").values(look=look))
+
+
+def alone(connection: sa.Connection, run_id: str) -> None:
+    """Until the end of the transaction, nobody else numbers events of this run.
+
+    So their numbers become visible in ascending order: who has read number 7 will not be given a 6 later. (Numbers of
+    other runs may come late, which nobody sees.) In SQLite there is one writer at a time anyway.
+    """
+    if connection.dialect.name != "sqlite":
+        key = crc32(run_id.encode()) - 2**31
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_EVENTS, key)))
+
+
+def looked_at(connection: sa.Connection, older: float, limit: int) -> list[RunInfo]:
+    """Queued runs whose turn it is to be looked at; the longer one waits, the rarer. Each is given to one caller."""
+    moment = now(connection)
+    turn = (
+        sa.select(runs.c.id)
+        .where(runs.c.status == "queued", runs.c.look <= moment, runs.c.updated <= moment - older)
+        .order_by(runs.c.look)
+        .limit(within(limit))
+        .with_for_update(skip_locked=True)
+    )
+    ids = connection.execute(turn).scalars().all()
+    if not ids:
+        return []
+    wait = sa.case((moment - runs.c.updated > 2 * older, (moment - runs.c.updated) / 2), else_=older)
+    change = sa.update(runs).where(runs.c.id.in_(ids)).values(look=moment + wait)
+    return [info(row) for row in connection.execute(change.returning(*COLUMNS))]
+
+
+def _cancelled(spent: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "text": "",
+        "reason": "cancelled",
+        "turns": spent.get("turns", 0),
+        "calls": spent.get("calls", 0),
+        "usage": spent.get("usage", {}),
+        "cost": spent.get("cost"),
+        "output": None,
+        "error": None,
+    }
+
+
+def _marked(connection: sa.Connection, run: RunInfo) -> RunInfo:
+    change = sa.update(runs).where(runs.c.id == run.id).values(cancelling=True)
+    return info(connection.execute(change.returning(*COLUMNS)).one())
+
+
+def _wake(waits: Sequence[Wait]) -> float | None:
+    times = [wait.detail.get("until") for wait in waits if wait.kind == "time"]
+    return min((float(one) for one in times if isinstance(one, int | float)), default=None)
+
+
+def _has_come(connection: sa.Connection, waits: Sequence[Wait]) -> bool:
+    """Whether something it would wait for is there: it came while the segment was still ending."""
+    asked = {str(wait.detail.get("question", "")) for wait in waits if wait.kind == "approval"}
+    started = {str(wait.detail.get("run", "")) for wait in waits if wait.kind == "run"}
+    given = sa.select(questions.c.id).where(questions.c.id.in_(asked), questions.c.answered.is_not(None))
+    ended = sa.select(runs.c.id).where(runs.c.id.in_(started), runs.c.status.in_(OVER))
+    return bool(
+        (asked and connection.execute(given.limit(1)).first())
+        or (started and connection.execute(ended.limit(1)).first())
+    )

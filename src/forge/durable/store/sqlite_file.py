@@ -1,0 +1,117 @@
+"""SQLite in a file of one's own: made private, opened, its transactions begun; looked at also where it cannot be
+written."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+
+from forge.core.errors import ErrorKind
+from forge.workspace.state.store import StoreError, make_private
+
+_UNWRITABLE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL})
+
+
+def make_file(path: Path) -> None:
+    """The file exists afterwards, and only its owner reads it; no directory is made for it. Raises `StoreError`."""
+    try:
+        if not path.parent.is_dir():
+            raise OSError(errno.ENOENT, f"there is no directory {path.parent}")
+        make_private(path)
+    except OSError as error:
+        if error.errno == errno.EROFS and path.is_file():  # it can be read
+            return
+        raise StoreError(
+            f"{path} cannot be opened: {error.strerror or error}",
+            ErrorKind.CONFIG,
+            "It must be a file of your own, in a directory that is there and that you may write.",
+        ) from error
+
+
+@dataclass(slots=True)
+class Looking:
+    """Whether a file that cannot be written may be read as it is: then nothing is seen that others write."""
+
+    allowed: bool
+    happens: bool = False
+
+
+def engine_for(url: sa.URL, patience: float, looking: Looking) -> sa.Engine:
+    """`patience`: seconds that another process may hold the file."""
+    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": patience})
+
+    def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
+        connection = dialect.connect(*args, **kwargs)
+        try:
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+        except sqlite3.OperationalError as error:
+            connection.close()
+            path = Path(str(url.database))
+            if error.sqlite_errorcode & 0xFF not in _UNWRITABLE or _has_log(path) or not looking.allowed:
+                raise
+            looking.happens = True
+            return _as_it_is(dialect, path, kwargs)
+        return connection
+
+    sa.event.listen(engine, "do_connect", connect)
+    sa.event.listen(engine, "connect", lambda connection, _: _set_up(connection, patience))
+    sa.event.listen(engine, "begin", _begin)
+    return engine
+
+
+def set_sync(connection: sa.Connection, mode: str) -> None:
+    raw: Any = connection.connection.dbapi_connection
+    if raw is not None:
+        raw.execute(f"PRAGMA synchronous = {mode}")
+
+
+def _as_it_is(dialect: sa.Dialect, path: Path, kwargs: Any) -> Any:
+    """A full or read-only disk has no room for the index that readers and writers of a log share. Nobody has one open
+    here, so all there is stands in the file."""
+    connection: Any = dialect.connect(f"file:{quote(str(path))}?immutable=1", uri=True, **kwargs)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _has_log(path: Path) -> bool:
+    log = Path(f"{path}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def _set_up(connection: Any, patience: float) -> None:
+    connection.isolation_level = "IMMEDIATE"  # who writes waits for its turn, and does not fail halfway
+    connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
+    if connection.execute("PRAGMA query_only").fetchone()[0]:
+        return
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA foreign_keys = ON")  # for DBOS, when it works on this engine
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        _start_log(connection, patience)
+
+
+def _start_log(connection: Any, patience: float) -> None:
+    """Switch the write-ahead log on. SQLite does not wait by itself when several processes try this at once."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except Exception as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _begin(connection: sa.Connection) -> None:
+    kind = connection.get_execution_options().get("forge_transaction")
+    if kind == "QUICK":
+        set_sync(connection, "NORMAL")
+    if kind is not None:  # else it is not ours, and begins when it first writes
+        connection.exec_driver_sql("BEGIN DEFERRED" if kind == "DEFERRED" else "BEGIN IMMEDIATE")

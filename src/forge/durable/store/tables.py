@@ -1,0 +1,163 @@
+"""The tables of the run store, the same in SQLite and in Postgres, and how they come to be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.core.plain_values import is_sendable, plain
+
+VERSION = 2  # of these tables; a database with a higher one is left alone
+
+_ESCAPED = "\x01"  # how a stored text begins that could not be stored as it is
+
+
+class Text(sa.types.TypeDecorator[str]):
+    """Any text. Postgres takes no NUL, and neither database takes lone surrogates: such a text is kept as JSON.
+
+    Compared byte by byte, so that both databases sort alike and an index finds what begins with a text.
+    """
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[str]:
+        return dialect.type_descriptor(sa.Text(collation="C") if dialect.name == "postgresql" else sa.Text())
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        if value is None or _is_storable(value):
+            return value
+        return _ESCAPED + json.dumps(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        if value is None or not value.startswith(_ESCAPED):
+            return value
+        text: str = json.loads(value[len(_ESCAPED) :])
+        return text
+
+
+class Json(sa.types.TypeDecorator[Any]):
+    """Data as the text of its JSON (Postgres's own JSON type refuses NUL); what JSON cannot hold is described."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
+        return None if value is None else json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
+        return None if value is None else json.loads(value)
+
+
+def _is_storable(text: str) -> bool:
+    return "\0" not in text and not text.startswith(_ESCAPED) and is_sendable(text)
+
+
+Seconds = sa.Double  # since 1970
+Number = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts only INTEGER up by itself
+
+metadata = sa.MetaData()
+
+versions = sa.Table(
+    "forge_durable",
+    metadata,
+    sa.Column("part", sa.Text, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+)
+
+runs = sa.Table(
+    "forge_runs",
+    metadata,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("agent", Text, nullable=False),
+    sa.Column("session", Text, nullable=False),
+    sa.Column("tenant", Text, nullable=False),
+    sa.Column("queue", Text, nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("version", Text, nullable=False),
+    sa.Column("prompt", Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("waits", Json, nullable=False),
+    sa.Column("spent", Json, nullable=False),
+    sa.Column("scope", Json, nullable=False),
+    sa.Column("carrier", Json, nullable=False),
+    sa.Column("parent", Text, nullable=False),
+    sa.Column("parent_call", Text, nullable=False),
+    sa.Column("worker", Text, nullable=False),
+    sa.Column("created", Seconds, nullable=False),
+    sa.Column("updated", Seconds, nullable=False),
+    sa.Column("cancelling", sa.Boolean, nullable=False),
+    sa.Column("result", Json),
+    sa.Column("look", Seconds),  # when to see to it: it waits for a time, or its workflow may be missing
+)
+sa.Index("forge_runs_created", runs.c.created)
+sa.Index("forge_runs_status", runs.c.status, runs.c.created)
+sa.Index("forge_runs_session", runs.c.session, runs.c.created)
+sa.Index("forge_runs_tenant", runs.c.tenant, runs.c.created)
+sa.Index("forge_runs_look", runs.c.status, runs.c.look)
+# written out, not bound: only so does a query find the index that it is a condition of
+HAS_PARENT = runs.c.parent != sa.literal_column("''")
+sa.Index("forge_runs_parent", runs.c.parent, sqlite_where=HAS_PARENT, postgresql_where=HAS_PARENT)
+
+messages = sa.Table(
+    "forge_messages",
+    metadata,
+    sa.Column("run", Text, primary_key=True),
+    sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),  # 2n: in segment n; 2n-1: just before it
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("message", Json, nullable=False),
+)
+
+questions = sa.Table(
+    "forge_questions",
+    metadata,
+    sa.Column("id", Text, primary_key=True),
+    sa.Column("run", Text, nullable=False),
+    sa.Column("call", Text, nullable=False),
+    sa.Column("tool", Text, nullable=False),
+    sa.Column("digest", Text, nullable=False),
+    sa.Column("request", Json, nullable=False),
+    sa.Column("asked", Seconds, nullable=False),
+    sa.Column("answer", Json),
+    sa.Column("answered", Seconds),
+    sa.Column("by", Text, nullable=False),
+    sa.Column("always", Json),  # what the answer allows in this run from now on: digests, as the request has them
+)
+sa.Index("forge_questions_run", questions.c.run)
+_is_always = questions.c.always.is_not(None)
+ALWAYS = sa.Index("forge_questions_always", questions.c.run, sqlite_where=_is_always, postgresql_where=_is_always)
+_is_open = questions.c.answered.is_(None)
+sa.Index("forge_questions_open", questions.c.asked, sqlite_where=_is_open, postgresql_where=_is_open)
+
+events = sa.Table(
+    "forge_events",
+    metadata,
+    sa.Column("number", Number, primary_key=True),
+    sa.Column("run", Text, nullable=False),
+    sa.Column("key", Text),
+    sa.Column("event", Json, nullable=False),
+    sqlite_autoincrement=True,  # a number is never used again, even if the last ones were deleted
+)
+sa.Index("forge_events_run", events.c.run, events.c.number)
+_has_key = events.c.key.is_not(None)
+sa.Index("forge_events_key", events.c.run, events.c.key, unique=True, sqlite_where=_has_key, postgresql_where=_has_key)
+
+background = sa.Table(
+    "forge_background",
+    metadata,
+    sa.Column("run", Text, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("worker", sa.Text, nullable=False),  # who has work under way that this segment began
+)
+
+files = sa.Table(
+    "forge_files",
+    metadata,
+    sa.Column("run", Text, primary_key=True),
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("size", sa.Integer, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)

@@ -1,0 +1,152 @@
+"""Results, waits and outcomes as JSON, and back: what a recorded step holds."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from forge.agent.wire import exported, imported, list_in, text_in
+from forge.core.errors import ErrorKind
+from forge.core.plain_values import brief, plain, sendable
+from forge.core.result import Attachment, Failure, ToolResult
+from forge.durable.store.rows import Ending, Outcome, Wait
+
+_ENDINGS = frozenset(get_args(Ending))
+
+
+def result_to_json(result: ToolResult) -> dict[str, Any]:
+    """The result in a form that any JSON reader takes; what is empty is left out. The cause of a failure stays here."""
+    wire: dict[str, Any] = {"for_llm": sendable(result.for_llm)}
+    if result.for_user:
+        wire["for_user"] = sendable(result.for_user)
+    if result.silent:
+        wire["silent"] = True
+    if result.title:
+        wire["title"] = sendable(result.title)
+    if result.data:
+        wire["data"] = object_of(result.data)
+    if result.attachments:
+        wire["attachments"] = [_attachment_to_json(one) for one in result.attachments]
+    if result.failure is not None:
+        wire["failure"] = failure_to_json(result.failure)
+    if result.pending:
+        wire["pending"] = True
+    return wire
+
+
+def result_from_json(wire: Any) -> ToolResult:
+    """The result that `result_to_json` wrote. Raises ValueError in words."""
+    wire = _object(wire, "result")
+    failure = wire.get("failure")
+    return ToolResult(
+        for_llm=text_in(wire, "for_llm"),
+        for_user=text_in(wire, "for_user", ""),
+        silent=_flag(wire, "silent"),
+        title=text_in(wire, "title", ""),
+        data=_object(wire.get("data", {}), "data"),
+        attachments=tuple(_attachment_from_json(one) for one in list_in(wire, "attachments")),
+        failure=None if failure is None else failure_from_json(failure),
+        pending=_flag(wire, "pending"),
+    )
+
+
+def failure_to_json(failure: Failure) -> dict[str, Any]:
+    wire: dict[str, Any] = {"message": sendable(failure.message), "kind": str(failure.kind)}
+    if failure.suggestion:
+        wire["suggestion"] = sendable(failure.suggestion)
+    if failure.passing:
+        wire["passing"] = True
+    return wire
+
+
+def failure_from_json(wire: Any) -> Failure:
+    wire = _object(wire, "failure")
+    return Failure(
+        text_in(wire, "message"),
+        ErrorKind(text_in(wire, "kind", ErrorKind.SYSTEM)),
+        text_in(wire, "suggestion", ""),
+        _flag(wire, "passing"),
+    )
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """The outcome in a form that any JSON reader takes."""
+    wire: dict[str, Any] = {
+        "status": outcome.status,
+        "messages": [exported(message) for message in outcome.messages],
+        "spent": object_of(outcome.spent),
+    }
+    if outcome.waits:
+        wire["waits"] = [wait_to_json(wait) for wait in outcome.waits]
+    if outcome.result is not None:
+        wire["result"] = object_of(outcome.result)
+    if outcome.held:
+        wire["held"] = outcome.held
+    return wire
+
+
+def outcome_from_json(wire: Any) -> Outcome:
+    """The outcome that `outcome_to_json` wrote. Raises ValueError in words."""
+    wire = _object(wire, "outcome")
+    status, result = text_in(wire, "status"), wire.get("result")
+    if status not in _ENDINGS:
+        raise ValueError(f"status: expected one of {', '.join(sorted(_ENDINGS))}, got {brief(status)}")
+    return Outcome(
+        status=status,  # type: ignore[arg-type]
+        messages=tuple(imported(one) for one in list_in(wire, "messages")),
+        spent=_object(wire.get("spent", {}), "spent"),
+        waits=tuple(wait_from_json(one) for one in list_in(wire, "waits")),
+        result=None if result is None else _object(result, "result"),
+        held=text_in(wire, "held", ""),
+    )
+
+
+def wait_to_json(wait: Wait) -> dict[str, Any]:
+    return {"kind": wait.kind, "call": sendable(wait.call), "detail": object_of(wait.detail)}
+
+
+def wait_from_json(wire: Any) -> Wait:
+    wire = _object(wire, "wait")
+    return Wait(
+        kind=text_in(wire, "kind"), call=text_in(wire, "call", ""), detail=_object(wire.get("detail", {}), "detail")
+    )
+
+
+def object_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping as a JSON object, whatever it holds."""
+    found = plain(data)
+    if not isinstance(found, dict):  # a mapping of somebody's own making, described as a whole
+        try:
+            found = plain(dict(data))
+        except Exception:
+            found = {}
+    return found if isinstance(found, dict) else {}
+
+
+def _attachment_to_json(one: Attachment) -> dict[str, Any]:
+    return {
+        "media_type": sendable(one.media_type),
+        "name": sendable(one.name),
+        "data": b64encode(one.data).decode(),
+    }
+
+
+def _attachment_from_json(wire: Any) -> Attachment:
+    wire = _object(wire, "attachment")
+    return Attachment(
+        text_in(wire, "media_type"), b64decode(text_in(wire, "data"), validate=True), text_in(wire, "name", "")
+    )
+
+
+def _object(wire: Any, name: str) -> dict[str, Any]:
+    if not isinstance(wire, dict):
+        raise ValueError(f"{name}: expected an object, got {brief(wire)}")
+    return wire
+
+
+def _flag(wire: Mapping[str, Any], name: str) -> bool:
+    value = wire.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}: expected true or false, got {brief(value)}")
+    return value

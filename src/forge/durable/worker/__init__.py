@@ -1,0 +1,269 @@
+"""A worker: an engine with agents to run, which beats, takes over from the dead, and leaves in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, NoReturn, Self
+
+from dbos import error as engine_error
+from sqlalchemy.exc import SQLAlchemyError
+
+from forge.agent.agent import Agent
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
+from forge.core.plain_values import text_of
+from forge.durable.engine import background, programs, workflow
+from forge.durable.engine.agents import OfferedTools
+from forge.durable.engine.attempt import ATTEMPTS
+from forge.durable.engine.engine import Engine, new_worker_id
+from forge.durable.engine.queues import DEFAULT, Limits
+from forge.durable.engine.segment_context import Models, Watch
+from forge.durable.store import RunStore
+from forge.durable.store.heartbeats import EVERY, SILENT, Beats
+from forge.durable.worker.housekeeping import Housekeeping
+from forge.workspace.state.store import StoreError
+
+TICK = 1.0  # seconds between two looks at what this worker's runs were told
+FORGOTTEN = 2.5  # beats between two looks for what this worker took and does not run
+SHARE = 5  # workers that keep house at the same rate as one; more of them do it less often each
+LONGEST_PAUSE = 30.0  # seconds between two tries to come back
+SPEAKS = 60.0  # seconds between two words about the same trouble
+GRACE = 60.0  # seconds that runs have to come to the end of their turn when the worker drains
+
+_KNOWN = workflow.segment  # importing it is what makes the engine know it
+
+log = logging.getLogger("forge.durable")
+
+Chore = Callable[[Engine], Coroutine[Any, Any, object]]
+
+
+class Worker:
+    """Use it inside `async with`: runs are worked on until its end. What is under way then is left to others at once;
+    `drain` first lets it come to the end of its turn."""
+
+    def __init__(
+        self,
+        database: str,
+        agents: Sequence[Agent] = (),
+        *,
+        models: Models | None = None,
+        watch: Watch | None = None,
+        name: str = "",
+        version: str = "",
+        queues: Sequence[str] = (DEFAULT,),
+        offers: Sequence[str] = (),
+        concurrency: int = 10,
+        limits: Mapping[str, Limits] | None = None,
+        every: float = EVERY,
+        silent: float = SILENT,
+        chores: Sequence[Chore] = (),
+        keep_conversations: bool = False,
+    ) -> None:
+        """`keep_conversations`: what a run of a named session left running goes on until this worker leaves, since a
+        person continues the session with another run. Otherwise it ends with its run.
+        """
+        self._chores = tuple(chores)  # what else any of the workers does, in every round
+        self.store = RunStore(database)
+        self.agents = {agent.name: agent for agent in agents}
+        self._models, self._watch, self._offered = models, watch, OfferedTools()
+        self.name = name
+        self._settings = {
+            "version": version,
+            "queues": queues,
+            "offers": offers,
+            "concurrency": concurrency,
+            "limits": limits,
+        }
+        self._every, self._silent = every, silent
+        self._database = database
+        self._draining = False
+        self._is_here = asyncio.Event()  # not while it comes back
+        self._renew()
+        self._sharing = 1
+        self._keep_conversations = keep_conversations
+        self._ticking: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """Another one after every start, and after the others had given it up for dead."""
+        return self.engine.worker
+
+    async def __aenter__(self) -> Self:
+        await self._arrive()
+        self._ticking = asyncio.create_task(self._tick())
+        self._ticking.add_done_callback(self._tell_of_end)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.wait([self._ticking])
+        if self._is_here.is_set():
+            await self._leave(in_good_order=True)
+        programs.end_all()
+        self.store.close()
+
+    async def broken(self) -> NoReturn:
+        """Wait for the day when it cannot work any more, and raise `ToolError` then: its process should end."""
+        assert self._ticking is not None
+        await asyncio.wait([self._ticking])
+        error = None if self._ticking.cancelled() else self._ticking.exception()
+        why = f": {text_of(error)}" if error is not None else ""
+        raise ToolError(f"worker {self.id} cannot go on{why}", ErrorKind.SYSTEM, "Its log says more. Start it again.")
+
+    async def drain(self, grace: float = GRACE) -> bool:
+        """Take nothing more, and wait until what is under way came to the end of its turn, and background work to its
+        end; False: not all of it did."""
+        self._draining = True
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace
+        while True:
+            self.engine.taking = False  # again and again: one may have begun just now, or the worker anew
+            self.beats.draining = True
+            for attempt in tuple(ATTEMPTS.values()):
+                attempt.drain()
+            if not self.engine.running() and not background.held():
+                return True
+            if loop.time() > until:
+                return False
+            await asyncio.sleep(0.05)
+
+    async def _arrive(self) -> None:
+        """Raises `StoreError`."""
+        try:
+            await in_thread(self.store.prepare)
+            await in_thread(self.beats.start)  # before the engine takes anything: all that is taken is beaten for
+            try:
+                await self.engine.__aenter__()
+            except BaseException:
+                await in_thread(lambda: self.beats.leave(handed=True))
+                raise
+        except SQLAlchemyError as error:
+            raise self.store.database.explained(error) from error
+        self._is_here.set()
+
+    async def _leave(self, *, in_good_order: bool) -> None:
+        self._is_here.clear()
+        self.engine.taking = False
+        for attempt in tuple(ATTEMPTS.values()):
+            attempt.abandon()
+        for run in background.held():
+            background.let_go(run)
+        await self.engine.stop_workflows()
+        handed = await self._handed_back(counts=not in_good_order)
+        await in_thread(lambda: self.beats.leave(handed=handed))
+        await self.engine.__aexit__(None, None, None)
+
+    async def _handed_back(self, *, counts: bool) -> bool:
+        try:
+            await asyncio.wait_for(in_thread(lambda: self.engine.hand_back(self.id, counts=counts)), 5)
+        except Exception as error:  # the database is away, say: the others see to it when we are silent
+            log.warning("what worker %s had begun could not be handed back: %s", self.id, error)
+            return False
+        return True
+
+    async def _come_back(self) -> None:
+        """The others took us for dead, and what we had is theirs: drop it, and begin anew under another id."""
+        log.warning("worker %s was silent for too long: others go on with what it had, and it begins anew", self.id)
+        await self._leave(in_good_order=False)
+        pause, told = self._every, -SPEAKS
+        while True:
+            self._renew()  # also where only this try failed: it may have left an entry of that id
+            try:
+                return await self._arrive()
+            except (StoreError, engine_error.DBOSException) as error:
+                if time.monotonic() - told >= SPEAKS:
+                    told = time.monotonic()
+                    log.warning("the worker cannot come back yet, and tries on: %s", text_of(error))
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 1.5)
+
+    async def _tick(self) -> None:
+        """Ends only with an error: then none of it goes on."""
+        parts = [asyncio.create_task(part()) for part in (self._look_after_own, self._keep_house, self._take_over)]
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.wait(parts)
+
+    def _tell_of_end(self, ticking: asyncio.Task[None]) -> None:
+        if not ticking.cancelled() and (error := ticking.exception()) is not None:
+            log.critical("worker %s cannot go on: %s", self.id, text_of(error), exc_info=error)
+
+    async def _look_after_own(self) -> None:
+        looked = time.monotonic()
+        while True:
+            self.beats.pulse()
+            if self.beats.lost.is_set():
+                await self._come_back()
+            await self._guarded(self._stop_cancelled)
+            await self._guarded(lambda: programs.end_over(self.store, keep_conversations=self._keep_conversations))
+            if time.monotonic() - looked > FORGOTTEN * self._every:
+                looked = time.monotonic()
+                await self._guarded(self._take_up)
+            await asyncio.sleep(TICK)
+
+    async def _take_over(self) -> None:
+        while await self._is_here.wait():
+            await self._guarded(lambda: Housekeeping(self.engine, self.beats).take_over())
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        return TICK * max(1.0, self._sharing / SHARE) * random.uniform(0.8, 1.2)  # noqa: S311
+
+    async def _keep_house(self) -> None:
+        """With many workers each does it less often, so that the database has the same work with 10 as with 10,000."""
+        while await self._is_here.wait():
+            self._sharing = await self._guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
+            for chore in self._chores:
+                await self._guarded(lambda: chore(self.engine))  # noqa: B023 - awaited at once
+            await asyncio.sleep(self._pause())
+
+    async def _take_up(self) -> None:
+        for one in await in_thread(self.engine.forgotten):
+            log.warning("worker %s had taken %s and did not run it: it is queued again", self.id, one)
+
+    async def _stop_cancelled(self) -> None:
+        under_way = {*ATTEMPTS, *background.held()}
+        for run in await in_thread(lambda: self.store.cancelled(under_way)) if under_way else ():
+            background.let_go(run)
+            if attempt := ATTEMPTS.get(run):
+                attempt.stop()
+
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """A database that is away, or a bug, must not end the ticking: the next round tries again."""
+        try:
+            return await work()
+        except StoreError as error:
+            log.warning("%s", error.message)
+        except SQLAlchemyError as error:
+            log.warning("%s", self.store.database.explained(error).message)
+        except Exception:
+            log.exception("a round of worker %s failed", self.id)
+
+    def _renew(self) -> None:
+        """An engine and an entry under an id of their own."""
+        self.engine = Engine(self._database, worker=new_worker_id(self.name), store=self.store, **self._settings)  # type: ignore[arg-type]
+        engine = self.engine
+        engine.agents, engine.taking = self.agents, not self._draining
+        engine.models, engine.watch, engine.offered = self._models, self._watch, self._offered
+        self.beats = Beats(
+            self._database,
+            self.engine.worker,
+            queues=self.engine.takes,
+            offers=self.engine.offers,
+            version=self.engine.version,
+            concurrency=self.engine.concurrency,
+            running=lambda: len(self.engine.running()),
+            every=self._every,
+            silent=self._silent,
+        )
+        self.beats.draining = self._draining

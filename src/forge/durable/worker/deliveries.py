@@ -1,0 +1,81 @@
+"""Answers of runs that somebody is to be sent when the run is over: by one worker, and again if that one died."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from forge.core.errors import ToolError
+from forge.core.execution.threads import in_thread
+from forge.durable.engine.segment_context import Home
+from forge.durable.store.database import Database
+from forge.durable.store.find import found, now
+from forge.durable.store.rows import OVER, RunInfo
+from forge.durable.store.tables import Text, runs
+
+LEASE = 120.0  # seconds for one try
+TRIES = 5
+MOST = 20  # at once
+
+Deliver = Callable[[RunInfo, str, str], Awaitable[None]]
+"""Send how a run ended to a channel and a target of it (or its usual one). Raises `ToolError`."""
+
+metadata = sa.MetaData()
+table = sa.Table(
+    "forge_deliveries",
+    metadata,
+    sa.Column("run", Text, primary_key=True),
+    sa.Column("channel", Text, nullable=False),
+    sa.Column("target", Text, nullable=False),
+    sa.Column("tried", sa.Double),  # when the last try began
+    sa.Column("tries", sa.Integer, nullable=False),
+)
+
+log = logging.getLogger("forge.durable")
+
+
+def add(connection: sa.Connection, run: str, channel: str, target: str) -> None:
+    connection.execute(sa.insert(table).values(run=run, channel=channel, target=target, tried=None, tries=0))
+
+
+async def deliver_ended(home: Home, deliver: Deliver) -> int:
+    """Send what is over and was not sent yet; how many were sent here. A try that fails is repeated later, some times.
+
+    It arrives once, unless a worker dies between sending it and saying so: then twice rather than never.
+    """
+    database, sent = home.store.database, 0
+    for run, channel, target, tries in await in_thread(lambda: database.write(_claimed)):
+        try:
+            await deliver(run, channel, target)
+        except ToolError as error:
+            log.error("the answer of run %s was not delivered to %s: %s", run.id, channel, error.message)
+            if tries < TRIES:
+                continue
+        else:
+            sent += 1
+        await in_thread(_forgetting(database, run.id))
+    return sent
+
+
+def _claimed(connection: sa.Connection) -> list[tuple[RunInfo, str, str, int]]:
+    moment = now(connection)
+    free = sa.or_(table.c.tried.is_(None), table.c.tried < moment - LEASE)
+    query = (
+        sa.select(table)
+        .join(runs, runs.c.id == table.c.run)
+        .where(runs.c.status.in_(OVER), free)
+        .limit(MOST)
+        .with_for_update(of=table, skip_locked=True)
+    )
+    rows = connection.execute(query).all()
+    if rows:
+        mine = table.c.run.in_([row.run for row in rows])
+        connection.execute(sa.update(table).where(mine).values(tried=moment, tries=table.c.tries + 1))
+    return [(found(connection, row.run), row.channel, row.target, row.tries + 1) for row in rows]
+
+
+def _forgetting(database: Database, run: str) -> Callable[[], Any]:
+    return lambda: database.write(lambda connection: connection.execute(sa.delete(table).where(table.c.run == run)))

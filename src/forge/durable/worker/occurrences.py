@@ -1,0 +1,214 @@
+"""How far schedules are, in the database that workers share: each time is given to one process, in one transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from forge.durable.store import RunStore
+from forge.durable.store import run_rows as _runs
+from forge.durable.store.database import Database
+from forge.durable.store.find import inserted
+from forge.durable.store.find import now as database_now
+from forge.durable.store.rows import OPEN, SCHEDULED, NewRun, RunInfo
+from forge.durable.store.tables import Text, runs
+from forge.durable.worker import deliveries
+from forge.schedules.cron import Cron
+from forge.schedules.occurrences import Due, Progress, Refusal, claim_due, is_spent
+from forge.schedules.schedule import Schedule
+
+LEASE = 60.0  # seconds of silence after which a process holds nothing any more
+PROCESS = "process-"  # how the last run is named where a process ran it itself
+
+_MAKING = 0x666F72676573  # the lock of those who make the table
+
+metadata = sa.MetaData()
+_rows = sa.Table(
+    "forge_schedules",
+    metadata,
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("rule", Text, primary_key=True),  # so that two versions of a configuration do not disturb each other
+    sa.Column("since", sa.Double, nullable=False),  # when it was first seen: nothing before that is made up for
+    sa.Column("upto", sa.Double, nullable=False),  # what was due until then is seen to
+    sa.Column("run", Text, nullable=False),  # the last one
+)
+_holders = sa.Table(
+    "forge_schedule_holders",
+    metadata,
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("owner", Text, nullable=False),  # a process that runs the schedule itself, not as a stored run
+    sa.Column("beat", sa.Double, nullable=False),  # its last sign of life, by the clock of the database
+)
+
+log = logging.getLogger("forge.durable")
+
+
+def run_id_of(due: Due) -> str:
+    """The name of the stored run: the same for everybody who sees that it is due."""
+    return f"{SCHEDULED}{due.schedule.id}-{datetime.fromtimestamp(due.at, UTC):%Y%m%dT%H%M%SZ}"
+
+
+def prepare(database: Database) -> None:
+    """Make the tables; many may do so at the same time."""
+
+    def make(connection: sa.Connection) -> None:
+        if connection.dialect.name != "sqlite":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
+        metadata.create_all(connection)
+        deliveries.metadata.create_all(connection)
+
+    if not database.read(lambda connection: sa.inspect(connection).has_table(_holders.name)):
+        database.write(make)
+
+
+class StoredOccurrences:
+    """Claims begin stored runs, which any worker takes. `make` says what a run is asked, and may raise `ToolError`."""
+
+    def __init__(self, database: Database, make: Callable[[Due], NewRun]) -> None:
+        self._database = database
+        self._make = make
+
+    def known(self, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
+        return find_progress(self._database, schedules, first_seen)
+
+    def claim(self, due: Due) -> RunInfo | Refusal:
+        new = self._make(due)
+        return self._database.write(lambda connection: self._begin(connection, due, new))
+
+    def _begin(self, connection: sa.Connection, due: Due, new: NewRun) -> RunInfo | Refusal:
+        """All in one transaction: that this time is seen to, and the run that it begins."""
+        refusal = _take(connection, due, new.id)
+        if refusal is not None:
+            return refusal
+        if due.schedule.channel:
+            deliveries.add(connection, new.id, due.schedule.channel, due.schedule.channel_target)
+        return _runs.make(connection, new)
+
+
+class ProcessOccurrences:
+    """Claims of a process that runs schedules itself: it holds each while the run is active, and beats meanwhile."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._database = store.database
+        self._is_ready = False
+
+    def prepare(self) -> None:
+        """Make the tables. Raises `StoreError` where the database is away."""
+        if not self._is_ready:
+            self._store.prepare()
+            prepare(self._database)
+            self._is_ready = True
+
+    def claim(self, due: Due, now: float, owner: str) -> Refusal | None:
+        """`due.at` is by the plan of the process. Here it may be another time, or seen to; it counts from then on."""
+        schedule = due.schedule
+        interval = Cron.parse(schedule.cron, schedule.timezone).every or 1.0
+        self.prepare()
+        claims = _Held(self._database, owner)
+        fired = claim_due(claims, {schedule.id: schedule}, max(now, due.at), first_seen=due.at - interval)
+        if fired.claims:
+            return None
+        return fired.refused[0][1] if fired.refused else Refusal.ELSEWHERE
+
+    def beat(self, owner: str) -> None:
+        def write(connection: sa.Connection) -> None:
+            mine = sa.update(_holders).where(_holders.c.owner == owner)
+            connection.execute(mine.values(beat=database_now(connection)))
+
+        self._database.write(write, lasting=False)
+
+    def release(self, owner: str, schedule_id: str | None = None) -> None:
+        mine = sa.delete(_holders).where(_holders.c.owner == owner)
+        if schedule_id is not None:
+            mine = mine.where(_holders.c.name == schedule_id)
+        self._database.write(lambda connection: connection.execute(mine), lasting=False)
+
+
+class _Held:
+    """The claims of one process. Each is the name of a schedule."""
+
+    def __init__(self, database: Database, owner: str) -> None:
+        self._database = database
+        self._owner = owner
+
+    def known(self, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
+        return find_progress(self._database, schedules, first_seen)
+
+    def claim(self, due: Due) -> str | Refusal:
+        return self._database.write(lambda connection: self._hold(connection, due))
+
+    def _hold(self, connection: sa.Connection, due: Due) -> str | Refusal:
+        refusal = _take(connection, due, f"{PROCESS}{self._owner}", stored=run_id_of(due))
+        if refusal is not None:
+            return refusal
+        values = {"owner": self._owner, "beat": database_now(connection)}
+        new = inserted(connection, _holders).values(name=due.schedule.id, **values)
+        connection.execute(new.on_conflict_do_update(index_elements=["name"], set_=values))
+        return due.schedule.id
+
+
+def find_progress(database: Database, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
+    """What is stored of each; those that nobody has seen before are first seen then."""
+    wanted = {name: _rule(schedule) for name, schedule in schedules.items()}
+
+    def read(connection: sa.Connection) -> dict[str, Progress]:
+        rows = connection.execute(sa.select(_rows))
+        return {row.name: _progress(row) for row in rows if wanted.get(row.name) == row.rule}
+
+    found = database.read(read)
+    new = [
+        {"name": name, "rule": rule, "since": first_seen, "upto": first_seen, "run": ""}
+        for name, rule in wanted.items()
+        if name not in found
+    ]
+    if not new:
+        return found
+
+    def add(connection: sa.Connection) -> dict[str, Progress]:
+        connection.execute(inserted(connection, _rows).on_conflict_do_nothing(), new)
+        return read(connection)
+
+    return database.write(add)
+
+
+def _take(connection: sa.Connection, due: Due, run: str, stored: str = "") -> Refusal | None:
+    """See to a time, for `run`, unless somebody else did. `stored`: the stored run that it would be."""
+    schedule, at = due
+    mine = (_rows.c.name == schedule.id, _rows.c.rule == _rule(schedule))
+    row = connection.execute(sa.select(_rows).where(*mine).with_for_update()).first()
+    if row is not None and stored and (row.upto, row.run) == (at, run):
+        return None  # ours: the database went away before it could say so
+    if row is None or row.upto >= at or is_spent(schedule, _progress(row)):
+        return Refusal.ELSEWHERE
+    connection.execute(sa.update(_rows).where(*mine).values(upto=at))
+    if not schedule.enabled:
+        return Refusal.SWITCHED_OFF  # a time that goes by is not made up for when it is enabled again
+    some = sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_([row.run, stored or run]))
+    status = {one.id: one.status for one in connection.execute(some)}
+    if (stored or run) in status:
+        return Refusal.ELSEWHERE
+    holder = _holder(connection, schedule.id)
+    if status.get(row.run) in OPEN or holder:
+        log.warning("schedule %s: %s is left out, since %s is not over", schedule.id, stored or run, holder or row.run)
+        return Refusal.ACTIVE
+    connection.execute(sa.update(_rows).where(*mine).values(run=run))
+    return None
+
+
+def _holder(connection: sa.Connection, name: str) -> str:
+    """The process that runs the schedule itself just now; empty: none."""
+    alive = _holders.c.beat > database_now(connection) - LEASE
+    owner = connection.execute(sa.select(_holders.c.owner).where(_holders.c.name == name, alive)).scalar()
+    return f"{PROCESS}{owner}" if owner is not None else ""
+
+
+def _progress(row: sa.Row[tuple[object, ...]]) -> Progress:
+    return Progress(row.since, row.upto, bool(row.run))
+
+
+def _rule(schedule: Schedule) -> str:
+    return f"{'once ' if schedule.one_shot else ''}{schedule.cron} {schedule.timezone}"

@@ -1,1 +1,0 @@
-"""Ready-made listeners for the activity of an executor."""

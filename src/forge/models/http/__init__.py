@@ -1,0 +1,1 @@
+"""Sends requests to model servers and reads their streams."""

@@ -1,0 +1,148 @@
+"""Chat Completions, as OpenAI and everything that speaks like it serves it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from forge.core.errors import ErrorKind
+from forge.core.events import TextDelta
+from forge.core.messages import Message
+from forge.core.provider import ModelRequest, ProviderError
+from forge.models.http.errors import PromptTooLong, naming_key
+from forge.models.http.post import SILENCE, Event, drain, post_stream, stream_error
+from forge.models.openai.answer import Answer
+from forge.models.openai.request import Spelling, request_body, time_allowed
+
+BASE_URL = "https://api.openai.com/v1"
+
+_REFUSED_FEATURES = {  # what we can do without, and how a server says that it does not know it
+    "stream_options": r"stream_options|include_usage",
+    "parallel_tool_calls": r"parallel_tool_calls",
+    "strict": r"\bstrict\b|invalid schema for (?:function|tool)",
+    "max_tokens": r"(?s)(?=.*(?:unsupported|unknown|unrecognized|unexpected|extra|not (?:supported|permitted|allowed)))"
+    r".*\bmax_(?:completion_)?tokens",
+    "reasoning_effort": r"(?s)(?=.*\btools?\b).*reasoning_effort",
+}
+
+
+class OpenAI:
+    """A model behind `{base_url}/chat/completions`.
+
+    Without a base URL, `OPENAI_BASE_URL` and `OPENAI_API_KEY` of the environment count; with one, only `api_key` is
+    sent there. What a server refuses and we can do without (usage, strict schemas …) is left out from then on.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        strict: bool = True,
+        label: str = "openai",
+        short_ids: bool = False,
+        key_variable: str = "",
+    ) -> None:
+        given = bool(api_key)
+        if base_url is None:
+            base_url = os.environ.get("OPENAI_BASE_URL", "").strip() or BASE_URL
+            api_key = api_key or os.environ.get("OPENAI_API_KEY")
+        key = (api_key or "").strip()
+        # who gave a key by hand knows where it came from
+        self._key_variable = key_variable or ("" if given else "OPENAI_API_KEY")
+        self._has_key = bool(key)
+        self.model, self.label = model, label
+        self._url = _completions(base_url)
+        self._headers = {**({"authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+        host = urlsplit(self._url).hostname or ""
+        if host == "api.openai.com" and not self._headers:
+            raise ProviderError(
+                f"asking {label}:{model}: there is no API key",
+                ErrorKind.CONFIG,
+                "Set OPENAI_API_KEY, or choose another model with --model.",
+            )
+        self._is_local = host in ("localhost", "::1") or host.startswith("127.")
+        self._spelling = Spelling(
+            model,
+            origin=f"{host}/{model}",
+            strict=strict,
+            short_ids=short_ids,
+            max_tokens="max_completion_tokens" if host == "api.openai.com" else "max_tokens",
+        )
+
+    def __repr__(self) -> str:
+        return f"<OpenAI {self.label}:{self.model}>"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
+        """Text as it comes, then the message. Raises `ProviderError`."""
+        spelling = self._spelling
+        taken = {call.id for message in request.messages for call in message.tool_calls}
+        while True:
+            body = request_body(request, spelling)
+            answer = Answer(spelling.origin, taken, self._error)
+            try:
+                async with aclosing(self._events(body, request.options)) as events:
+                    async for event in events:
+                        for text in answer.take(event):
+                            yield TextDelta(text)
+                        if answer.done:
+                            await drain(events)
+                            break
+                message = answer.message()
+                break
+            except ProviderError as error:
+                refused = _refused_feature(error, body)
+                if answer.begun or refused is None or refused in spelling.without:
+                    raise naming_key(error, self._key_variable, sent=self._has_key) from error.__cause__
+                spelling = replace(spelling, without=spelling.without | {refused})
+        self._spelling = spelling
+        yield message
+
+    def _events(self, body: dict[str, Any], options: Mapping[str, Any]) -> AsyncGenerator[Event, None]:
+        timeout = time_allowed(options)
+        return post_stream(
+            self._url,
+            headers=self._headers,
+            body=body,
+            label=f"{self.label}:{self.model}",
+            timeout=timeout,
+            silence=timeout if self._is_local else SILENCE,  # a local model reads a long prompt before it says anything
+        )
+
+    def _error(self, error: Any) -> ProviderError:
+        return stream_error(error, url=self._url, headers=self._headers, label=f"{self.label}:{self.model}")
+
+
+def _completions(base_url: str) -> str:
+    """The address to post to; a query, such as an API version, stays at the end."""
+    try:
+        scheme, host, path, query, _ = urlsplit(base_url.strip())
+    except ValueError:
+        raise ProviderError(
+            "reading the base URL of a model: it is not a URL",
+            ErrorKind.CONFIG,
+            "Write it as http://HOST:PORT/v1.",
+        ) from None
+    path = path.rstrip("/")
+    path = path if path.endswith("/chat/completions") else f"{path}/chat/completions"
+    return urlunsplit((scheme, host, path, query, ""))
+
+
+def _refused_feature(error: ProviderError, body: Mapping[str, Any]) -> str | None:
+    """What of the request the server does not know, if it says so and we can do without."""
+    if error.status not in (400, 422) or isinstance(error, PromptTooLong):
+        return None
+    sent = body.keys() - {"reasoning_effort"}  # one that was asked for is not given up silently
+    if "tools" in body:
+        sent |= {"strict"} if "reasoning_effort" in body else {"strict", "reasoning_effort"}
+    if "max_completion_tokens" in body:
+        sent |= {"max_tokens"}
+    names = (name for name, says in _REFUSED_FEATURES.items() if name in sent and re.search(says, error.message, re.I))
+    return next(names, None)

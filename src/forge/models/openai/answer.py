@@ -1,0 +1,277 @@
+"""Puts the pieces of a streamed Chat Completions answer together, as the many servers send them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from forge.core.messages import Finish, Message, ToolCall, Usage
+from forge.core.provider import ProviderError
+from forge.models.http.post import Event
+from forge.models.openai.request import KEPT
+
+_REASONING = ("reasoning_content", "reasoning")
+_PIECE = ("index", "id", "type", "function")
+_CUT = {"length", "max_tokens", "model_length"}
+_REFUSED = {"content_filter", "refusal", "safety"}
+
+
+class Answer:
+    """`take` the events as they come, which gives the new text; `message` is the whole, once they are over."""
+
+    def __init__(self, origin: str, taken: set[str], error: Callable[[Any], ProviderError]) -> None:
+        self.begun = False
+        self.done = False
+        self._origin, self._taken, self._error = origin, taken, error
+        self._text: list[str] = []
+        self._half = ""  # of a character that came in two
+        self._calls = _Calls()
+        self._reason = ""
+        self._refused = False
+        self._usage = Usage()
+        self._fields: dict[str, Any] = {}
+
+    def take(self, event: Event) -> Iterator[str]:
+        """Raises `ProviderError` for an error inside the stream, and for what cannot be read."""
+        data = event.data.strip()
+        if data == "[DONE]":
+            self.done = True
+        elif data and not self.done:
+            chunk = self._read(data, event.name)
+            usage = _usage(chunk)
+            self._usage = usage if usage.total else self._usage
+            for choice in _list(chunk.get("choices")):
+                if isinstance(choice, Mapping) and choice.get("index") in (0, None):
+                    yield from self._take_choice(choice)
+
+    def message(self) -> Message:
+        """Raises `ProviderError` where the stream ended too early: half an answer looks like a whole one."""
+        if not self.done and not self._reason:
+            raise self._error({"message": "it ended before it was complete"})
+        calls, kept = self._calls.finished(self._taken)
+        finish = self._finish(bool(calls))
+        if finish == "refused":
+            calls, kept = (), {}  # what a filter left of them must not run
+        extra = {"fields": self._fields, "calls": kept}
+        used = {name: value for name, value in extra.items() if value}
+        return Message(
+            "assistant",
+            text="".join(self._text),
+            tool_calls=calls,
+            finish=finish,
+            usage=self._usage,
+            extra={KEPT: {"from": self._origin, **used}} if used else {},
+        )
+
+    def _read(self, data: str, name: str) -> Mapping[str, Any]:
+        try:
+            chunk = json.loads(data)
+        except (ValueError, RecursionError):
+            if name == "error":
+                raise self._error(data) from None
+            raise self._error({"message": f"a part of it cannot be read: {data[:80]}"}) from None
+        if not isinstance(chunk, Mapping):
+            return {}
+        if chunk.get("error") or chunk.get("object") == "error" or name == "error":
+            raise self._error(chunk.get("error") or chunk)
+        self.begun = True
+        return chunk
+
+    def _take_choice(self, choice: Mapping[str, Any]) -> Iterator[str]:
+        delta = choice.get("delta")
+        if not isinstance(delta, Mapping):
+            whole = choice.get("message")
+            delta = whole if isinstance(whole, Mapping) and not self._text and not self._calls else {}
+            self.done = self.done or whole is not None
+        for piece in self._words(delta):
+            self._text.append(piece)
+            yield piece
+        self._calls.take_all([call for call in _list(delta.get("tool_calls")) if isinstance(call, Mapping)])
+        if isinstance(old := delta.get("function_call"), Mapping):  # as it was before there were several
+            self._calls.take_all([{"index": "function_call", "function": old}])
+        self._keep(delta)
+        if isinstance(reason := choice.get("finish_reason"), str):
+            self._reason = reason or self._reason
+
+    def _words(self, delta: Mapping[str, Any]) -> Iterator[str]:
+        content, refusal = delta.get("content"), delta.get("refusal")
+        parts = [part for part in _list(content) if isinstance(part, Mapping)]
+        texts = [content, *(part.get("text") for part in parts if part.get("type") in (None, "text")), refusal]
+        self._refused = self._refused or bool(refusal and isinstance(refusal, str))
+        for text in texts:
+            if isinstance(text, str) and (piece := self._joined(text)):
+                yield piece
+
+    def _joined(self, text: str) -> str:
+        """Some servers write a character beyond the first plane as two escapes, and send them apart."""
+        if not self._half and text.isascii():
+            return text
+        text, self._half = self._half + text, ""
+        if "\ud800" <= text[-1:] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    def _keep(self, delta: Mapping[str, Any]) -> None:
+        """Thoughts are no text of the answer, but some servers want them back with its calls."""
+        for name in _REASONING:
+            if isinstance(piece := delta.get(name), str):
+                self._fields[name] = self._fields.get(name, "") + piece
+        for detail in _list(delta.get("reasoning_details")):
+            if isinstance(detail, Mapping):
+                _add_detail(self._fields.setdefault("reasoning_details", []), detail)
+
+    def _finish(self, calls: bool) -> Finish:
+        if self._reason in _CUT:
+            return "length"
+        if self._refused or self._reason in _REFUSED:
+            return "refused"
+        return "calls" if calls else "stop"
+
+
+class _Piece(NamedTuple):
+    """A piece of a call, of which a server may leave out anything."""
+
+    place: int | str | None  # its `index`
+    id: str
+    name: str
+    arguments: Any
+    more: Mapping[str, Any]  # such as a signature
+
+    @classmethod
+    def of(cls, sent: Mapping[str, Any]) -> _Piece:
+        function = sent.get("function")
+        function = function if isinstance(function, Mapping) else {}
+        index, id, name = sent.get("index"), sent.get("id"), function.get("name")
+        more = {key: value for key, value in sent.items() if key not in _PIECE and value is not None}
+        return cls(
+            index if isinstance(index, int | str) else None,
+            id if isinstance(id, str) else "",
+            name if isinstance(name, str) else "",
+            function.get("arguments"),
+            more,
+        )
+
+
+class _Call:
+    def __init__(self) -> None:
+        self.id, self.name = "", ""
+        self.arguments: list[str] = []
+        self.more: dict[str, Any] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        try:
+            return isinstance(json.loads("".join(self.arguments)), dict)
+        except (ValueError, RecursionError):
+            return False
+
+    def add(self, piece: _Piece) -> None:
+        self.id = self.id or piece.id
+        self.name = _longer(self.name, piece.name)
+        self.more |= piece.more
+        if isinstance(piece.arguments, str):
+            self.arguments.append(piece.arguments)
+        elif piece.arguments is not None:
+            self.arguments = [json.dumps(piece.arguments, ensure_ascii=False)]
+
+
+class _Calls:
+    """The calls of an answer, in order. Pieces find their call by index or id; servers may send neither."""
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._by_place: dict[int | str, _Call] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def take_all(self, sent: list[Mapping[str, Any]]) -> None:
+        """The pieces of one chunk."""
+        for piece in map(_Piece.of, sent):
+            call = self._found(piece, alone=len(sent) == 1)
+            if call is None:
+                call = _Call()
+                self._calls.append(call)
+            if piece.place is not None:
+                self._by_place[piece.place] = call
+            call.add(piece)
+
+    def finished(self, taken: set[str]) -> tuple[tuple[ToolCall, ...], dict[str, Any]]:
+        """The calls, with ids that are unique, also among those `taken`; and what came with them, by id."""
+        used = set(taken)
+        calls: list[ToolCall] = []
+        more: dict[str, Any] = {}
+        for one in self._calls:
+            arguments = "".join(one.arguments)
+            fresh = one.id.strip() and one.id not in used
+            call = ToolCall(one.name, arguments, one.id) if fresh else ToolCall(one.name, arguments)
+            used.add(call.id)
+            calls.append(call)
+            if one.more:
+                more[call.id] = one.more
+        return tuple(calls), more
+
+    def _found(self, piece: _Piece, *, alone: bool) -> _Call | None:
+        """The call a piece goes on with, or none: it begins one."""
+        same = next((call for call in self._calls if piece.id and call.id == piece.id), None)
+        if piece.place is None:
+            return same or self._found_by_order(piece, alone=alone)
+        call = self._by_place.get(piece.place)
+        if call is None and not piece.id and not piece.name:
+            return self._calls[-1] if self._calls else None  # an index that counts pieces
+        if call is None or not piece.name:
+            return call
+        if piece.id and call.id and piece.id != call.id:
+            return same  # every call has the same index
+        return None if not piece.id and piece.arguments and call.is_whole else call
+
+    def _found_by_order(self, piece: _Piece, *, alone: bool) -> _Call | None:
+        last = self._calls[-1] if self._calls else None
+        if last is None or not (piece.id or piece.name):
+            return last
+        if piece.name:
+            goes_on = alone and not piece.id and piece.name == last.name and not last.is_whole
+        else:
+            goes_on = not last.is_whole  # a new id for every piece
+        return last if goes_on else None
+
+
+def _longer(name: str, piece: str) -> str:
+    """A name may come in pieces, or again and again."""
+    if piece.startswith(name) or not piece:
+        return piece or name
+    return name if name.endswith(piece) else name + piece
+
+
+def _add_detail(details: list[dict[str, Any]], piece: Mapping[str, Any]) -> None:
+    """Pieces of one block of reasoning have the same type and index."""
+    last = details[-1] if details else {}
+    if not last or piece.get("index") is None or any(last.get(key) != piece.get(key) for key in ("type", "index")):
+        details.append(dict(piece))
+        return
+    for key, value in piece.items():
+        if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(key), str):
+            last[key] += value
+        elif value is not None:
+            last[key] = value
+
+
+def _usage(chunk: Mapping[str, Any]) -> Usage:
+    found = chunk.get("usage")
+    if not isinstance(found, Mapping):
+        groq = chunk.get("x_groq")
+        found = groq.get("usage") if isinstance(groq, Mapping) else None
+    if not isinstance(found, Mapping):
+        return Usage()
+    details = found.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else found.get("prompt_cache_hit_tokens")
+    return Usage(_count(found.get("prompt_tokens")), _count(found.get("completion_tokens")), _count(cached))
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

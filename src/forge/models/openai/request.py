@@ -1,0 +1,224 @@
+"""Spells a request as Chat Completions wants it: options, tools, and the history as a list of messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from forge.core.errors import ErrorKind
+from forge.core.messages import Message, ToolCall
+from forge.core.plain_values import plain
+from forge.core.provider import ModelRequest, ProviderError
+from forge.core.result import Attachment
+
+Wire = dict[str, Any]
+
+KEPT = "openai"
+"""Where `Message.extra` keeps what only its server understands: `{from, fields, calls}`."""
+
+TIMEOUT = 600.0  # seconds for an answer
+
+_OURS = ("messages", "model", "stream", "timeout", "tool_choice", "parallel_tool_calls", "max_tokens")
+_CHOICES = ("auto", "none", "required")
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+_SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """What a server and a model understand."""
+
+    model: str
+    origin: str  # whose answers may be sent back with all that came with them
+    strict: bool = True
+    short_ids: bool = False  # nine letters and digits
+    max_tokens: str = "max_tokens"
+    without: frozenset[str] = frozenset()  # features it refused
+
+
+def request_body(request: ModelRequest, spelling: Spelling) -> Wire:
+    """The body to post."""
+    given = {name: value for name, value in request.options.items() if value is not None}
+    passed_on = {name: value for name, value in given.items() if name not in _OURS}
+    body: Wire = {
+        "model": spelling.model,
+        "messages": _History(spelling).of(request.messages),
+        "stream": True,
+        **({} if "stream_options" in spelling.without else {"stream_options": {"include_usage": True}}),
+        **_tools(request, given, passed_on.pop("tools", ()), spelling),
+    }
+    if "max_tokens" in given:
+        other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+        name = other[spelling.max_tokens] if "max_tokens" in spelling.without else spelling.max_tokens
+        body[name] = given["max_tokens"]
+    if "reasoning_effort" in spelling.without and "tools" in body:
+        body["reasoning_effort"] = "none"
+    return {**body, **passed_on}
+
+
+def time_allowed(options: Mapping[str, Any]) -> float:
+    """The option `timeout`, in seconds."""
+    value = options.get("timeout")
+    if value is None:
+        return TIMEOUT
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    raise ProviderError(
+        f"reading the options: `timeout` is {str(value)[:40]!r}, not a number of seconds above zero",
+        ErrorKind.VALIDATION,
+        "Give seconds, such as 600, or leave it out.",
+    )
+
+
+def _tools(request: ModelRequest, given: Mapping[str, Any], more: Sequence[Any], spelling: Spelling) -> Wire:
+    strict = spelling.strict and "strict" not in spelling.without
+    tools = [*request.definitions("openai-strict" if strict else "openai"), *more]
+    if not tools:
+        return {}
+    found: Wire = {"tools": tools}
+    choice = given.get("tool_choice")
+    if choice is not None:
+        named = isinstance(choice, str) and choice not in _CHOICES
+        found["tool_choice"] = {"type": "function", "function": {"name": choice}} if named else choice
+    parallel = given.get("parallel_tool_calls")
+    if parallel is not None and "parallel_tool_calls" not in spelling.without:
+        found["parallel_tool_calls"] = parallel
+    return found
+
+
+class _History:
+    """The history in the only order servers take: every call answered right after the message that made it."""
+
+    def __init__(self, spelling: Spelling) -> None:
+        self._spelling = spelling
+        self._wire: list[Wire] = []
+        self._open: dict[str, list[str]] = {}  # id in the history -> ids sent for it and not yet answered
+        self._seen: list[Wire] = []  # images of results, shown once all results are told
+
+    def of(self, messages: Sequence[Message]) -> list[Wire]:
+        for message in messages:
+            if message.role == "tool" and self._open.get(message.call_id):
+                self._add_result(message)
+                continue
+            self._end_results()
+            if message.role == "assistant":
+                self._add_answer(message)
+            elif message.role == "tool":
+                late = f"The result of an earlier call:\n{message.text}"
+                self._wire.append({"role": "user", "content": _content(late, message.attachments)})
+            else:
+                self._wire.append({"role": message.role, "content": _content(message.text, message.attachments)})
+        self._end_results()
+        return self._wire
+
+    def _add_answer(self, message: Message) -> None:
+        if not message.text and not message.tool_calls:
+            return
+        wire: Wire = {"role": "assistant", "content": message.text or None}
+        if message.tool_calls:
+            kept = message.extra.get(KEPT)
+            known = kept if isinstance(kept, Mapping) and kept.get("from") == self._spelling.origin else {}
+            calls = known.get("calls", {})
+            wire |= known.get("fields", {})
+            wire["tool_calls"] = [{**calls.get(call.id, {}), **self._called(call)} for call in message.tool_calls]
+        self._wire.append(wire)
+
+    def _called(self, call: ToolCall) -> Wire:
+        id = _fitting(call.id, short=self._spelling.short_ids)
+        taken = {taken for ids in self._open.values() for taken in ids}
+        while id in taken:
+            id = _fitting(f"{id} again", short=self._spelling.short_ids)
+        self._open.setdefault(call.id, []).append(id)
+        name = _NOT_IN_NAMES.sub("_", call.name)[:64] or "unknown"
+        return {"id": id, "type": "function", "function": {"name": name, "arguments": _arguments(call.arguments)}}
+
+    def _add_result(self, message: Message) -> None:
+        id = self._open[message.call_id].pop(0)
+        images, others = _sorted(message.attachments)
+        text = "\n".join([message.text, *map(_mention, others)]) if others else message.text
+        self._wire.append({"role": "tool", "tool_call_id": id, "content": text})
+        if images:
+            self._seen += [_text(f"The images in the result of call {id}:"), *map(_image, images)]
+
+    def _end_results(self) -> None:
+        """Without a result for every call a server would refuse this history for ever."""
+        for id in [id for ids in self._open.values() for id in ids]:
+            self._wire.append({"role": "tool", "tool_call_id": id, "content": "No result of this call was recorded."})
+        if self._seen:
+            self._wire.append({"role": "user", "content": self._seen})
+        self._open, self._seen = {}, []
+
+
+def _fitting(id: str, *, short: bool) -> str:
+    """The id, or one made of it where it would be refused; the same one every time."""
+    if (_SHORT_ID if short else _ID).fullmatch(id):
+        return id
+    made = sha256(id.encode(errors="replace")).hexdigest()
+    return made[:9] if short else f"call_{made[:24]}"
+
+
+def _arguments(arguments: Mapping[str, Any] | str) -> str:
+    """A JSON object, always: text that is none is wrapped, so that the model sees what it sent."""
+    if not isinstance(arguments, str):
+        return json.dumps(plain(dict(arguments)), ensure_ascii=False)
+    if not arguments.strip():
+        return "{}"
+    try:
+        if isinstance(json.loads(arguments, parse_constant=_refused), dict):
+            return arguments
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"_raw": arguments}, ensure_ascii=False)
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _content(text: str, attachments: Sequence[Attachment]) -> str | list[Wire]:
+    if not attachments:
+        return text
+    images, others = _sorted(attachments)
+    parts = [_text(text)] if text else []
+    return [*parts, *map(_image, images), *map(_file, others)]
+
+
+def _sorted(attachments: Sequence[Attachment]) -> tuple[list[Attachment], list[Attachment]]:
+    """Images that can be shown, and the rest."""
+    images = [one for one in attachments if one.data and _kind(one) in _IMAGES]
+    return images, [one for one in attachments if one not in images]
+
+
+def _kind(attachment: Attachment) -> str:
+    return attachment.media_type.partition(";")[0].strip().lower().replace("image/jpg", "image/jpeg")
+
+
+def _text(text: str) -> Wire:
+    return {"type": "text", "text": text}
+
+
+def _image(attachment: Attachment) -> Wire:
+    return {"type": "image_url", "image_url": {"url": _url(attachment)}}
+
+
+def _file(attachment: Attachment) -> Wire:
+    if attachment.data and _kind(attachment) == "application/pdf":
+        name = attachment.name or "document.pdf"
+        return {"type": "file", "file": {"filename": name, "file_data": _url(attachment)}}
+    return _text(_mention(attachment))
+
+
+def _url(attachment: Attachment) -> str:
+    return f"data:{_kind(attachment)};base64,{b64encode(attachment.data).decode()}"
+
+
+def _mention(attachment: Attachment) -> str:
+    name = f"{attachment.name}: " if attachment.name else ""
+    return f"[{name}{_kind(attachment) or 'a file'}, {len(attachment.data)} bytes, cannot be shown here]"

@@ -1,0 +1,182 @@
+"""Reads a script for the scripted model: YAML or JSON, a list of turns.
+
+    - Just a text.
+    - {text: Let me look., call: file_read, arguments: {path: a.txt}}
+    - calls: [{call: file_read, arguments: {path: a.txt}, id: first}, datetime_now]
+    - error: {message: overloaded, kind: system_error, suggestion: Wait., passing: true, status: 529}
+
+`arguments` may be a text, which is then sent as it is: that is how broken JSON is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from forge.core.arguments.checks import near
+from forge.core.errors import ErrorKind
+from forge.core.messages import ToolCall
+from forge.core.plain_values import brief
+from forge.core.provider import ProviderError
+from forge.core.yaml.bounded_yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
+
+LARGEST = 1024 * 1024  # bytes
+BOUNDS = Bounds(levels=50, aliases=0, values=100_000)
+
+Part = str | ToolCall | BaseException
+
+_TURN = ("text", "call", "arguments", "id", "calls", "error")
+_CALL = ("call", "arguments", "id")
+_ERROR = ("message", "kind", "suggestion", "passing", "status")
+_BOOLEAN = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
+_FORMS = "A turn is a text, {call: NAME, arguments: {…}}, {text: …, calls: […]} or {error: …}."
+
+
+class _Wrong(Exception):
+    """Where in the file, what is wrong, and what to write instead."""
+
+    def __init__(self, place: str, problem: str, advice: str) -> None:
+        self.place = place
+        self.problem = problem
+        self.advice = advice
+
+
+class _Turn(NamedTuple):
+    place: str
+    value: Any
+
+
+def read_script(path: Path) -> list[list[Part]]:
+    """The turns of a file. Raises `ProviderError`, naming the line or the turn."""
+    try:
+        text = bounded_text(path, LARGEST)
+        turns = list(_from_json(text)) if path.suffix.lower() == ".json" else _from_yaml(text)
+        if not turns:
+            raise _Wrong("", "it holds no turns", _FORMS)
+        return [_parts(turn) for turn in turns]
+    except _Wrong as error:
+        where = f", {error.place}" if error.place else ""
+        raise _refused(path, where, error) from None
+    except Unreadable as error:
+        raise _refused(path, f", line {error.line}" if error.line else "", error) from None
+
+
+def _refused(path: Path, where: str, error: _Wrong | Unreadable) -> ProviderError:
+    words = f"reading the script {str(path)[:200]!r}{where}: {error.problem}"
+    return ProviderError(words, ErrorKind.CONFIG, error.advice)
+
+
+def _from_json(text: str) -> Iterator[_Turn]:
+    try:
+        turns = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _Wrong(f"line {error.lineno}", f"no valid JSON: {error.msg}", "Fix the file.") from None
+    except (ValueError, RecursionError) as error:
+        raise _Wrong("", f"no valid JSON: {str(error)[:200]}", "Write it plainly.") from None
+    if not isinstance(turns, list):
+        raise _Wrong("", "it is not a list of turns", "Write [ … ] with one turn after the other.")
+    for number, value in enumerate(turns, 1):
+        yield _Turn(f"turn {number}", value)
+
+
+def _from_yaml(text: str) -> list[_Turn]:
+    try:
+        turns: list[_Turn] = bounded_yaml(text, "", _turns, BOUNDS)
+        return turns
+    except Unreadable as error:
+        if not error.is_syntax:
+            raise
+        place = f"line {error.line}" if error.line else ""
+        raise _Wrong(place, error.problem, "Quote texts that hold : # * { [ and the like.") from None
+
+
+def _turns(yaml: Any, text: str) -> list[_Turn]:
+    class Loader(safe_loader()):  # type: ignore[misc]
+        """Takes dates, and `yes`, `no`, `on` and `off`, for the texts they are."""
+
+        yaml_implicit_resolvers = {  # noqa: RUF012
+            letter: [(tag, pattern) for tag, pattern in known if not tag.endswith((":timestamp", ":bool"))]
+            for letter, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOLEAN, list("tTfF"))
+    node = yaml.compose(text, Loader=Loader)
+    if not isinstance(node, yaml.SequenceNode):
+        raise _Wrong("", "it is not a list of turns", "Begin every turn with a dash: - text, or - {call: NAME}.")
+    return [
+        _Turn(f"line {turn.start_mark.line + 1}, turn {number}", Loader("").construct_document(turn))
+        for number, turn in enumerate(node.value, 1)
+    ]
+
+
+def _parts(turn: _Turn) -> list[Part]:
+    place, value = turn
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, dict):
+        raise _Wrong(place, f"{brief(value)} is no turn", f"{_FORMS} Quote a text that looks like something else.")
+    _check_keys(value, _TURN, place)
+    text = value.get("text", "")
+    if not isinstance(text, str):
+        raise _Wrong(place, f"text is {brief(text)}", "Write a text, in quotes if it looks like something else.")
+    parts: list[Part] = [text] if text or "text" in value else []
+    calls = value.get("calls", [])
+    if not isinstance(calls, list):
+        raise _Wrong(place, f"calls is {brief(calls)}", "Write a list: calls: [{call: NAME, arguments: {…}}].")
+    if "call" in value:
+        calls = [{key: value[key] for key in _CALL if key in value}, *calls]
+    elif "arguments" in value or "id" in value:
+        raise _Wrong(place, "arguments or id without a call", "Write {call: NAME, arguments: {…}}.")
+    parts += [_call(call, place) for call in calls]
+    if "error" in value:
+        parts.append(_error(value["error"], place))
+    if not parts:
+        raise _Wrong(place, "the turn says nothing", _FORMS)
+    return parts
+
+
+def _call(value: Any, place: str) -> ToolCall:
+    if isinstance(value, str):
+        value = {"call": value}
+    if not isinstance(value, dict):
+        raise _Wrong(place, f"{brief(value)} is no call", "Write {call: NAME, arguments: {…}}.")
+    _check_keys(value, _CALL, place)
+    name, arguments, id = value.get("call"), value.get("arguments"), value.get("id")
+    if not isinstance(name, str) or not name:
+        raise _Wrong(place, f"the call's name is {brief(name)}", "Write call: NAME, the name of a tool.")
+    if id is not None and (not isinstance(id, str) or not id):
+        raise _Wrong(place, f"the call's id is {brief(id)}", "Write a text, in quotes, or leave it out.")
+    if not isinstance(arguments, dict | str | None):
+        raise _Wrong(place, f"arguments is {brief(arguments)}", "Write an object: arguments: {path: a.txt}.")
+    try:
+        sent = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _Wrong(place, f"arguments cannot be written as JSON: {str(error)[:200]}", "Use plain values.") from None
+    return ToolCall(name, sent, id=id) if id else ToolCall(name, sent)
+
+
+def _error(value: Any, place: str) -> ProviderError:
+    value = {"message": value} if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        raise _Wrong(place, f"error is {brief(value)}", "Write error: TEXT, or error: {message: TEXT, kind: …}.")
+    _check_keys(value, _ERROR, place)
+    message, suggestion = value.get("message", ""), value.get("suggestion", "")
+    if not isinstance(message, str) or not message or not isinstance(suggestion, str):
+        raise _Wrong(place, "the error's message or suggestion is no text", "Write error: {message: TEXT}.")
+    kind, status = value.get("kind", ErrorKind.SYSTEM.value), value.get("status", 0)
+    if kind not in [known.value for known in ErrorKind]:
+        raise _Wrong(place, f"there is no error kind {brief(kind)}", f"Known are {', '.join(ErrorKind)}.")
+    if not isinstance(status, int):
+        raise _Wrong(place, f"status is {brief(status)}", "Write an HTTP status, such as 503.")
+    return ProviderError(message, kind, suggestion, passing=value.get("passing") is True, status=status)
+
+
+def _check_keys(value: dict[Any, Any], known: tuple[str, ...], place: str) -> None:
+    for key in value:
+        if key not in known:
+            hint = near(str(key), known, 1)
+            advice = f'Did you mean "{hint[0]}"?' if hint else f"Known are {', '.join(known)}."
+            raise _Wrong(place, f"unknown key {brief(key)}", advice)

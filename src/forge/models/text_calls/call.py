@@ -1,0 +1,146 @@
+"""Makes a call of the text between `<tool>` and `</tool>`; what cannot be read is refused in words, never run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from forge.core.messages import ToolCall
+from forge.core.spec import ToolSpec
+from forge.models.text_calls.parser import LARGEST, Body
+from forge.models.text_calls.xml import Malformed, Schema, read_xml
+
+LONGEST_NAME = 200
+UNKNOWN = "unknown_tool"  # called by a text that names no tool
+
+_STRICT = json.JSONDecoder()
+_LENIENT = json.JSONDecoder(strict=False)  # line breaks inside strings
+_SPACE = re.compile(r"\s*")
+_NAME = re.compile(r'(?:"(?:tool_)?name"\s{0,100}:\s{0,100}"|<(?:tool_)?name\s{0,100}>\s{0,100})([\w.\-]{1,200})')
+_FORM = 'Write one JSON object between <tool> and </tool>: {"tool_name": "NAME", "arguments": {…}}.'
+
+
+class Read(NamedTuple):
+    """A call, and why it must not be run, or nothing.
+
+    A text that cannot be read has itself, from `<tool>` on, as its arguments: that is no JSON, so no tool takes it.
+    """
+
+    call: ToolCall
+    problem: str = ""
+
+
+class _Written(NamedTuple):
+    server: str
+    name: str
+    arguments: str  # JSON text
+
+
+def read_call(body: Body, tools: Mapping[str, ToolSpec], servers: Collection[str]) -> Read:
+    """Read a call. Only tools of `servers`, and those mounted as `server__tool`, may be called."""
+    try:
+        if body.is_too_large:
+            advice = "Send the content in smaller parts."
+            raise Malformed(f"it has more than {LARGEST:,} characters", advice)
+        written = _written(body.text.strip(), tools)
+    except Malformed as error:
+        return refused(body.text, f"the call could not be read: {error.problem}. {error.advice}")
+    prefix = f"{written.server}__"
+    mounted = prefix + written.name.removeprefix(prefix)
+    if mounted in tools:
+        return Read(ToolCall(mounted, written.arguments))
+    if written.server in servers:
+        return Read(ToolCall(written.name, written.arguments))
+    call = ToolCall(written.name, written.arguments, server=written.server)
+    known = " or ".join(json.dumps(server) for server in servers)
+    problem = f"there is no server {json.dumps(written.server)}. Write {known} as the server_name."
+    return Read(call, f"{written.name} was not called: {problem}")
+
+
+def refused(text: str, problem: str, end: str = "</tool>") -> Read:
+    """A call that cannot be run, under the name it seems to have."""
+    found = _NAME.search(text)
+    return Read(ToolCall(found[1] if found else UNKNOWN, f"<tool>{text}{end}"), problem)
+
+
+def _written(text: str, tools: Mapping[str, ToolSpec]) -> _Written:
+    if text.startswith("```"):
+        text = text.partition("\n")[2].removesuffix("```").strip()
+    if text.startswith("{"):
+        return _from_json(text)
+    if not text.startswith("<"):
+        raise Malformed("it is neither a JSON object nor XML", _FORM)
+
+    def parameters(name: str) -> Schema:
+        return tools[name].parameters if name in tools else {}
+
+    call = read_xml(text, parameters)
+    if not isinstance(call.arguments, dict):
+        advice = "Write one element a parameter inside <arguments>."
+        raise Malformed("its arguments are a text", advice)
+    return _Written(call.server or "local", _name(call.name), json.dumps(call.arguments, ensure_ascii=False))
+
+
+def _from_json(text: str) -> _Written:
+    try:
+        members = _members(text, _STRICT)
+    except (ValueError, RecursionError):
+        try:
+            members = {key: (value, json.dumps(value)) for key, (value, _) in _members(text, _LENIENT).items()}
+        except (ValueError, RecursionError) as error:
+            raise Malformed(f"it is no valid JSON ({str(error)[:200]})", _FORM) from None
+    server = _first(members, "server_name")
+    if not isinstance(server, str | None):
+        raise Malformed("its server_name is no text", _FORM)
+    arguments, raw = members.get("arguments") or members.get("parameters") or ({}, "{}")
+    if others := members.keys() - {"server_name", "tool_name", "name", "arguments", "parameters"}:
+        shown = ", ".join(json.dumps(key[:40], ensure_ascii=False) for key in sorted(others)[:5])
+        raise Malformed(f"{shown} stands beside the arguments", 'Put every parameter into "arguments".')
+    if arguments is None:
+        raw = "{}"
+    name = _name(_first(members, "tool_name", "name"))
+    return _Written(server or "local", name, arguments if isinstance(arguments, str) else raw)
+
+
+def _members(text: str, decoder: json.JSONDecoder) -> dict[str, tuple[Any, str]]:
+    """The members of an object, each as its value and as the text it was written in."""
+    members: dict[str, tuple[Any, str]] = {}
+    at = _behind_space(text, 1)
+    while not text.startswith("}", at):
+        if members:
+            at = _behind_space(text, _behind(text, at, ","))
+        key, at = decoder.raw_decode(text, at)
+        if not isinstance(key, str) or key in members:
+            raise json.JSONDecodeError("Expecting a new property name", text, at)
+        start = _behind_space(text, _behind(text, _behind_space(text, at), ":"))
+        value, at = decoder.raw_decode(text, start)
+        members[key] = (value, text[start:at])
+        at = _behind_space(text, at)
+    if _behind_space(text, at + 1) != len(text):
+        raise json.JSONDecodeError("Extra data", text, at + 1)
+    return members
+
+
+def _behind(text: str, at: int, sign: str) -> int:
+    if not text.startswith(sign, at):
+        raise json.JSONDecodeError(f"Expecting '{sign}'", text, at)
+    return at + 1
+
+
+def _behind_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _first(members: Mapping[str, tuple[Any, str]], *keys: str) -> Any:
+    return next((members[key][0] for key in keys if key in members), None)
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise Malformed("it names no tool", _FORM)
+    if len(name) > LONGEST_NAME:
+        raise Malformed(f"its tool name has {len(name):,} characters", "Call one of the tools you were given.")
+    return name.strip()

@@ -1,0 +1,38 @@
+"""Puts the values that are known before a line runs in the place of its variables and braces."""
+
+from __future__ import annotations
+
+import re
+
+from forge.core.context import Scope
+from forge.permissions import shell
+from forge.permissions.targets import paths
+
+_ASSIGNED = re.compile(r"(?:^|[\s;&|(])(\w+)=(?:'([^'\n]*)'|\"([^\"$`\n]*)\"|([^\s;&|<>()$`\"'{}]*))(?=[\s;&|)]|$)")
+_LOOPED = re.compile(r"\bfor\s+(\w+)\s+in\s+([^;\n$`]*)")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=]([^{}$`]*)|[^\w{}][^{}]*)?\})")
+_BRACES = re.compile(r"([^\s{}'\"]{0,200})\{([^{}\s]{0,500},[^{}\s]{0,500})\}([^\s{}'\";|&)]*)")
+_SAYS = re.compile(r"\$\((?:echo|printf(?: ['\"]?%s['\"]?)?) +([^()$`;|&<>]*)\)|`(?:echo|printf) +([^`$;|&<>]*)`")
+_LONGEST_VALUE = 200  # characters
+_PWD = re.compile(r"\$\(pwd\)|`pwd`")
+
+
+def expanded(line: str, scope: Scope) -> str:
+    """The line with braces, and with variables whose values are in it or known, in place of their names."""
+    values = {"HOME": paths.home(), "PWD": str(scope.workspace), "IFS": " "}
+    for name, *texts in [*_ASSIGNED.findall(line), *_LOOPED.findall(line)]:
+        values[name] = next((text for text in texts if text), "")[:_LONGEST_VALUE]
+
+    def value(variable: re.Match[str]) -> str:
+        name = variable[1] or variable[2]
+        return values.get(name, variable[3] if variable[3] is not None else variable[0])
+
+    text = _PWD.sub("$PWD", line)
+    for _ in range(3):  # values that name other variables
+        text = _VARIABLE.sub(value, text)[: shell.LONGEST]
+    text = _SAYS.sub(lambda found: (found[1] or found[2] or "").strip("'\" "), text)
+    return _BRACES.sub(_listed, text)[: shell.LONGEST]
+
+
+def _listed(braces: re.Match[str]) -> str:
+    return " ".join(f"{braces[1]}{one}{braces[3]}" for one in braces[2].split(",")[:50])

@@ -1,0 +1,128 @@
+"""Places and devices that no command may destroy: the system's, the home directory, the workspace and all around it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+
+from forge.core.context import Scope
+from forge.permissions.shell.word_patterns import ANY, SOME, is_known
+from forge.permissions.shell.words import GLOB
+from forge.permissions.targets import paths
+
+MOST = 8  # directories a command may run in
+
+_SYSTEM = frozenset(
+    f"/{name}"
+    for name in (
+        "bin boot dev etc home lib lib32 lib64 opt proc root run sbin srv sys usr var usr/bin usr/lib usr/sbin"
+        " usr/local usr/share var/lib Applications Library System Users Volumes private"
+    ).split()
+)
+_DISK = re.compile(
+    r"/dev/(?:(?:sd|hd|vd|xvd)[a-z]|nvme\d|mmcblk\d|disk|rdisk|mapper/|dm-\d|md\d|loop\d|nbd\d|sr\d|mem$|kmem$|port$|root$)"
+)
+_FILES = re.compile(
+    r"/etc/(?:passwd|shadow|group|gshadow|sudoers|fstab|hosts|crontab|ld\.so\.preload)$|/etc/sudoers\.d/|/boot/"
+    r"|/proc/sysrq-trigger$|/proc/kcore$|/proc/sys/|/sys/firmware/"
+)
+
+# Where other processes have their root, directory and files: links that only look like names.
+_OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:root|cwd|fd)(?:/|$)")
+
+
+class Places:
+    """What words of a line may mean, seen from the directories it may be in."""
+
+    def __init__(self, scope: Scope, directory: str, values: tuple[tuple[str, str], ...] = ()) -> None:
+        self.values = values  # of variables
+        self.doubts: list[str] = []  # programs whose targets are not known
+        self.is_lost = False  # where the line is, is not known
+        self.workspace = paths.roots(str(scope.workspace))
+        self.home = paths.normal(paths.home())
+        self.here: list[str] = [paths.normal(os.path.join(self.workspace[0], directory))]
+        self._before: list[str] = []  # where it is if a `cd` failed
+
+    def change(self, target: str) -> None:
+        """A `cd`."""
+        ahead = [*self.meanings(target)]
+        if ahead:
+            self._before = [*self._before, *self.here][:MOST]
+            self.here = ahead[:MOST]
+
+    def go_on(self, joint: str) -> None:
+        """At the next command, which runs whether the `cd` worked or not unless it is joined by `&&`."""
+        if joint != "&&" and self._before:
+            self.here = list(dict.fromkeys([*self._before, *self.here]))[:MOST]
+            self._before = []
+
+    def meanings(self, word: str) -> Iterator[str]:
+        """The absolute paths a word may mean; none where it is known only when the line runs."""
+        if word == "~" or word.startswith("~/"):
+            word = self.home + word[1:]
+        elif word.startswith("~") and "/" not in word.rstrip("/"):
+            word = f"/home/{word[1:]}"
+        if word and ANY not in word and SOME not in word and len(word) <= paths.LONGEST:
+            for place in self.here:
+                yield from self._led_to(os.path.join(place, word))
+
+    def _led_to(self, path: str) -> Iterator[str]:
+        """A link that is named itself is only a link; behind a slash it is what it leads to."""
+        lexical = paths.normal(path)
+        yield lexical
+        if ".." in path and GLOB not in path:  # behind a link it leads elsewhere than the text says
+            folder, name = os.path.split(path.rstrip("/"))
+            yield path
+            yield paths.normal(os.path.join(paths.real(folder), name))
+        if GLOB not in path:
+            parent = os.path.dirname(lexical)
+            through = path.endswith(("/", "/.", "/.."))
+            yield paths.real(path) if through else os.path.join(paths.real(parent), os.path.basename(lexical))
+
+    def doubt(self, program: str, words: Iterable[str]) -> None:
+        """Note a program that destroys, where one of its targets is not known."""
+        if any(not is_known(word) or (self.is_lost and not word.startswith("/")) for word in words):
+            self.doubts.append(os.path.basename(program.replace(ANY, "").replace(SOME, "")) or "an unknown program")
+
+    def is_vital(self, word: str, *, with_workspace: bool = True) -> str:
+        """The vital place that is destroyed with what the word names, with a directory's whole content or itself."""
+        for place in self.meanings(word):
+            folder, name = os.path.split(place)
+            if GLOB in name and not name.strip(f"{GLOB}.") and GLOB not in folder:
+                if folder not in self.workspace and self._is_vital(folder):
+                    return place.replace(GLOB, "*")
+            elif GLOB in place:
+                fixed = place[: place.index(GLOB)].rsplit("/", 1)[0] or "/"
+                if fixed == "/":
+                    return place.replace(GLOB, "*")
+            elif self._is_vital(place) and (with_workspace or place not in self.workspace):
+                return place
+        return ""
+
+    def _is_vital(self, place: str) -> bool:
+        if (
+            place in ("/", self.home)
+            or place in _SYSTEM
+            or _OF_A_PROCESS.match(place)
+            or re.fullmatch(r"/(?:home|Users)/[^/]+", place)
+        ):
+            return True
+        return any(root == place or root.startswith(f"{place.rstrip('/')}/") for root in self.workspace)
+
+    def is_device(self, word: str) -> str:
+        """The disk or memory that would be written."""
+        return next((place for place in self.meanings(word) if _DISK.match(place) or _is_block_device(place)), "")
+
+    def is_system_file(self, word: str) -> str:
+        return next((place for place in self.meanings(word) if _FILES.match(place)), "")
+
+
+def _is_block_device(place: str) -> bool:
+    if not place.startswith("/dev/"):
+        return False
+    try:
+        return stat.S_ISBLK(os.stat(place).st_mode)
+    except (OSError, ValueError):
+        return False

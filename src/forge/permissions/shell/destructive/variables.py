@@ -1,0 +1,80 @@
+"""The values that variables of a line may have, as far as the line itself says them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice, product
+from typing import NamedTuple
+
+from forge.core.context import Scope
+from forge.permissions import shell
+from forge.permissions.shell.word_patterns import is_known
+from forge.permissions.targets import paths
+
+MOST = 16  # ways to fill the variables of one line
+_LONGEST = 4_096  # characters of a value
+_ROUNDS = 3  # values that name other variables
+# They assign in ways that are not looked at here.
+_ASSIGNS_OTHERWISE = re.compile(
+    r"\b(?:eval|source|read|mapfile|readarray|declare|typeset|local|export|readonly|let|getopts|unset|select|printf|set|shift"
+    r"|coproc|trap|wait)\b|(?:^|[\s;&|(])\.\s|\(\(|\$\[|:?="
+)
+_PLAIN_ASSIGNMENT = re.compile(r"(?:(?<=^)|(?<=[\s;&|({]))\w+=")
+_MOVES = re.compile(r"\b(?:cd|pushd|popd)\b")
+
+Values = tuple[tuple[str, str], ...]
+
+
+class Known(NamedTuple):
+    """Ways to fill the variables, and the names of those that may hold something else too."""
+
+    ways: tuple[Values, ...]
+    doubtful: frozenset[str]
+
+    def sure(self) -> tuple[Values, ...]:
+        """The ways without what is doubtful."""
+        kept = (tuple(pair for pair in way if pair[0] not in self.doubtful) for way in self.ways)
+        return tuple(dict.fromkeys(kept))
+
+
+def known_values(line: str, scope: Scope) -> Known:
+    """What `D=…` and `for d in …` give, with the home directory and the workspace."""
+    if "$" not in line:
+        return Known(((),), frozenset())
+    base = {"HOME": [paths.home()], "PWD": [str(scope.workspace)]}
+    options: dict[str, list[str]] = dict(base)
+    doubtful: set[str] = set()
+    for _ in range(_ROUNDS):
+        found: dict[str, list[str]] = {}
+        doubtful = {"PWD"} if _MOVES.search(line) else set()
+        for way in _ways(options):
+            for name, value in _assigned(line, way):
+                if is_known(value) and len(value) <= _LONGEST:
+                    found.setdefault(name, []).append(value)
+                else:
+                    doubtful.add(name)
+        before, options = options, {**base, **{name: list(dict.fromkeys(values)) for name, values in found.items()}}
+        if options == before:
+            break
+    rest = _PLAIN_ASSIGNMENT.sub("", line)
+    if _ASSIGNS_OTHERWISE.search(rest) or len([*islice(_all(options), MOST + 1)]) > MOST:
+        doubtful |= set(options)
+    return Known(tuple(_ways(options)), frozenset(doubtful))
+
+
+def _assigned(line: str, way: Values) -> Iterator[tuple[str, str]]:
+    found = shell.read(line, way)
+    for command in found.commands:
+        yield from command.assignments
+    for name, values in found.loops:
+        yield from ((name, value) for value in values)
+
+
+def _all(options: dict[str, list[str]]) -> Iterator[Values]:
+    for values in product(*options.values()):
+        yield tuple(zip(options, values, strict=True))
+
+
+def _ways(options: dict[str, list[str]]) -> Iterator[Values]:
+    return islice(_all(options), MOST)

@@ -1,0 +1,176 @@
+"""Git commands that only read, in repositories whose settings name no program.
+
+A repository's own settings (`.git/config`) can name programs that `git status` or `git diff` start: a monitor, filters,
+text converters, an external diff. Many of these keys hold a name of their own, so that no list of overrides has them
+all. Here every key must be known to be harmless; otherwise the command does not count as reading only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from functools import lru_cache
+
+from forge.permissions.shell.read_only.flags import GIT, GIT_LISTS, Operands
+from forge.permissions.shell.read_only.options import paths_of
+
+LARGEST_SETTINGS = 256 * 1024  # bytes
+LARGEST_INDEX = 64 * 1024 * 1024
+
+_BEFORE = ("--no-pager", "--no-optional-locks", "-P", "--literal-pathspecs")
+_LOOKS_AT_SUBMODULES = frozenset({"status", "diff", "describe", "stash"})
+_STARTS_GPG = re.compile(r"%G|%\(signature")
+_HEADER = re.compile(r'\[(?P<section>[A-Za-z0-9-]+)(?:[ \t]+(?P<name>"(?:[^"\\]|\\.)*"))?\][ \t]*')
+_KEY = re.compile(r"(?P<key>[A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=.*)?")
+_GITLINK = b"\x00\x00\xe0\x00"  # the mode of a submodule in an index
+
+
+def _keys(section: str, names: str, *, is_named: bool = False) -> set[tuple[str, bool, str]]:
+    return {(section, is_named, name) for name in names.split()}
+
+
+_HARMLESS = frozenset(
+    _keys(
+        "core",
+        "repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode symlinks autocrlf eol"
+        " safecrlf quotepath abbrev compression bigfilethreshold sharedrepository preloadindex untrackedcache longpaths"
+        " protecthfs protectntfs whitespace commentchar fscache hidedotfiles",
+    )
+    | _keys("remote", "url fetch pushurl tagopt prune gh-resolved", is_named=True)
+    | _keys("branch", "remote merge rebase description pushremote vscode-merge-base gh-merge-base", is_named=True)
+    | _keys("branch", "sort autosetuprebase autosetupmerge")
+    | _keys("submodule", "url active", is_named=True)
+    | _keys("submodule", "active recurse")
+    | _keys("user", "name email signingkey")
+    | _keys("author", "name email")
+    | _keys("committer", "name email")
+    | _keys("init", "defaultbranch")
+    | _keys("pull", "rebase ff")
+    | _keys("push", "default autosetupremote followtags")
+    | _keys("fetch", "prune prunetags")
+    | _keys("rebase", "autostash autosquash")
+    | _keys("merge", "conflictstyle ff")
+    | _keys("rerere", "enabled autoupdate")
+    | _keys("gc", "auto autodetach")
+    | _keys("maintenance", "auto strategy")
+    | _keys("color", "ui diff status branch log grep")
+    | _keys("status", "short branch showuntrackedfiles")
+    | _keys("diff", "renames algorithm colormoved mnemonicprefix noprefix context")
+    | _keys("log", "date decorate abbrevcommit follow")
+    | _keys("commit", "gpgsign")
+    | _keys("tag", "gpgsign sort")
+    | _keys("index", "version")
+    | _keys("extensions", "objectformat worktreeconfig")
+    | _keys("lfs", "repositoryformatversion")
+)
+
+
+def git_reads(words: Sequence[str], place: str, root: str) -> list[str] | None:
+    """The paths that a Git command reads in a directory of the workspace `root`; None if it may do more."""
+    while words and words[0] in _BEFORE:
+        words = words[1:]
+    if not words or any(_STARTS_GPG.search(word) for word in words):
+        return None
+    name, more = words[0], words[1:]
+    flags = GIT.get(name)
+    if more and (two := GIT_LISTS.get(f"{name} {more[0]}")):
+        flags, more = two, more[1:]
+    elif flags is None and name in GIT_LISTS:
+        flags = GIT_LISTS[name]
+        if name in ("branch", "tag") and ("--list" in more or "-l" in more):
+            flags = flags._replace(operands=Operands.TEXT)
+    paths = paths_of(more, flags) if flags else None
+    if paths is None or not _is_safe(place, root, looks_at_submodules=_may_enter(name, more)):
+        return None
+    return [*paths, "."]
+
+
+def _may_enter(name: str, words: Sequence[str]) -> bool:
+    """Tell whether the command runs Git in submodules too, by their settings."""
+    return name in _LOOKS_AT_SUBMODULES and not {"--ignore-submodules", "--ignore-submodules=all"} & set(words)
+
+
+def _is_safe(place: str, root: str, *, looks_at_submodules: bool) -> bool:
+    """A directory that a tool filled must not pass for a repository, and no settings may name a program."""
+    while not os.path.lexists(os.path.join(place, ".git")):
+        if os.path.lexists(os.path.join(place, "HEAD")):
+            return False
+        if place == root or place == os.path.dirname(place):
+            return True
+        place = os.path.dirname(place)
+    own = _directory(os.path.join(place, ".git"))
+    if own is None:
+        return False
+    shared = _pointed(own, os.path.join(own, "commondir"), "") or own
+    settings = {os.path.join(shared, "config"), *(os.path.join(one, "config.worktree") for one in (own, shared))}
+    if os.path.lexists(os.path.join(shared, "hooks", "post-index-change")):
+        return False
+    return all(map(_is_harmless, settings)) and not (looks_at_submodules and _has_submodules(own))
+
+
+def _directory(path: str) -> str | None:
+    """The directory of a repository, also where `.git` is a file that names it."""
+    return path if os.path.isdir(path) else _pointed(os.path.dirname(path), path, "gitdir: ")
+
+
+def _pointed(start: str, path: str, prefix: str) -> str | None:
+    content = _content(path, 4_096)
+    text = os.fsdecode(content).rstrip("\r\n") if content else ""  # as Git reads it: a blank is part of the name
+    return os.path.join(start, text.removeprefix(prefix)) if text.startswith(prefix) and text else None
+
+
+def _is_harmless(path: str) -> bool:
+    """Tell whether a file of settings has only keys that are known to name no program; one that is missing has none."""
+    if not os.path.lexists(path):
+        return True
+    content = _content(path, LARGEST_SETTINGS)
+    return content is not None and _has_known_keys(content)
+
+
+@lru_cache(maxsize=64)
+def _has_known_keys(content: bytes) -> bool:
+    section, is_named = "", False
+    for line in content.decode("utf-8", "replace").split("\n"):
+        text = line.strip(" \t\r")
+        if header := _HEADER.match(text):
+            section, is_named = header["section"].lower(), header["name"] is not None
+            text = text[header.end() :]
+        if not text or text[0] in "#;":
+            continue
+        found = _KEY.fullmatch(text)
+        if found is None or text.endswith("\\") or (section, is_named, found["key"].lower()) not in _HARMLESS:
+            return False
+    return True
+
+
+def _has_submodules(own: str) -> bool:
+    """Tell whether the index may name one; an index that cannot be read may."""
+    path = os.path.join(own, "index")
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    if any(name.startswith("sharedindex.") for name in os.listdir(own)):
+        return True
+    return _names_submodule(path, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=64)
+def _names_submodule(path: str, number: int, changed: int, size: int) -> bool:
+    content = _content(path, LARGEST_INDEX)
+    return content is None or _GITLINK in content
+
+
+def _content(path: str, most: int) -> bytes | None:
+    """A regular file's content; None if it is no such file, cannot be read or is larger."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        return file.read() if stat.S_ISREG(found.st_mode) and found.st_size <= most else None

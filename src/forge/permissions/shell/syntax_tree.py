@@ -1,0 +1,237 @@
+"""Finds the commands in the tree of a shell line; the grammar's peculiarities are dealt with here."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from forge.permissions.shell.parsed_line import Command, Function, Line, Redirection, Span
+from forge.permissions.shell.words import word
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+DEEPEST = 120  # groups and substitutions inside each other
+_BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
+_DESCRIPTOR = re.compile(rb"\{\w+\}")
+_OPERATORS = frozenset({"&&", "||", ";", "\n", "|", "|&", "&", ";;"})
+
+
+class TooDeep(Exception):
+    """More groups and substitutions inside each other than anyone writes."""
+
+
+class Reader:
+    """Finds the commands of a tree, wherever they stand."""
+
+    def __init__(self, source: bytes) -> None:
+        self.source = source
+        self.found = Line()
+
+    def walk(self, node: Node, depth: int) -> Span:
+        """Reads everything in a node; the commands it has."""
+        start = len(self.found.commands)
+        if depth > DEEPEST:
+            raise TooDeep
+        match node.type:
+            case "command":
+                self._command(node, depth)
+            case "redirected_statement":
+                self._redirected(node, depth)
+            case "pipeline":
+                self._pipeline([], node, depth)
+            case "list":
+                self._list(node, depth)
+            case "declaration_command" | "unset_command" | "test_command":
+                self._simple(node, depth)
+            case "variable_assignment":
+                self._assignment(node, self._begin(), depth)
+            case "for_statement":
+                self._loop(node, depth)
+            case "function_definition":
+                self._function(node, depth)
+            case _:
+                self._children(node, depth)
+        return self._since(start)
+
+    def _since(self, start: int) -> Span:
+        return Span(start, len(self.found.commands))
+
+    def _begin(self) -> Command:
+        command = Command()
+        self.found.commands.append(command)
+        return command
+
+    def _children(self, node: Node, depth: int) -> None:
+        before: Span | None = None
+        for child in node.children:
+            if child.type == "&":
+                if before:
+                    self.found.background.append(before)
+            elif child.child_count:
+                before = self.walk(child, depth + 1)
+
+    def _list(self, node: Node, depth: int) -> None:
+        """`a && b && c` nests to the left, as deep as it is long."""
+        right: list[Node] = []
+        while node.type == "list":
+            children = node.children
+            right += reversed(children[1:])
+            node = children[0]
+        self.walk(node, depth + 1)
+        joint = ""
+        for child in reversed(right):
+            if not child.child_count:
+                joint = child.type
+                continue
+            span = self.walk(child, depth + 1)
+            if joint == "&&" and span.start < span.end:
+                self.found.commands[span.start].joint = joint
+
+    def _pipeline(self, stages: list[Span], node: Node, depth: int) -> None:
+        self.found.pipes.append(stages)
+        for child in node.children:
+            if child.type not in _OPERATORS:
+                stages.append(self.walk(child, depth + 1))
+
+    def _function(self, node: Node, depth: int) -> None:
+        start = len(self.found.commands)
+        self._children(node, depth)
+        name = node.child_by_field_name("name")
+        self.found.functions.append(Function(word(self.source, [name]) if name else "", self._since(start)))
+
+    def _loop(self, node: Node, depth: int) -> None:
+        name = node.child_by_field_name("variable")
+        values = tuple(word(self.source, [value]) for value in node.children_by_field_name("value"))
+        if name is not None:
+            self.found.loops.append((word(self.source, [name]), values))
+        self._children(node, depth)
+
+    def _command(self, node: Node, depth: int) -> None:
+        self._fill(self._begin(), node.children, depth)
+
+    def _simple(self, node: Node, depth: int) -> None:
+        """A declaration or a test: all its parts are words."""
+        command = self._begin()
+        start = len(self.found.commands)
+        words = [self.source[child.start_byte : child.end_byte].decode("utf-8", "replace") for child in node.children]
+        command.words = tuple(words)
+        self._children(node, depth)
+        command.inside = self._since(start)
+
+    def _redirected(self, node: Node, depth: int) -> None:
+        children = node.children
+        body = node.child_by_field_name("body")
+        if body is not None and body.type == "command":
+            self._fill(self._begin(), [*body.children, *children[1:]], depth)
+            return
+        if body is not None:
+            self.walk(body, depth + 1)
+            children = [child for child in children if child.id != body.id]
+        self._fill(self._begin(), children, depth)
+
+    def _fill(self, command: Command, children: list[Node], depth: int) -> None:
+        number = len(self.found.commands)
+        words: list[list[Node]] = []
+        for child in children:
+            kind = child.type
+            if kind == "word":
+                self._add(words, child)
+            elif kind == "variable_assignment":
+                self._assignment(child, command, depth)
+            elif kind == "file_redirect":
+                if words and _names_descriptor(self.source, words[-1], child):
+                    words.pop()
+                for more in self._file(child, command, depth):
+                    self._add(words, more)
+            elif kind == "herestring_redirect":
+                self._data(child, command, depth)
+            elif kind == "heredoc_redirect":
+                for more in self._document(child, command, Span(number - 1, number), depth):
+                    self._add(words, more)
+            else:
+                self._look_into(child, depth)
+                self._add(words, child.children[0] if kind == "command_name" and child.child_count == 1 else child)
+        command.words = tuple(word(self.source, nodes) for nodes in words)
+        command.inside = self._since(number)
+
+    def _add(self, words: list[list[Node]], node: Node) -> None:
+        """A node without a blank before it belongs to the word before it."""
+        gap = self.source[words[-1][-1].end_byte : node.start_byte] if words else b" "
+        if gap == b" ":
+            words.append([node])
+        elif not gap.replace(b"\\\n", b""):
+            words[-1].append(node)
+        else:
+            words.append([node])
+            self._check_gap(words[-2][-1], node)
+
+    def _check_gap(self, before: Node, node: Node) -> None:
+        """What the grammar skips between two words must be blank to bash too; redirections aside."""
+        if before.next_sibling == node and not _BLANK.fullmatch(self.source, before.end_byte, node.start_byte):
+            self.found.is_broken = True
+
+    def _look_into(self, node: Node, depth: int) -> None:
+        if node.child_count:
+            self.walk(node, depth + 1)
+
+    def _assignment(self, node: Node, command: Command, depth: int) -> None:
+        start = len(self.found.commands)
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        self._children(node, depth)
+        if value is not None and value.type == "array":
+            self._array(value)
+        if name is not None:
+            command.assignments.append((word(self.source, [name]), word(self.source, [value]) if value else ""))
+        if self._since(start) != Span(start, start):
+            command.inside = self._since(start)
+
+    def _array(self, node: Node) -> None:
+        """`c=(rm x); "${c[@]}"`: the words of an array may be a command."""
+        self._begin().words = tuple(word(self.source, [child]) for child in node.children if child.is_named)
+
+    def _file(self, node: Node, command: Command, depth: int) -> list[Node]:
+        """The grammar counts the words behind a redirection's file as files too."""
+        operator = next((child.type for child in node.children if not child.is_named), ">")
+        files = node.children_by_field_name("destination")
+        for child in node.children:
+            self._look_into(child, depth)
+        if operator.endswith("-"):  # `2>&-` has no file
+            return files
+        if files:
+            command.redirections.append(Redirection(operator, word(self.source, files[:1])))
+        return files[1:]
+
+    def _data(self, node: Node, command: Command, depth: int) -> None:
+        texts = [child for child in node.children if child.is_named]
+        for child in texts:
+            self._look_into(child, depth)
+        command.redirections.append(Redirection("<<<", word(self.source, texts[-1:])))
+
+    def _document(self, node: Node, command: Command, span: Span, depth: int) -> list[Node]:
+        """A here-document; the grammar puts the rest of its line inside it."""
+        more = []
+        for child in node.children:
+            kind = child.type
+            if kind == "heredoc_body":
+                text = self.source[child.start_byte : child.end_byte].decode("utf-8", "replace")
+                command.redirections.append(Redirection("<<", text))
+                self._children(child, depth)
+            elif kind == "file_redirect":
+                more += self._file(child, command, depth)
+            elif kind == "herestring_redirect":
+                self._data(child, command, depth)
+            elif kind == "pipeline":
+                self._pipeline([span], child, depth)
+            elif kind in ("word", "number", "string", "raw_string", "concatenation", "ansi_c_string"):
+                self._look_into(child, depth)
+                more.append(child)
+            else:
+                self._look_into(child, depth)
+        return more
+
+
+def _names_descriptor(source: bytes, nodes: list[Node], redirection: Node) -> bool:
+    """Whether the word is the {name} of {name}>file."""
+    end = nodes[-1].end_byte
+    return end == redirection.start_byte and bool(_DESCRIPTOR.fullmatch(source, nodes[0].start_byte, end))

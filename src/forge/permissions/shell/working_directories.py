@@ -1,0 +1,66 @@
+"""In which directories the commands of a literal line run, once `cd` was among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from forge.core.context import Scope
+from forge.permissions.shell.literal_line import Part
+from forge.permissions.targets import paths
+
+MOST = 16  # directories a command may run in, `cd` by `cd`
+
+
+def directories(parts: Sequence[Part], start: str) -> list[tuple[str, ...]] | None:
+    """Where each command may run; None if that is not known."""
+    found: list[tuple[str, ...]] = [(start,)]
+    before: tuple[str, ...] = (start,)  # where the line is if the last `cd` failed
+    here = before  # … and if it did not
+    for part, following in pairwise(parts):
+        if following.joint != "&&":
+            here = before = tuple(dict.fromkeys((*before, *here)))
+        if part.words[0] == "cd":
+            target = destination(part.words)
+            if target is None or len(here) > MOST:
+                return None
+            there = tuple(dict.fromkeys(os.path.join(place, target) for place in here))
+            is_sure = part.joint != "||" and following.joint == "&&"
+            before = tuple(dict.fromkeys((*before, *here)))
+            here = there if is_sure else tuple(dict.fromkeys((*here, *there)))
+            before = before if is_sure else here
+        found.append(here)
+    return found
+
+
+def destination(words: Sequence[str]) -> str | None:
+    """Where a `cd` goes; None if that is not known."""
+    operands = [word for word in words[1:] if word not in ("-P", "-L", "-e", "-@", "--")]
+    if not operands:
+        return paths.home()
+    return operands[0] if len(operands) == 1 and not operands[0].startswith("-") and operands[0] else None
+
+
+class Area:
+    """The workspace and the roots beside it, as paths are compared with them."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.workspace = paths.roots(str(scope.workspace))[0]
+        places = (scope.workspace, *(root.path for root in scope.roots))
+        self.around = tuple(root for place in places for root in paths.roots(str(place)))
+
+    def has(self, target: str, start: str = "") -> bool:
+        """Whether every place a path may mean, seen from a directory, lies inside."""
+        if len(target) > paths.LONGEST or "\0" in target:
+            return False
+        found = paths.spellings(target, os.path.join(self.workspace, start))
+        return all(any(_is_below(place, root) for root in self.around) for place in found)
+
+    def has_all(self, targets: Iterable[str], starts: Sequence[str]) -> bool:
+        """Whether it has all of them, whichever directory they are taken from."""
+        return all(self.has(target, start) for target in targets for start in starts)
+
+
+def _is_below(place: str, root: str) -> bool:
+    return place == root or place.startswith(f"{root.rstrip('/')}/")

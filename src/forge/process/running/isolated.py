@@ -1,0 +1,163 @@
+"""Runs a tool in a process of its own, which a time-out really kills."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.context_transfer import captured_context
+from forge.core.executor import readable
+from forge.core.held_directories import check_held
+from forge.core.result import ToolResult
+from forge.core.tool import DeferredTool, Tool
+from forge.process.running.run import signal_name
+from forge.process.running.shipped_tool import packed, packed_values
+from forge.process.running.slots import slots
+from forge.process.running.supervisor import Program, start
+
+log = logging.getLogger("forge.tools")
+
+LONGEST_LINE = 512 * 1024 * 1024  # bytes of one message from the child
+
+
+async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+    """Start a fresh interpreter, run the tool there, kill all that came of it when this coroutine ends, however."""
+    work = _work(tool._now() if isinstance(tool, DeferredTool) else tool, arguments, ctx)
+    async with slots:
+        program = start(
+            [sys.executable, "-P", "-c", "from forge.process.running.isolated_child import child; child()"],
+            cwd=Path.cwd(),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            reads=True,
+            errors=2,
+        )
+        child = _Child(program)
+        try:
+            await child.connect()
+            return await _talk(child, work, ctx)
+        finally:
+            try:
+                program.stop(0.0)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.shield(child.ended)
+            finally:
+                child.close()
+
+
+class _Child:
+    """The other process as two streams, and a future with how it ended: an exit code, negative for a signal."""
+
+    def __init__(self, program: Program) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._program = program
+        self._transports: list[asyncio.BaseTransport] = []
+        self.output = asyncio.StreamReader(limit=LONGEST_LINE)
+        self.ended: asyncio.Future[int | None] = self._loop.create_future()
+        self._loop.add_reader(program.keeper.fileno(), self._hear)
+
+    async def connect(self) -> None:
+        program, loop = self._program, self._loop
+        output, program.output = os.fdopen(program.output, "rb", 0), -1  # the transports close them
+        given, program.given = os.fdopen(program.given, "wb", 0), -1
+        reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self.output), output)
+        self._transports.append(reading)
+        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        writing, _ = await loop.connect_write_pipe(lambda: protocol, given)
+        self._transports.append(writing)
+        self._input = asyncio.StreamWriter(writing, protocol, None, loop)
+
+    async def say(self, line: bytes) -> None:
+        with contextlib.suppress(ConnectionError):  # it is gone: how it ended is told when nothing more comes from it
+            self._input.write(line + b"\n")
+            await self._input.drain()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._program.keeper.fileno())
+        for one in self._transports:
+            one.close()
+        self._program.close()
+
+    def _hear(self) -> None:
+        message = self._program.hear()
+        if message is not None and not self.ended.done():
+            self._loop.remove_reader(self._program.keeper.fileno())
+            self.ended.set_result(message[1] if message[0] == "ended" else None)
+
+
+async def _talk(child: _Child, work: bytes, ctx: ToolContext) -> ToolResult:
+    """One JSON object a line: the work and answers go in, events, questions and the result come out."""
+    await child.say(work)
+    while line := await child.output.readline():
+        message = json.loads(line)
+        match message["kind"]:
+            case "output":
+                ctx.output(message["text"])
+            case "progress":
+                ctx.progress(message["title"], **message["data"])
+            case "require":
+                await child.say(json.dumps(await _permitted(ctx, message)).encode())
+            case "result":
+                return _result(message)
+            case "failed":
+                return ToolResult.failed(_tool_error(message), during=readable(ctx.call))
+            case "broken":
+                return _broken(ctx, message)
+    code = await child.ended
+    how = f"ended with exit code {code}" if code is None or code >= 0 else f"was killed by {signal_name(-code)}"
+    raise ToolError(f"its process {how} before it gave a result", ErrorKind.SYSTEM, "See its error output.")
+
+
+async def _permitted(ctx: ToolContext, message: Mapping[str, Any]) -> dict[str, Any]:
+    """The gate is here, and so is whoever is asked."""
+    try:
+        await ctx.require(message["permission"], message["target"])
+    except ToolError as error:
+        return {"refused": {"message": error.message, "error_kind": error.kind, "suggestion": error.suggestion}}
+    return {"refused": None}
+
+
+def _result(message: Mapping[str, Any]) -> ToolResult:
+    result = ToolResult.from_dict(message["result"])
+    if result.failure is not None:
+        result.failure.passing = message["passing"]
+    return result
+
+
+def _tool_error(message: Mapping[str, Any]) -> ToolError:
+    return ToolError(message["message"], message["error_kind"], message["suggestion"], passing=message["passing"])
+
+
+def _broken(ctx: ToolContext, message: Mapping[str, Any]) -> ToolResult:
+    """An exception nobody expected: told as if it had been raised here, or logged here and withheld."""
+    kind = type(message["name"], (TimeoutError if message["is_timeout"] else Exception,), {})
+    log_id = ""
+    if not ctx.spec.expose_errors:
+        log_id = uuid4().hex[:8]
+        trace = ctx.activity.secrets.mask_all(message["trace"])
+        log.error("error %s in %s, in its own process:\n%s", log_id, ctx.spec.name, trace)
+    return ToolResult.failed(kind(message["words"]), during=readable(ctx.call), log_id=log_id)
+
+
+def _work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
+    from pydantic_core import to_json
+
+    defaults = tool._signature.defaults if hasattr(tool, "_signature") else {}
+    sent = {key: value for key, value in arguments.items() if key not in defaults or value is not defaults[key]}
+    check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process knows their names alone
+    scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__}
+    work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": packed(tool)}
+    work["context"] = packed_values(captured_context())  # such as the egress: what is refused here is refused there
+    try:
+        return to_json({**work, "arguments": sent})
+    except ValueError as error:
+        raise ToolError(f"its arguments cannot be sent to its own process: {error}", ErrorKind.CONFIG) from None

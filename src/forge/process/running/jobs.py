@@ -1,0 +1,324 @@
+"""Programs that go on in the background: their output is kept while nobody looks, and they end with their session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import selectors
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.session_end import at_session_end
+from forge.process.running.limits import Resources
+from forge.process.running.output import Capture, Kept, read_piece, waiting_bytes
+from forge.process.running.run import Confined, signal_name
+from forge.process.running.supervisor import GRACE, Program, start
+from forge.process.running.whole_output import Whole
+from forge.process.sandbox.command import Command
+
+MOST_JOBS = 50  # of one session
+MOST_LOGGED = 10 * 1024 * 1024  # bytes of each, the newest
+_LAST = 4_096  # bytes at the end of a log in which a sandbox says why it could not be made
+
+_lock = threading.RLock()
+_jobs: dict[str, Job] = {}
+_numbers: dict[str, int] = {}  # session -> the latest job's
+_pump: _Pump | None = None
+
+
+class Job:
+    """A program in the background. What it writes is read by a thread, whatever becomes of event loops."""
+
+    def __init__(
+        self,
+        name: str,
+        owner: str,
+        command: str,
+        program: Program,
+        stdin: bytes,
+        log: int,
+        confined: Confined | None = None,
+    ) -> None:
+        self.id = name
+        self.owner = owner
+        self.command = command
+        self.log = Kept(Capture(0, log), wants_whole=True)
+        self.looked = 0  # up to where the log was shown
+        self.status = "running"  # or "ended", "killed"
+        self.exit_code: int | None = None
+        self.signal = ""
+        self.left: tuple[str, ...] = ()
+        self.sandbox = "none"
+        self.program = program
+        self._confined = confined
+        self._stdin = memoryview(stdin)
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    @property
+    def runs(self) -> bool:
+        return self._ended is None
+
+    @property
+    def duration(self) -> float:
+        return (self._ended or time.monotonic()) - self._began
+
+    def new_output(self, since: int | None = None) -> tuple[bytes, int]:
+        """What it wrote since a position, or since this was last asked, and how much before that is gone."""
+        with _lock:
+            found = self.log.since(self.looked if since is None else min(since, self.log.total))
+            self.looked = self.log.total
+        return found
+
+    def rest_in_file(self, position: int) -> Whole | None:
+        """All that it wrote from a position on, where the log in memory is too short for it and the file is not."""
+        with _lock:
+            return None if self.log.whole is None else self.log.whole.since(position)
+
+    async def wait(self, seconds: float, *, for_end: bool = False) -> None:
+        """Until it wrote something that was not shown yet, or ended; or so long."""
+        end = time.monotonic() + seconds
+        while True:
+            loop = asyncio.get_running_loop()
+            news: asyncio.Future[None] = loop.create_future()
+            with _lock:
+                if not self.runs or (not for_end and self.log.total > self.looked):
+                    return
+                self._waiting.append((loop, news))
+            try:
+                await asyncio.wait_for(news, max(0.0, end - time.monotonic()))
+            except TimeoutError:
+                return
+            finally:
+                with _lock, contextlib.suppress(ValueError):
+                    self._waiting.remove((loop, news))
+
+    async def kill(self) -> bool:
+        """Its whole tree; False if it had ended before."""
+        with _lock:
+            if not self.runs:
+                return False
+            self.status = "killed"
+            self.program.stop()
+        await self.wait(GRACE + 1.0, for_end=True)
+        return True
+
+    def tell(self) -> None:
+        for loop, news in self._waiting:
+            with contextlib.suppress(RuntimeError):  # that loop is closed
+                loop.call_soon_threadsafe(_wake, news)
+
+    def write(self) -> None:
+        try:
+            self._stdin = self._stdin[os.write(self.program.given, self._stdin) :]
+        except BlockingIOError:
+            return
+        except OSError:  # it reads no more
+            self._stdin = self._stdin[:0]
+
+    @property
+    def has_input(self) -> bool:
+        return bool(self._stdin)
+
+    def end(self, message: tuple[Any, ...]) -> None:
+        """It told us how it ended."""
+        pipe = self.program.output
+        left = waiting_bytes(pipe) if pipe >= 0 else 0
+        while left > 0 and (piece := read_piece(pipe, left)):
+            left -= len(piece)
+            self.log.add(piece)
+        if message[0] == "ended":
+            _, status, running, nanny, _ = message
+            self.exit_code = status if status is not None and status >= 0 else None
+            self.signal = signal_name(-status) if status is not None else ""
+            if nanny:
+                self.left = tuple(running)
+                self.program.leave(self.owner)
+        elif self.status == "running":
+            self.log.add(memoryview(b"[it could not be started, or what watched over it was killed]\n"))
+        self._leave_sandbox()
+        if self.status == "running":
+            self.status = "ended"
+        self._ended = time.monotonic()
+
+    def _leave_sandbox(self) -> None:
+        """Put back what may not be changed, and note it in the log, also where the sandbox could not be made."""
+        if self._confined is None:
+            return
+        words = self._confined.settle()
+        said = self.log.since(max(0, self.log.total - _LAST))[0].decode(errors="replace")
+        if problem := self._confined.problem(self.exit_code, said):
+            words.append(f"{problem.message}. {problem.suggestion}")
+        self.signal = self.signal or self._confined.signal(self.exit_code)
+        self._confined.still_used = bool(self.left)
+        self._confined.close()
+        for word in words:
+            self.log.add(memoryview(f"[{word}]\n".encode()))
+
+
+def start_job(
+    argv: Sequence[str] | Command,
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    owner: str,
+    command: str,
+    stdin: bytes = b"",
+    limits: Resources | None = None,
+    most_jobs: int = MOST_JOBS,
+    most_logged: int = MOST_LOGGED,
+    confined: Confined | None = None,
+) -> Job:
+    """Raises `ToolError` where the owner has too many, or it cannot be started.
+
+    `confined` is what `argv` is of. It is closed when the job has ended; what was put back is added to the log.
+    """
+    global _pump
+    with _lock:
+        _make_room(owner, most_jobs)
+        try:
+            program = start(argv, cwd=cwd, env=env, reads=bool(stdin), merge=True, limits=limits, leave=True)
+        except OSError as error:
+            raise ToolError(f"no program can be started now: {error.strerror}", passing=True) from None
+        number = _numbers[owner] = _numbers.get(owner, 0) + 1
+        job = Job(f"job_{number}", owner, command, program, stdin, most_logged, confined)
+        _jobs[_key(owner, job.id)] = job
+        if _pump is None:
+            _pump = _Pump()
+        _pump.add(job)
+    return job
+
+
+def jobs_of(owner: str) -> list[Job]:
+    with _lock:
+        return [job for job in _jobs.values() if job.owner == owner]
+
+
+def job_of(owner: str, name: str) -> Job:
+    with _lock:
+        job = _jobs.get(_key(owner, name.strip()))
+        if job is None:
+            known = ", ".join(one.id for one in jobs_of(owner))
+            there = f"There are {known}." if known else "Start one with bash and background=true."
+            raise ToolError(f'there is no job "{name[:80]}" in this session', ErrorKind.NOT_FOUND, there)
+        return job
+
+
+def _owners() -> list[str]:
+    with _lock:
+        return [job.owner for job in _jobs.values()]
+
+
+@at_session_end(_owners)
+def end_jobs(owner: str = "") -> None:
+    """Kill and forget the jobs of a session; of all sessions without one."""
+    with _lock:
+        for key, job in list(_jobs.items()):
+            if not owner or job.owner == owner:
+                if job.runs:
+                    job.status = "killed"
+                    job.program.stop()
+                del _jobs[key]
+                _numbers.pop(job.owner, None)
+
+
+class _Pump(threading.Thread):
+    """Reads what jobs write, and hears how they end."""
+
+    def __init__(self) -> None:
+        super().__init__(name="forge-jobs", daemon=True)
+        self._selector = selectors.DefaultSelector()
+        self._waker, self._bell = os.pipe()
+        self._selector.register(self._waker, selectors.EVENT_READ)
+        self._new: list[Job] = []
+        self.start()
+
+    def add(self, job: Job) -> None:
+        self._new.append(job)
+        os.write(self._bell, b"x")
+
+    def run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.fd == self._waker:
+                    os.read(self._waker, 1)
+                    self._take(self._new.pop(0))
+                    continue
+                job, part = key.data
+                with _lock:
+                    getattr(self, f"_{part}")(job)
+                    job.tell()
+
+    def _take(self, job: Job) -> None:
+        self._selector.register(job.program.keeper, selectors.EVENT_READ, (job, "hear"))
+        self._selector.register(job.program.output, selectors.EVENT_READ, (job, "read"))
+        if job.program.given >= 0:
+            self._selector.register(job.program.given, selectors.EVENT_WRITE, (job, "write"))
+
+    def _hear(self, job: Job) -> None:
+        if (message := job.program.hear()) is None:
+            return
+        job.end(message)
+        for name in ("output", "given"):
+            self._close(job, name)
+        self._selector.unregister(job.program.keeper)
+        job.program.close()
+
+    def _read(self, job: Job) -> None:
+        if job.program.output < 0:
+            return
+        piece = read_piece(job.program.output)
+        if piece:
+            job.log.add(piece)
+        elif piece is not None:
+            self._close(job, "output")
+
+    def _write(self, job: Job) -> None:
+        if job.program.given < 0:
+            return
+        job.write()
+        if not job.has_input:
+            self._close(job, "given")
+
+    def _close(self, job: Job, name: str) -> None:
+        pipe = getattr(job.program, name)
+        if pipe >= 0:
+            self._selector.unregister(pipe)
+            job.program.close_pipe(name)
+
+
+def _make_room(owner: str, most: int) -> None:
+    """Finished jobs make room for new ones, the oldest first."""
+    mine = jobs_of(owner)
+    if len(mine) < most:
+        return
+    finished = [job for job in mine if not job.runs]
+    if not finished:
+        raise ToolError(f"{most} jobs run already", ErrorKind.USER, "End one with bash_kill, or wait for one to end.")
+    del _jobs[_key(owner, finished[0].id)]
+
+
+def _key(owner: str, name: str) -> str:
+    return f"{owner}\0{name}"
+
+
+def _wake(news: asyncio.Future[None]) -> None:
+    if not news.done():
+        news.set_result(None)
+
+
+def _forked() -> None:
+    """The jobs belong to the process this one was forked from."""
+    global _lock, _pump
+    _lock, _pump = threading.RLock(), None
+    _jobs.clear()
+    _numbers.clear()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,295 @@
+"""Keeps one program at a time, with all that comes of it, in a process of its own beside Forge.
+
+A keeper adopts what the program's processes leave behind, so a run's tree is complete, whatever daemonises itself, and
+it can be used again once nothing is left. Where that does not exist (macOS), a tree is its process group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+
+from forge.process.running.process_tree import PATIENCE, descendants, kill_below, name_of
+from forge.process.running.wire import PIECE, Messages, packed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # nothing of it is loaded beside Forge: what starts there has to be small
+    from collections.abc import Iterable
+    from typing import Any, NoReturn
+
+SETTLE = 0.1  # seconds that what a program started has to end after it, before it counts as left running
+MOST_TOLD = 20  # processes left running that are named
+IDLE = 10.0  # seconds without work after which a keeper ends
+
+_DEFAULT_SIGNALS = [one for one in signal.valid_signals() if one not in (signal.SIGKILL, signal.SIGSTOP)]
+
+
+class Keeper:
+    """Keeps one program at a time, and all that comes of it. Everything it keeps dies when Forge lets go of it."""
+
+    def __init__(self, forge: socket.socket) -> None:
+        self.forge = forge
+        self.forge.setblocking(False)
+        self.messages = Messages()
+        self.alarm = Alarm()
+        self.poll = select.poll()
+        self.poll.register(self.alarm.reader, select.POLLIN)
+        self.poll.register(forge, select.POLLIN)
+        self.pipes: set[int] = set()  # of what was left running: emptied, or it would hang or die when it writes
+        self.usable = True  # False: it has limits of its own now, or nobody to work for
+        self.supervisor = os.getppid()
+        self._begin(0)
+
+    def _begin(self, program: int) -> None:
+        self.program = program
+        self.status: int | None = None
+        self.leave = False
+        self.told = False
+        self.stop_at: float | None = None  # when what is being stopped is killed
+        self.settled_at = 0.0
+
+    def serve(self) -> NoReturn:
+        signal.signal(signal.SIGTERM, self._let_go)
+        while True:
+            events = self.poll.poll(self._wait())
+            if not events and not self.program:
+                self._retire()
+            for descriptor, _ in events:
+                if descriptor == self.forge.fileno():
+                    self._hear()
+                elif descriptor == self.alarm.reader:
+                    self.alarm.clear()
+                else:
+                    self._empty(descriptor)
+            if self.program:
+                self._look()
+            if not self.program and not self.usable:
+                os._exit(0)
+
+    def _wait(self) -> int | None:
+        if not self.program:
+            return int(IDLE * 1000)
+        if self.stop_at is None and (self.status is None or self.told):
+            return None
+        until = self.stop_at if self.stop_at is not None else self.settled_at
+        return max(1, min(20, int((until - time.monotonic()) * 1000) + 1))
+
+    def _hear(self) -> None:
+        if not self.messages.read(self.forge):
+            self.poll.unregister(self.forge)
+            self.usable = False
+            if not self.leave or not self.told:
+                self._stop(0.0)
+            return
+        while (message := self.messages.next()) is not None:
+            match message[0]:
+                case "start":
+                    self._start(message[1])
+                case "stop":
+                    self._stop(message[1])
+                case "leave":  # it goes on without being watched; from now on the supervisor's end is its end
+                    for pipe in self.messages.take():
+                        os.set_blocking(pipe, False)
+                        self.poll.register(pipe, select.POLLIN)
+                        self.pipes.add(pipe)
+
+    def _retire(self) -> None:
+        """Nobody can give it work any more; what was given in this very moment is still done."""
+        self.usable = False
+        with contextlib.suppress(OSError):
+            self.forge.shutdown(socket.SHUT_RD)
+
+    def _start(self, work: dict[str, Any]) -> None:
+        given = self.messages.take()
+        stage = "directory"
+        try:
+            os.chdir(work["cwd"])
+            stage = "limits"
+            if work["limits"]:
+                self._limit(work["limits"])
+            stage = "program"
+            self._begin(self._spawn(work, given))
+            self.leave = work["leave"]
+        except (OSError, ValueError) as error:
+            self._tell("failed", getattr(error, "errno", None) or 0, stage, self.usable)
+        finally:
+            os.chdir("/")
+            for one in given:
+                os.close(one)
+
+    def _spawn(self, work: dict[str, Any], given: list[int]) -> int:
+        if not work["ignores_term"]:
+            return _spawned(work, given, _DEFAULT_SIGNALS)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a program inherits what is ignored
+        try:
+            return _spawned(work, given, [one for one in _DEFAULT_SIGNALS if one != signal.SIGTERM])
+        finally:
+            signal.signal(signal.SIGTERM, self._let_go)
+            if os.getppid() != self.supervisor:  # its end may have been told just now
+                self._let_go()
+
+    def _limit(self, limits: Iterable[tuple[int, int, int]]) -> None:
+        """Inherited by the program. What is lowered here cannot be raised again, so this keeper serves once."""
+        import resource
+
+        self.usable = False
+        for which, soft, hard in limits:
+            _, most = resource.getrlimit(which)
+            if most != resource.RLIM_INFINITY:
+                soft, hard = min(soft, most), min(hard, most)
+            resource.setrlimit(which, (soft, hard))
+
+    def _look(self) -> None:
+        """What became of the program and its tree since the last time."""
+        empty = self._reap()
+        now = time.monotonic()
+        if self.stop_at is not None:
+            if not empty and (now >= self.stop_at or self._has_left_the_group()):
+                empty = kill_below(os.getpid(), self._reap, self.program)
+            if not empty and now >= self.stop_at + PATIENCE:
+                self.usable = False  # something cannot even be killed
+                self._end([f"{pid} {name_of(pid)}" for pid in sorted(descendants(os.getpid()))])
+            elif empty:
+                self._end([])
+        elif self.status is not None and not self.told:
+            if empty:
+                self._end([])
+            elif now >= self.settled_at:
+                self._leave_or_kill()
+        elif empty and self.told:
+            self._finish()
+
+    def _leave_or_kill(self) -> None:
+        left = [f"{pid} {name_of(pid)}" for pid in sorted(descendants(os.getpid()))]
+        if self.leave and left:
+            self.told = True
+            self._tell("ended", self.status, left[:MOST_TOLD], os.getpid(), False)
+        else:
+            kill_below(os.getpid(), self._reap, self.program)
+            self._end(left)
+
+    def _end(self, left: list[str]) -> None:
+        if not self.told:
+            self.told = True
+            self._tell("ended", self.status, left[:MOST_TOLD], 0, self.usable)
+        self._finish()
+
+    def _finish(self) -> None:
+        for pipe in tuple(self.pipes):
+            self._forget(pipe)
+        self._begin(0)
+
+    def _stop(self, grace: float) -> None:
+        """Ask the program's group to end, then kill what is left of the tree."""
+        if not self.program:
+            return
+        now = time.monotonic()
+        self.stop_at = min(self.stop_at, now + grace) if self.stop_at is not None else now + grace
+        if grace and self.status is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self.program, signal.SIGTERM)
+        elif grace:
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGTERM)
+
+    def _let_go(self, *_: object) -> None:
+        """The supervisor says so, or is gone."""
+        self.usable = False
+        self._stop(0.0)
+        os.write(self.alarm.writer, b"x")
+
+    def _has_left_the_group(self) -> bool:
+        """Whether the program and all of its group are gone: what is left was never asked to end, and will not."""
+        if self.status is None:
+            return False
+        try:
+            os.killpg(self.program, 0)
+        except OSError:
+            return not self.told
+        return False
+
+    def _reap(self) -> bool:
+        """True when no child is left, and therefore no descendant."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if not pid:
+                return False
+            if pid == self.program and self.status is None:
+                self.status = os.waitstatus_to_exitcode(status)
+                self.settled_at = time.monotonic() + SETTLE
+
+    def _empty(self, pipe: int) -> None:
+        try:
+            if not os.read(pipe, PIECE):
+                self._forget(pipe)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._forget(pipe)
+
+    def _forget(self, pipe: int) -> None:
+        self.poll.unregister(pipe)
+        self.pipes.discard(pipe)
+        os.close(pipe)
+
+    def _tell(self, *message: Any) -> None:
+        with contextlib.suppress(OSError):  # nobody listens any more
+            self.forge.send(packed(message))
+
+
+class Alarm:
+    """Wakes a poll when a child ended."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        os.set_blocking(self.writer, False)
+        signal.signal(signal.SIGCHLD, _nothing)
+        signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
+
+    def clear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.reader, PIECE)
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        os.close(self.reader)
+        os.close(self.writer)
+
+
+def _spawned(work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals]) -> int:
+    """Start the program, in a session of its own. No fork: that would copy this process, at the price of a program."""
+    streams = list(given)
+    nothing = -1
+    if not work["reads"]:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        streams.insert(0, nothing)
+    if len(streams) == 2:
+        streams.append(streams[1])  # both kinds of output in one pipe
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(streams)]
+    actions += [(os.POSIX_SPAWN_OPEN, number, path, flags, 0) for number, path, flags in work["files"]]
+    try:
+        return os.posix_spawn(
+            work["path"],
+            work["argv"],
+            work["env"],
+            file_actions=actions,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=defaults,
+        )
+    finally:
+        if nothing >= 0:
+            os.close(nothing)
+
+
+def _nothing(*_: object) -> None:
+    return None

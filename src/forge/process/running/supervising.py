@@ -1,0 +1,117 @@
+"""The one process beside Forge that owns all others: it makes their keepers, and kills all of them when Forge ends.
+
+Started on its own with nothing but the standard library, and without importing `forge` itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+
+from forge.process.running.keeper import Alarm, Keeper
+from forge.process.running.process_tree import adopt_orphans, descendants, follow_parent, kill_below
+from forge.process.running.wire import NEW, Messages
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # nothing of it is loaded beside Forge: what starts there has to be small
+    from typing import NoReturn
+
+
+def main() -> NoReturn:
+    import gc
+
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)  # a terminal's keys are for Forge
+    os.closerange(3, 1 << 20)  # whatever Forge was given by its own parent
+    supervisor = _Supervisor(socket.socket(fileno=0))
+    gc.disable()
+    gc.freeze()  # what is never looked at is never copied for a keeper
+    supervisor.serve()
+
+
+class _Supervisor:
+    """Makes keepers, and cleans up after them when they die or Forge does."""
+
+    def __init__(self, forge: socket.socket) -> None:
+        self.forge = forge
+        self.messages = Messages()
+        self.alarm = Alarm()
+        self.keepers: set[int] = set()
+        self.poll = select.poll()
+        self.poll.register(forge, select.POLLIN)
+        self.poll.register(self.alarm.reader, select.POLLIN)
+        self.pid = os.getpid()
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):  # where a copy of Forge's socket lives on in a fork of it
+                self.parent = os.pidfd_open(os.getppid())
+                self.poll.register(self.parent, select.POLLIN)
+        adopt_orphans()
+
+    def serve(self) -> NoReturn:
+        while True:
+            for descriptor, _ in self.poll.poll():
+                if descriptor == self.alarm.reader:
+                    self.alarm.clear()
+                    self._reap()
+                elif descriptor != self.forge.fileno() or not self._hear():
+                    self.keepers.clear()
+                    kill_below(os.getpid(), self._reap)
+                    os._exit(0)
+
+    def _hear(self) -> bool:
+        if not self.messages.read(self.forge):
+            return False
+        while (message := self.messages.next()) is not None:
+            if message[0] == NEW:
+                self._fork(self.messages.descriptors.pop(0))
+            elif message[1] in self.keepers:  # not yet reaped: the number is still its own
+                os.kill(message[1], signal.SIGTERM)
+        return True
+
+    def _fork(self, descriptor: int) -> None:
+        try:
+            pid = os.fork()
+        except OSError:  # its socket closes: Forge hears of it
+            os.close(descriptor)
+            return
+        if pid:
+            self.keepers.add(pid)
+            os.close(descriptor)
+            return
+        try:
+            _become_keeper(self, descriptor)
+        finally:
+            os._exit(1)
+
+    def _reap(self) -> bool:
+        """Bury keepers. Whoever else is our child was orphaned by one that was killed."""
+        gone = False
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if not pid:
+                break
+            gone |= pid in self.keepers
+            self.keepers.discard(pid)
+        if gone:
+            kill_below(os.getpid(), lambda: not descendants(os.getpid(), self.keepers), spared=self.keepers)
+        return False
+
+
+def _become_keeper(supervisor: _Supervisor, descriptor: int) -> NoReturn:
+    supervisor.alarm.close()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)  # where the supervisor's own connection was
+    os.close(nothing)
+    for other in supervisor.messages.take():
+        os.close(other)
+    with contextlib.suppress(AttributeError, OSError):
+        os.close(supervisor.parent)
+    adopt_orphans()
+    follow_parent(supervisor.pid)
+    Keeper(socket.socket(fileno=descriptor)).serve()

@@ -1,0 +1,317 @@
+"""Starts programs through one small process beside this one, which kills all of them when this one ends, however."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import os
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.session_end import at_session_end
+from forge.core.held_directories import check_held
+from forge.process.running.limits import Resources
+from forge.process.running.wire import END, NEW, Messages, packed
+from forge.process.sandbox.command import Command
+
+GRACE = 2.0  # seconds between the request to end and the kill, so that all is over within three
+MOST_IDLE = 256  # keepers that wait for work; each ends by itself after a while
+LONGEST_ARGUMENT = 128 * 1024 - 1  # bytes: Linux takes no more in one piece
+MOST_ARGUMENTS = 1024 * 1024  # bytes of all of them, and of the environment
+_PATIENCE = 10.0  # seconds for the other side to take what is sent
+
+_START = """
+import sys
+for name, path in zip(("forge", "forge.process", "forge.process.running"), sys.argv[1:]):
+    package = sys.modules[name] = type(sys)(name)
+    package.__path__ = [path]
+from forge.process.running.supervising import main
+main()
+"""  # the packages are only places to find modules in: to import them would load what is not needed there
+
+_lock = threading.Lock()
+_current: _Supervisor | None = None
+
+
+class Program:
+    """One that runs, as its starter holds it: the pipes, and the socket of its keeper. It must be closed."""
+
+    def __init__(self, keeper: socket.socket, output: int, errors: int, given: int) -> None:
+        self.keeper = keeper
+        self.output = output  # -1: none, here and below
+        self.errors = errors
+        self.given = given  # where what it reads is written to
+        self._messages = Messages()
+        self._usable = False
+        self._nanny = 0  # the process number of the keeper, where something was left running
+
+    def hear(self) -> tuple[Any, ...] | None:
+        """What the keeper says: `("ended", status, left, …)`, `("failed", …)`, or `("lost",)` if it is gone itself."""
+        is_open = self._messages.read(self.keeper)
+        message: tuple[Any, ...] | None = self._messages.next()
+        if message is None:
+            return None if is_open else ("lost",)
+        self._usable = message[-1]
+        if message[0] == "ended":
+            self._nanny = message[3]
+        return message
+
+    def stop(self, grace: float = GRACE) -> None:
+        """Ask its group to end; what is left of its whole tree then is killed. Does not wait."""
+        with contextlib.suppress(OSError):
+            self.keeper.send(packed(("stop", grace)))
+
+    def leave(self, owner: str) -> None:
+        """Let go on what it left running, until its owner or this process ends."""
+        pipes = [pipe for pipe in (self.output, self.errors) if pipe >= 0]
+        with contextlib.suppress(OSError):
+            _send(self.keeper, ("leave",), pipes)
+        if (supervisor := _current) is not None and self._nanny:
+            supervisor.left.setdefault(owner, []).append(self._nanny)
+
+    def close_pipe(self, name: str) -> None:
+        pipe = getattr(self, name)
+        if pipe >= 0:
+            setattr(self, name, -1)
+            os.close(pipe)
+
+    def close(self) -> None:
+        """Give the keeper back if its work is done; otherwise all that it keeps is killed, unless it was left."""
+        for name in ("output", "errors", "given"):
+            self.close_pipe(name)
+        supervisor = _current
+        if self._usable and supervisor is not None and len(supervisor.idle) < MOST_IDLE:
+            self._usable = False
+            supervisor.idle.append(self.keeper)
+        else:
+            self.keeper.close()
+
+
+def start(
+    argv: Sequence[str] | Command,
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    reads: bool = False,
+    merge: bool = False,
+    errors: int = -1,
+    limits: Resources | None = None,
+    leave: bool = False,
+) -> Program:
+    """Start a program in a session of its own. Its pipes do not block.
+
+    `reads`: it has a pipe for its input, otherwise nothing to read. `errors`: where these go instead of into a pipe.
+    `leave`: what it leaves running is not killed at once. Raises `ToolError` for what can be no command line, OSError
+    when no pipe can be made.
+    """
+    command = argv if isinstance(argv, Command) else Command(list(argv))
+    check_held([cwd])  # at the last moment: it may have been replaced since the call was judged
+    work = {
+        **_encoded(command.argv, env, cwd),
+        "files": [(number, os.fsencode(path), flags) for number, path, flags in command.files],
+        "ignores_term": command.ignores_term,
+        "cwd": os.fsencode(cwd),
+        "limits": limits.for_kernel() if limits is not None else [],
+        "reads": reads,
+        "leave": leave,
+    }
+    with contextlib.ExitStack() as opened:
+        ours, theirs = [], []
+        for wanted, outward in ((reads, True), (True, False), (not merge and errors < 0, False)):
+            reader, writer = os.pipe() if wanted else (-1, -1)
+            for one in (reader, writer) if wanted else ():
+                opened.callback(os.close, one)
+            ours.append(writer if outward else reader)
+            theirs += [reader if outward else writer] if wanted else []
+        keeper = _with_keeper(packed(("start", work)), [*theirs, *([errors] if errors >= 0 else [])])
+        opened.pop_all()
+        for one in theirs:
+            os.close(one)
+    for one in ours:
+        if one >= 0:
+            os.set_blocking(one, False)
+    return Program(keeper, ours[1], ours[2], ours[0])
+
+
+def _owners() -> list[str]:
+    return [] if _current is None else list(_current.left)
+
+
+@at_session_end(_owners)
+def end_left(owner: str = "") -> None:
+    """Kill what the programs of an owner left running; of all of them without one."""
+    supervisor = _current
+    if supervisor is None:
+        return
+    for name in [owner] if owner else list(supervisor.left):
+        for number in supervisor.left.pop(name, ()):
+            with contextlib.suppress(OSError):
+                supervisor.send((END, number))
+
+
+class _Supervisor:
+    """The process beside this one, and the keepers that wait for work."""
+
+    def __init__(self) -> None:
+        self.idle: list[socket.socket] = []
+        self.left: dict[str, list[int]] = {}  # owner -> keepers of what was left running
+        self.connection, theirs = socket.socketpair()
+        with theirs:
+            self.process = _spawned(theirs.fileno())
+        self.connection.settimeout(_PATIENCE)
+
+    def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
+        socket.send_fds(self.connection, [packed(message)], list(descriptors))
+
+    def keeper(self) -> socket.socket:
+        while self.idle:
+            idle = self.idle.pop()
+            if _is_open(idle):
+                return idle
+            idle.close()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self.send((NEW,), [theirs.fileno()])
+            except BaseException:
+                ours.close()
+                raise
+        return ours
+
+    def close(self) -> None:
+        for one in (self.connection, *self.idle):
+            one.close()
+        self.idle = []
+
+
+def _with_keeper(message: bytes, descriptors: list[int]) -> socket.socket:
+    """Hand the work to a keeper that takes it: one that waits, a new one, or the first of a new supervisor."""
+    problem: OSError | None = None
+    for _ in range(3):
+        try:
+            with _lock:
+                keeper = _supervisor().keeper()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            problem = error
+            _forget()
+            continue
+        try:
+            _send(keeper, message, descriptors)
+        except OSError as error:
+            problem = error
+            keeper.close()
+            continue
+        keeper.setblocking(False)
+        return keeper
+    raise ToolError(
+        f"no program can be started: {problem}", ErrorKind.SYSTEM, "Try again; if it goes on, the person has to look."
+    )
+
+
+def _supervisor() -> _Supervisor:
+    global _current
+    if _current is None:
+        _current = _Supervisor()
+    return _current
+
+
+def _spawned(connection: int) -> int:
+    if not sys.executable:
+        raise ToolError("programs need a Python interpreter beside this one", ErrorKind.CONFIG)
+    nothing = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
+    ours = os.path.dirname(__file__)
+    folders = (os.path.dirname(os.path.dirname(ours)), os.path.dirname(ours), ours)
+    # isolated, and without the site's packages: it starts in a moment, and nothing of a workspace gets into it
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", "-c", _START, *folders, f"forge-supervisor-of-{os.getpid()}"],
+        {},
+        file_actions=[(os.POSIX_SPAWN_DUP2, connection, 0), nothing, (os.POSIX_SPAWN_DUP2, 1, 2)],
+        setsid=True,
+    )
+
+
+def _send(keeper: socket.socket, message: Any, descriptors: Sequence[int]) -> None:
+    """All of it. The other side reads at once, so nothing waits for long."""
+    content = message if isinstance(message, bytes) else packed(message)
+    keeper.settimeout(_PATIENCE)
+    sent = socket.send_fds(keeper, [content], list(descriptors)) if descriptors else 0
+    if sent < len(content):
+        keeper.sendall(content[sent:])
+
+
+def _is_open(keeper: socket.socket) -> bool:
+    try:
+        return keeper.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def _encoded(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> dict[str, Any]:
+    """The words as bytes, and the file to run."""
+    try:
+        words = [os.fsencode(word) for word in argv]
+        variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        os.fsencode(cwd)
+    except UnicodeEncodeError:
+        raise _unfit("it is not valid Unicode", "Write it again.") from None
+    if any(b"\0" in word for word in (*words, *variables, *variables.values(), os.fsencode(cwd))):
+        raise _unfit("it contains a NUL byte", "Leave it out.")
+    longest, together = max(map(len, words), default=0), sum(map(len, words))
+    for size, most, whose in (
+        (longest, LONGEST_ARGUMENT, "one argument"),
+        (together, MOST_ARGUMENTS, "all together"),
+    ):
+        if size > most:
+            raise _unfit(
+                f"it has {size:,} bytes, and {most:,} is the most {whose} may have",
+                "Put what is long into a file, or give it as stdin.",
+            )
+    if not words:
+        raise _unfit("it is empty", "Name a program.")
+    return {"argv": words, "env": variables, "path": os.fsencode(_found(argv[0], env, cwd))}
+
+
+def _found(name: str, env: Mapping[str, str], cwd: Path) -> str:
+    """Where the program is, by the PATH that it will have."""
+    if "/" in name:
+        return name
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(cwd, folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    raise ToolError(f'there is no program "{name[:200]}" here', ErrorKind.NOT_FOUND, "Use one that is installed.")
+
+
+def _unfit(problem: str, suggestion: str) -> ToolError:
+    return ToolError(f"the command cannot be run: {problem}", ErrorKind.VALIDATION, suggestion)
+
+
+def _forget() -> None:
+    """Let go of the supervisor: one that is gone, or that belongs to the process this one was forked from."""
+    global _current
+    old, _current = _current, None
+    if old is not None:
+        old.close()
+        with contextlib.suppress(OSError):
+            os.waitpid(old.process, os.WNOHANG)
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _forget()
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(_forget)

@@ -1,0 +1,226 @@
+"""Chooses what confines programs, and turns a command into the one to start instead."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.process.sandbox import bubblewrap, landlock
+from forge.process.sandbox.command import Command
+from forge.process.sandbox.landlock_program import landlock_version
+from forge.process.sandbox.layout import Confinement
+from forge.process.sandbox.private_folders import private_folder, remove_folder
+
+__all__ = ["Boxed", "Confinement", "Tier", "choose", "confined", "report"]
+
+SETTINGS = ("auto", "required", "bubblewrap", "landlock", "off")
+
+_PROBE_SECONDS = 20.0
+_PROBE = 'if (: <"$1") 2>/dev/null; then echo open; else echo >here && echo confined; fi'
+
+
+class Tier(StrEnum):
+    """What confines a program, the strongest first."""
+
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock"
+    NONE = "none"
+
+
+_COMMANDS: dict[Tier, Callable[..., Command]] = {
+    Tier.BUBBLEWRAP: bubblewrap.command,
+    Tier.LANDLOCK: landlock.command,
+}
+_WHY_NOT_RUN: dict[Tier, Callable[[Sequence[str], int, bytes, str], tuple[int, str] | None]] = {
+    Tier.BUBBLEWRAP: bubblewrap.why_not_run,
+    Tier.LANDLOCK: landlock.why_not_run,
+}
+_LONGEST_STATUS = 4 * 1024 * 1024  # bytes: a shell may repeat the whole command
+_HOW = {Tier.BUBBLEWRAP: bubblewrap.HOW, Tier.LANDLOCK: landlock.HOW}
+_lock = threading.Lock()
+
+
+def choose(setting: str | bool = "auto") -> Tier:
+    """The tier for a setting. Each is tried once a process, by really running something in it.
+
+    `auto` takes the best there is, which may be none; the others fail where what they name is not there.
+    """
+    wanted = _name_of(setting)
+    if wanted == "off":
+        return Tier.NONE
+    tiers = [Tier(wanted)] if wanted in _COMMANDS else list(_COMMANDS)
+    for tier in tiers:
+        if not problem(tier):
+            return tier
+    if wanted == "auto":
+        return Tier.NONE
+    raise ToolError(
+        f"sandbox: {wanted} cannot be had: " + "; ".join(f"{tier}: {problem(tier)}" for tier in tiers),
+        ErrorKind.CONFIG,
+        f"{_HOW[tiers[0]]} Or set sandbox: off, with which programs can do all that you can.",
+    )
+
+
+def confined(argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> list[str]:
+    """The command line to start instead, with `env` as its environment, in a directory below one of the roots."""
+    return list(argv) if tier is Tier.NONE else _COMMANDS[tier](argv, confinement, env).in_shell()
+
+
+class Boxed:
+    """A command line that is confined, with what has to be known and removed when it has ended."""
+
+    def __init__(self, argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> None:
+        self.tier = tier
+        self._wanted = list(argv)
+        self._folder = private_folder() if tier is Tier.LANDLOCK else ""
+        self._status = os.memfd_create("forge-status", os.MFD_CLOEXEC) if tier is not Tier.NONE else -1
+        self.command = Command(list(argv))
+        if tier is Tier.NONE:
+            return
+        try:
+            status = f"/proc/{os.getpid()}/fd/{self._status}"
+            self.command = _COMMANDS[tier](argv, confinement, env, folder=self._folder, status=status)
+        except BaseException:
+            self.close()
+            raise
+
+    def problem(self, exit_code: int | None, said: str) -> ToolError | None:
+        """Why the program never ran, though the sandbox ended with an exit code. `said`: all that was written.
+
+        What the sandbox says of itself is no result of the program.
+        """
+        if self._status < 0 or exit_code is None:
+            return None
+        found = _WHY_NOT_RUN[self.tier](self._wanted, exit_code, self._told(), said)
+        if found is None:
+            return None
+        number, words = found
+        if number:
+            return ToolError(
+                f'"{self._wanted[0][:200]}" cannot be started in the sandbox ({self.tier}): {os.strerror(number)}',
+                ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER,
+                "Use an executable program of the system, of a folder on PATH or of the workspace.",
+            )
+        return ToolError(
+            f"the sandbox ({self.tier}) could not be set up, so nothing was run: {words[:500]}",
+            ErrorKind.SYSTEM,
+            "Try again; if it happens again, the person can find the cause with `forge doctor`.",
+        )
+
+    def signal(self, exit_code: int | None) -> int:
+        """The number of the signal that an exit code stands for; 0 if it stands for none."""
+        if self.tier is not Tier.BUBBLEWRAP or exit_code is None or self._status < 0:
+            return 0
+        return exit_code - 128 if bubblewrap.ended_by_signal(exit_code, self._told()) else 0
+
+    def _told(self) -> bytes:
+        return os.pread(self._status, _LONGEST_STATUS, 0)
+
+    def close(self, *, still_used: bool = False) -> None:
+        """`still_used`: something that was started lives on, with its home."""
+        if self._status >= 0:
+            os.close(self._status)
+            self._status = -1
+        if self._folder and not still_used:
+            remove_folder(self._folder)
+
+
+def report() -> list[dict[str, Any]]:
+    """Each tier: whether it can be used, why not, and how to get it."""
+    facts = {Tier.BUBBLEWRAP: _bubblewrap_facts, Tier.LANDLOCK: _landlock_facts}
+    rows = []
+    for tier in _COMMANDS:
+        why = problem(tier)
+        detail = f"{facts[tier]()}; {why}" if why else facts[tier]()
+        rows.append({"tier": str(tier), "usable": not why, "detail": detail, "how": _HOW[tier] if why else ""})
+    return rows
+
+
+def problem(tier: Tier) -> str:
+    """Why a tier cannot be used here; "" if it can."""
+    with _lock:  # whoever comes second waits for the first to have tried
+        return _problem(tier)
+
+
+@cache
+def _problem(tier: Tier) -> str:
+    if sys.platform != "linux":
+        return "it exists on Linux only"
+    try:
+        return _tried(tier)
+    except ToolError as error:
+        return error.message
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"it could not be tried: {error}"
+
+
+def _tried(tier: Tier) -> str:
+    """Run a shell that looks for a secret beside its workspace and writes into it."""
+    env = {"PATH": os.defpath}
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="forge-probe-"))
+        secret, workspace = Path(folder, "secret"), Path(folder, "workspace")
+        secret.touch()
+        workspace.mkdir()
+        boxed = Boxed(["/bin/sh", "-c", _PROBE, "sh", str(secret)], Confinement(workspace=workspace), tier, env)
+        stack.callback(boxed.close)
+        ended = subprocess.run(
+            boxed.command.in_shell(),
+            cwd=workspace,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_SECONDS,
+            start_new_session=True,
+            check=False,
+        )
+        with contextlib.suppress(OSError):
+            Path(landlock.temporary(os.path.realpath(workspace))).rmdir()
+        if ended.stdout == b"confined\n" and ended.returncode == 0 and (workspace / "here").exists():
+            return ""
+    said = (ended.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+    return f"tried, and it does not work here: {said[:300]}{_hint(said)}"
+
+
+def _hint(said: str) -> str:
+    if "namespace" in said or "uid map" in said or "Permission denied" in said or "not permitted" in said:
+        return (
+            " (user namespaces are forbidden here: by a container, or by kernel.apparmor_restrict_unprivileged_userns)"
+        )
+    return ""
+
+
+def _name_of(setting: str | bool) -> str:
+    if isinstance(setting, bool):  # YAML reads on and off as truth values
+        return "required" if setting else "off"
+    if setting in SETTINGS:
+        return setting
+    raise ToolError(f'sandbox: "{setting}" is unknown', ErrorKind.CONFIG, f"Use one of {', '.join(SETTINGS)}.")
+
+
+def _bubblewrap_facts() -> str:
+    try:
+        path = bubblewrap.program()
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
+    except (ToolError, OSError, subprocess.SubprocessError):
+        return "not installed"
+    return f"{said.strip()} at {path}"
+
+
+def _landlock_facts() -> str:
+    version = landlock_version() if sys.platform == "linux" else 0
+    if not version:
+        return "not in this kernel, or switched off"
+    gaps = [words for first, words in ((4, "TCP rules"), (6, "signals kept inside")) if version < first]
+    return f"version {version} of its interface" + (f", without {' and '.join(gaps)}" if gaps else "")

@@ -1,0 +1,184 @@
+"""Runs a script of a project or a skill in its confinement: JSON to its stdin, its stdout as the result.
+
+Its stderr is shown meanwhile, and told if it fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from asyncio import CancelledError
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
+from forge.core.executor import readable
+from forge.core.result import ToolResult
+from forge.process.environment import shell_environment
+from forge.process.running.run import Capture, Confinement, Finished, run
+from forge.process.sandbox.layout import Places, confinement_of
+from forge.process.scripts.runtimes import Command, Runnable, command_for
+from forge.process.scripts.settings import ScriptSettings
+
+MOST_OF_ERRORS = 2_000  # characters, the last ones
+MOST_OF_CANCELLED = 10_000  # characters, the last ones
+LONGEST_LINE = 2_000  # characters: JSON in longer ones is spread for the model
+SPARE = 0.2  # seconds before the pipeline's deadline, so that what came until then is not lost
+
+
+async def run_script(
+    script: Runnable,
+    settings: ScriptSettings,
+    arguments: Mapping[str, Any],
+    ctx: ToolContext,
+    *,
+    places: Places,
+    folder: Path,
+    network: bool,
+    check: Callable[[], None],
+    clean: Callable[[str], str],
+) -> ToolResult:
+    """Runs a script to its end and returns what came of it.
+
+    `check` raises `ToolError` where the file is not the one that was read. The script may also read `folder`.
+    `network`: a rule opens it. `clean` makes what the script says on stderr fit for a sentence.
+    """
+    writable = [root.path for root in places.roots if root.writable]
+
+    def prepare() -> Command:
+        check()
+        return command_for(script, settings.python, writable)
+
+    command: Command = await in_thread(prepare)
+    confinement = confinement_of(
+        ctx.scope,
+        places,
+        also=[folder] if places.place_of(str(folder)) is None else [],
+        network=settings.network or network,
+    )
+    return await _run(script, command, settings, arguments, ctx, confinement, clean)
+
+
+async def _run(
+    script: Runnable,
+    command: Command,
+    settings: ScriptSettings,
+    arguments: Mapping[str, Any],
+    ctx: ToolContext,
+    confinement: Confinement,
+    clean: Callable[[str], str],
+) -> ToolResult:
+    env = _environment(settings, command)
+    argv = [*command.argv]
+    if command.bundler:
+        from forge.process.scripts.bundling import bundled  # only for TypeScript on an old Node
+
+        file = await bundled(script, command.bundler, confinement=confinement, sandbox=settings.sandbox, env=env)
+        argv.append(str(file))
+        confinement = replace(confinement, readable=(*confinement.readable, file.parent))
+    timeout = ctx.spec.timeout
+    try:
+        finished = await run(
+            argv,
+            cwd=confinement.workspace,
+            env=env,
+            stdin=json.dumps(dict(arguments)).encode(),
+            timeout=None if timeout is None else timeout - min(SPARE, timeout / 10),
+            capture=Capture(settings.max_output_bytes * 4 // 5, settings.max_output_bytes // 5),
+            wants_whole=True,
+            on_errors=ctx.output if ctx.activity.listening else None,
+            confinement=confinement,
+            sandbox=settings.sandbox,
+        )
+    except CancelledError as error:
+        if (stopped := getattr(error, "finished", None)) is not None:
+            vars(error)["until_then"] = _until_then(stopped)
+        raise
+    problem = _problem(script, finished, timeout, clean, network=confinement.network)
+    return _told(script, ctx, finished, problem)
+
+
+def _environment(settings: ScriptSettings, command: Command) -> dict[str, str]:
+    """As for every program; and where the interpreter is, so that the sandbox shows it wherever that may be."""
+    env = {**shell_environment(settings.env_passthrough), **command.env}
+    for program in filter(None, (command.argv[0], command.bundler)):
+        for folder in (os.path.dirname(program), os.path.dirname(os.path.realpath(program))):
+            if command.is_interpreted and folder not in env["PATH"].split(os.pathsep):
+                env["PATH"] += os.pathsep + folder
+    return env
+
+
+def _told(script: Runnable, ctx: ToolContext, finished: Finished, problem: ToolError | None) -> ToolResult:
+    text = finished.output.replace("\0", "␀").rstrip("\n")
+    value = _structure(finished) if finished.exit_code == 0 else None
+    data = {**({"result": value} if value is not None else {}), **_data(finished)}
+    notes = [f"[{said}]" for said in finished.put_back]
+    if finished.cut and finished.whole is None:
+        notes.append(f"[{finished.cut} bytes were left out: it wrote too much]")
+    if problem is None:
+        shown = _spread(text, value) or "(no output)"
+        return ToolResult(for_llm="\n".join([shown, *notes]), title=script.path, data=data, whole=finished.whole)
+    failed = ToolResult.failed(problem, during=readable(ctx.call))
+    until_then = [f"Its output until then:\n{text}"] if text else []
+    said = "\n".join([failed.for_llm, *until_then, *notes])
+    return ToolResult(for_llm=said, title=script.path, data=data, failure=failed.failure, whole=finished.whole)
+
+
+def _problem(
+    script: Runnable, finished: Finished, timeout: float | None, clean: Callable[[str], str], *, network: bool
+) -> ToolError | None:
+    said = clean(finished.errors[-MOST_OF_ERRORS:])
+    more = f": {said}" if said else ", and said nothing on stderr"
+    if finished.timed_out:
+        what = f"timed out after {timeout:g} s and was killed, with all that it had started"
+        return ToolError(
+            what + (more if said else ""), ErrorKind.TIMEOUT, "Ask for less; the person can give the tool more time."
+        )
+    if finished.exit_code == 0:
+        return None
+    how = f"was ended by {finished.signal}" if finished.signal else f"failed with exit code {finished.exit_code}"
+    closed = finished.sandbox != "none" and not network
+    hint = f" It ran in a sandbox ({finished.sandbox}) without network." if closed else ""
+    return ToolError(f"{script.path} {how}{more}", ErrorKind.USER, f"Fix the arguments or the script.{hint}")
+
+
+def _structure(finished: Finished) -> Any:
+    """What was written, where it is a JSON object or list; None for anything else."""
+    if finished.cut or finished.output.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(finished.output)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _spread(text: str, value: Any) -> str:
+    """JSON without line breaks is spread over some: a line that long would be cut."""
+    if value is None or len(text) <= LONGEST_LINE or max(map(len, text.split("\n"))) <= LONGEST_LINE:
+        return text
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=1)
+    except RecursionError:
+        return text
+
+
+def _until_then(finished: Finished) -> ToolResult:
+    """No step looks at what was cancelled any more, so it is short."""
+    text = finished.output[-MOST_OF_CANCELLED:].replace("\0", "␀").rstrip("\n") or "(no output)"
+    return ToolResult(for_llm=f"Its output until then:\n{text}", data=_data(finished))
+
+
+def _data(finished: Finished) -> dict[str, Any]:
+    return {
+        "stderr": finished.errors[-MOST_OF_CANCELLED:],
+        "exit_code": finished.exit_code,
+        "signal": finished.signal,
+        "duration": round(finished.duration, 3),
+        "timed_out": finished.timed_out,
+        "sandbox": finished.sandbox,
+        **({"truncated": True, "cut_bytes": finished.cut} if finished.cut else {}),
+    }

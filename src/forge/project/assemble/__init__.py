@@ -1,0 +1,1 @@
+"""Makes the parts of a project from its configuration: model, tools, rules, skills, memory, channels."""

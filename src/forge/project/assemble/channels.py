@@ -1,0 +1,96 @@
+"""A project's channels: made of its configuration, and what may be sent where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.project.config import Configuration
+
+if TYPE_CHECKING:  # most projects have none
+    from forge.channels.channel import Channel
+    from forge.core.result import Attachment
+    from forge.project.config.knowledge import ChannelEntry
+
+
+class ProjectChannels:
+    """By name, as they are configured; a channel is made when it is first needed."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._made: dict[str, Channel] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._configuration.channels)
+
+    async def deliver(self, text: str, channel: str, to: str = "", attachments: Sequence[Attachment] = ()) -> None:
+        """Raises `ToolError`: also where `to` is none of the targets that the person wrote down."""
+        from forge.channels.channel import Channels
+
+        entries = self._configuration.channels
+        if channel in entries:
+            _check_target(channel, entries[channel], to)
+            if channel not in self._made:
+                self._made[channel] = _channel(self._configuration, entries[channel])
+        known: dict[str, Channel] = {name: self._made.get(name, _NotMade()) for name in entries}
+        await Channels(known).deliver(text, channel, to, attachments)
+
+
+class _NotMade:
+    async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
+        raise AssertionError("a channel is made before it is used")
+
+
+def _check_target(name: str, entry: ChannelEntry, to: str) -> None:
+    """A model may name a chat, but none that the person did not: a bot can write to everybody who ever wrote to it."""
+    if not to or entry.type in ("terminal", "file") or to == entry.chat_id or to in entry.targets:
+        return
+    allowed = [one for one in (entry.chat_id, *entry.targets) if one]
+    raise ToolError(
+        f"the channel {name} may not send to {to[:60]!r}",
+        ErrorKind.PERMISSION,
+        f"It may send to {', '.join(allowed)}."
+        if allowed
+        else "Leave the target out, or list it in the channel's targets.",
+    )
+
+
+def _channel(configuration: Configuration, entry: ChannelEntry) -> Channel:
+    if entry.type == "terminal":
+        from forge.channels.terminal import Terminal
+
+        return Terminal()
+    if entry.type == "file":
+        from forge.channels.file import File
+
+        assert entry.path is not None
+        return File(entry.path)
+    if entry.type == "webhook":
+        from forge.channels.webhook import Webhook
+
+        headers = {key: _value(configuration, entry, one) for key, one in entry.headers_env.items()}
+        return Webhook(_value(configuration, entry, entry.url_env), headers, files=entry.files)
+    if entry.type == "slack":
+        return _slack(configuration, entry)
+    from forge.channels.telegram import API, Telegram
+
+    return Telegram(_value(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
+
+
+def _slack(configuration: Configuration, entry: ChannelEntry) -> Channel:
+    from forge.channels.slack import API, Slack, SlackHook
+
+    if entry.url_env:
+        return SlackHook(_value(configuration, entry, entry.url_env))
+    return Slack(_value(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
+
+
+def _value(configuration: Configuration, entry: ChannelEntry, variable: str) -> str:
+    value = os.environ.get(variable, "")
+    if not value:
+        problem = f"the environment variable {variable} is not set; set it before Forge starts"
+        raise configuration.error(entry.place, problem)
+    return value

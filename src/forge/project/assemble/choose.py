@@ -1,0 +1,230 @@
+"""Which tools a project has: the built-in ones, or those its configuration names, with the settings it gives them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.spec import Category, Permission, Rate, ToolSpec
+from forge.core.tool import Tool
+from forge.project.config import Configuration, ToolEntry
+from forge.project.layers import rule_layers
+from forge.tools import GROUPS, built_ins
+
+MEMORY = ("memory_get", "memory_search", "memory_write")
+SKILLS = ("read_skill",)
+TASK = "task"  # every agent has it, whatever is listed
+FAMILIES = frozenset({"bash"})  # useless without the tools that look after its jobs: bash_output and the like
+TRAITS = ("timeout", "rate", "confirm", "permissions")  # what can be set for any tool, wherever it comes from
+
+Report = Callable[[str], None]
+
+
+def choose_tools(
+    configuration: Configuration,
+    *,
+    dev: bool = False,
+    own: Iterable[Tool] = (),
+    always: Iterable[Tool] = (),
+    groups: Iterable[str] = (),
+    later: bool = False,
+) -> ToolRegistry:
+    """Every built-in tool but the development ones; or exactly those configured, and the conversation tools.
+
+    `own` are built-in tools that were made for this project, such as its memory's; `always` those that it has whatever
+    is configured, such as its webhooks; `groups` those whose tools it has, too. `later`: a name that nothing has yet
+    may come with a source. A section that turns something on brings the tools that it is used with.
+    """
+    registry = ToolRegistry()
+    made = {tool.spec.name: tool for tool in own}
+    plain = [tool for tool in built_ins(registry) if tool.spec.name not in made]
+    known = [tool for tool in (*plain, *made.values()) if dev or tool.spec.category is not Category.DEV]
+    always, asked, brought = list(always), frozenset(groups), brought_tools(configuration)
+    registry.add(*(configured(tool, configuration) for tool in always))
+    if configuration.tools is None:
+        registry.add(*(_configured(tool, [], registry, configuration) for tool in known))
+        return registry
+    for entry in configuration.tools:
+        if entry.group or not later:
+            _check(entry, [*known, *always], configuration)
+    for tool in known:
+        entries = _entries(tool.spec, configuration)
+        wanted = tool.spec.name in CONVERSATION or tool.spec.name in brought or tool.spec.groups & asked
+        if entries or wanted:
+            concerning = [entry for entry in entries if _concerns(entry, tool.spec)]
+            registry.add(_configured(tool, concerning, registry, configuration))
+    return registry
+
+
+def tell_unmatched(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
+    """Say which patterns under `tools:` no tool has. That is no error: a source may bring one later."""
+    for entry in configuration.tools or ():
+        if _is_pattern(entry) and not any(_names(entry, tool.spec) for tool in registry.values()):
+            report(f"{configuration.name}: {entry.place}.name: no tool matches {entry.name!r}; see `forge tool list`")
+
+
+def brought_tools(configuration: Configuration) -> frozenset[str]:
+    """Names of tools that a project has because it turned on what they are for."""
+    memory = configuration.memory is not None and configuration.memory.enabled
+    skills = configuration.skills is not None and bool(configuration.skills.paths or configuration.skills.active)
+    return frozenset((*(MEMORY if memory else ()), *(SKILLS if skills else ())))
+
+
+def configured(tool: Tool, configuration: Configuration) -> Tool:
+    """A tool that is not built in, with what the project says of it: only what can be said of any tool."""
+    traits: dict[str, Any] = {}
+    for entry in _entries(tool.spec, configuration):
+        for key, value in entry.config.items():
+            if key not in TRAITS:
+                problem = f"{tool.spec.name} is not built in, and has no setting {key!r}"
+                raise configuration.error(f"{entry.place}.config.{key}", problem, key, TRAITS)
+            traits[key] = _trait(key, value)
+    if "permissions" in traits:
+        traits["permissions"] = {*traits["permissions"], *_denied_above(tool.spec, configuration)}
+    return _with_traits(tool, traits)
+
+
+def _denied_above(spec: ToolSpec, configuration: Configuration) -> set[Permission]:
+    """What the tool's source says it needs, and a rule of the user's or the organisation's denies, if only somewhere.
+
+    A project may say that a tool needs less. It does not say so to whoever forbade it.
+    """
+    above = [layer for layer in configuration.layers if layer.kind in ("user", "organisation")]
+    rules = rule_layers(above).values() if above else ()
+    return {one for one in spec.permissions if any(rule.may_deny(spec, one) for rule in rules)}
+
+
+def check_names(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
+    """Once every source is mounted: a name that nothing has is a mistake, a pattern may be one."""
+    for entry in configuration.tools or ():
+        _check(entry, list(registry.values()), configuration)
+    tell_unmatched(configuration, registry, report)
+
+
+def _entries(spec: ToolSpec, configuration: Configuration) -> list[ToolEntry]:
+    return [entry for entry in configuration.tools or () if _names(entry, spec)]
+
+
+def _names(entry: ToolEntry, spec: ToolSpec) -> bool:
+    if entry.group:
+        return entry.group in spec.groups
+    if any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases)):
+        return True
+    return entry.name in FAMILIES and spec.name.startswith(f"{entry.name}_")
+
+
+def _concerns(entry: ToolEntry, spec: ToolSpec) -> bool:
+    """Whether its settings are for this tool, and not only for another of its family."""
+    return bool(entry.group) or any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases))
+
+
+def _is_pattern(entry: ToolEntry) -> bool:
+    return not entry.group and bool(set(entry.name) & set("*?["))
+
+
+def _check(entry: ToolEntry, known: list[Tool], configuration: Configuration) -> None:
+    """A name that nothing has is a mistake; a pattern may wait for tools that come later."""
+    if entry.group:
+        if entry.group not in GROUPS:
+            raise configuration.error(f"{entry.place}.group", f"there is no group {entry.group!r}", entry.group, GROUPS)
+    elif entry.name == TASK or _is_pattern(entry):
+        return
+    elif not any(_names(entry, tool.spec) for tool in known):
+        names = [name for tool in known for name in (tool.spec.name, *tool.spec.aliases)]
+        raise configuration.error(f"{entry.place}.name", f"there is no tool {entry.name!r}", entry.name, names)
+
+
+def _configured(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, configuration: Configuration) -> Tool:
+    traits: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    if configuration.sandbox != "auto" and "sandbox" in _settings(tool):
+        settings["sandbox"] = configuration.sandbox  # of the whole project, unless the tool has its own
+    for entry in entries:
+        for key, value in entry.config.items():
+            if key in TRAITS:
+                # less than a built-in tool needs is not a project's to declare: rules of others are about it
+                traits[key] = tool.spec.permissions | set(value) if key == "permissions" else _trait(key, value)
+            else:
+                _check_setting(tool, f"{entry.place}.config.{key}", key, value, configuration)
+                settings[key] = value
+    _tighten(tool, settings, traits, configuration)
+    if settings:
+        tool = _made_anew(tool, settings, registry)
+    return _with_traits(tool, traits)
+
+
+def _tighten(tool: Tool, settings: dict[str, Any], traits: dict[str, Any], configuration: Configuration) -> None:
+    """A project has its own list of tools, and still cannot loosen what the user's says of one."""
+    said: dict[str, Any] = {}
+    for layer in configuration.layers:
+        for entry in layer.document.get("tools", ()) if layer.kind == "user" else ():
+            fields: Mapping[str, Any] = {"name": entry} if isinstance(entry, str) else entry
+            named = ToolEntry(name=fields.get("name", ""), group=fields.get("group", ""))
+            said |= (fields.get("config") or {}) if _names(named, tool.spec) and _concerns(named, tool.spec) else {}
+    known = _settings(tool) if said else {}
+    if said.get("sandbox") is not None and "sandbox" in known:
+        from forge.project.config.strictness import stricter_sandbox  # few users say so
+
+        own = settings.get("sandbox")
+        settings["sandbox"] = stricter_sandbox(said["sandbox"], configuration.sandbox if own is None else own)
+    if said.get("network") is False and "network" in known:
+        settings["network"] = False
+    if said.get("confirm") is True:
+        traits["confirm"] = True
+
+
+def _trait(key: str, value: Any) -> Any:
+    return Rate(**value) if key == "rate" and value is not None else value
+
+
+def _with_traits(tool: Tool, traits: dict[str, Any]) -> Tool:
+    if not traits:
+        return tool
+    own = copy.copy(tool)
+    for bound in ("parse", "invoke"):  # they remember the tool they were made for
+        own.__dict__.pop(bound, None)
+    own.spec = tool.spec.changed(**traits)
+    own.show_settings()  # a time-out may be one
+    return own
+
+
+def _settings(tool: Tool) -> dict[str, inspect.Parameter]:
+    """What a tool's class lets one set: the parameters of its constructor that have a default."""
+    if type(tool).__module__ == Tool.__module__:  # a decorated function
+        return {}
+    parameters = inspect.signature(type(tool)).parameters
+    return {name: one for name, one in parameters.items() if one.default is not one.empty}
+
+
+def _check_setting(tool: Tool, place: str, key: str, value: Any, configuration: Configuration) -> None:
+    settings = _settings(tool)
+    if key not in settings:
+        problem = f"{tool.spec.name} has no setting {key!r}"
+        raise configuration.error(place, problem, key, [*TRAITS, *settings])
+    default = settings[key].default
+    fits = isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)
+    if default is not None and not fits and not (type(default) is float and type(value) is int):
+        raise ToolError(
+            f"{configuration.name}: {place}: expected {type(default).__name__} such as {default!r}, got {value!r:.60}",
+            ErrorKind.CONFIG,
+            "Write a value of that kind, or leave the setting out.",
+        )
+
+
+def _made_anew(tool: Tool, settings: dict[str, Any], registry: ToolRegistry) -> Tool:
+    make: Callable[..., Tool] = type(tool)
+    parameters = inspect.signature(make).parameters
+    if "registry" in parameters:
+        return make(registry, **settings)
+    if all(one.default is not one.empty for one in parameters.values()):
+        return make(**settings)
+    anew = copy.copy(tool)  # it was made for this project; its settings are attributes of the same names
+    for name, value in settings.items():
+        setattr(anew, name, value)
+    anew.show_settings()
+    return anew

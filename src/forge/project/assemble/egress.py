@@ -1,0 +1,25 @@
+"""Where a project's tools may connect to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.project.config import Configuration
+
+if TYPE_CHECKING:  # a project that says nothing about it needs nothing of the network
+    from forge.network.egress import Egress
+
+
+def project_egress(configuration: Configuration) -> Egress | None:
+    """As it is configured; None where nothing is. Raises `ToolError`."""
+    said = configuration.egress
+    if said is None:
+        return None
+    from forge.network.egress import Egress
+
+    try:
+        return Egress(mode=said.mode, domains=said.domains, private=said.private)
+    except ValueError as error:
+        way = "Write a domain such as api.example.com under domains, a network such as 10.0.0.0/8 under private."
+        raise ToolError(f"{configuration.name}: egress: {error}", ErrorKind.CONFIG, way) from None

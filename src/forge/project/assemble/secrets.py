@@ -1,0 +1,80 @@
+"""Which values are secret here: those of the variables and files a project names, and the keys of known providers."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from forge.core.secrets import SHORTEST, Secrets
+from forge.models.names import SERVERS
+from forge.project.config import Configuration
+
+KEYS = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "PERPLEXITY_API_KEY",
+    "TAVILY_API_KEY",
+    *(s.key for s in SERVERS.values() if s.key),
+)
+LARGEST = 64 * 1024  # bytes of a file that holds a secret
+MOUNTED = "/run/"  # where container runtimes put secrets, readable for all in the container
+
+
+def project_secrets(configuration: Configuration, environment: Mapping[str, str] = os.environ) -> Secrets:
+    """Registered for masking. A named one too short to be masked is refused: it would be shown. Raises `ToolError`."""
+    secrets = Secrets()
+    secrets.learn(_known(configuration, environment))
+    for index, name in enumerate(configuration.secrets):
+        if value := environment.get(name, ""):
+            _check_length(configuration, f"secrets[{index}]", f"the value of {name}", value)
+            secrets.add(value)
+    for path in configuration.secret_files:
+        value = _content(configuration, path)
+        _check_length(configuration, "secrets", f"{path}", value)
+        secrets.add(value)
+        secrets.learn(value.splitlines())
+    return secrets
+
+
+def _known(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[str]:
+    """What is secret without being listed under `secrets`."""
+    names = [*KEYS]
+    for entry in configuration.channels.values():
+        names += [entry.url_env, entry.token_env, *entry.headers_env.values()]
+    embedder = configuration.memory.embedder if configuration.memory else ""
+    names += [str(embedder.get("key_env", ""))] if isinstance(embedder, dict) else []
+    yield from (environment.get(name, "") for name in names)
+    if configuration.durable is not None:
+        yield from configuration.durable.secrets(environment)
+    for section in (configuration.servers, configuration.openapi, configuration.webhooks):
+        for source in section.values():
+            yield from source.secrets
+
+
+def _check_length(configuration: Configuration, place: str, what: str, value: str) -> None:
+    if len(value) < SHORTEST:
+        problem = f"{what} has {len(value)} characters and cannot be masked: {SHORTEST} are the least"
+        raise configuration.error(place, problem)
+
+
+def _content(configuration: Configuration, path: Path) -> str:
+    """Of a file that nobody else can read or change: what others know is no secret."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(file, "rb") as stream:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                raise configuration.error("secrets", f"{path} is not a regular file")
+            for bits, what in ((0o022, "change"), (0o044, "read")):
+                if status.st_mode & bits and not (what == "read" and os.path.realpath(path).startswith(MOUNTED)):
+                    problem = f"others can {what} {path}; take their rights with: chmod 600 {path}"
+                    raise configuration.error("secrets", problem)
+            content = stream.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise configuration.error("secrets", f"{path} cannot be read: {problem}") from None
+    if len(content) > LARGEST:
+        raise configuration.error("secrets", f"{path} is larger than {LARGEST // 1024} KiB")
+    return content.decode("utf-8", "replace").strip()

@@ -1,0 +1,80 @@
+"""Which directory tools work in, and the cap that nothing but the environment can lift."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from forge.core.context import Root, Scope
+from forge.core.errors import ErrorKind, ToolError
+from forge.project.config import Configuration
+from forge.workspace import CAP
+
+
+def project_scope(asked: str | None, configuration: Configuration, session: str = "local") -> Scope:
+    """Where a session works: the workspace, the directories beside it that the project declares, and whether it writes.
+
+    Raises `ToolError` where one of them cannot be used.
+    """
+    cap = _directory(os.environ[CAP], CAP) if os.environ.get(CAP) else None
+    roots = []
+    for entry in configuration.roots:
+        path = _directory(str(entry.path), f"{configuration.name}: {entry.place}.path")
+        _check_cap(path, cap)
+        roots.append(Root(path, entry.writable))
+    return Scope(
+        session_id=session,
+        workspace=workspace_root(asked, configuration.root),
+        roots=tuple(roots),
+        writes=configuration.writes,
+        skills=tuple(dict.fromkeys(("skills", *(configuration.skills.paths if configuration.skills else ())))),
+    )
+
+
+def workspace_root(
+    asked: str | None = None, configured: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> Path:
+    """The flag, else the configuration, else the cap, else the current directory. Only narrower than the cap."""
+    cap = _directory(environment[CAP], CAP) if environment.get(CAP) else None
+    if asked is not None:
+        root = _directory(asked, "--workspace")
+    elif configured is not None:
+        root = _directory(str(configured), "workspace.root")
+    else:
+        root = cap or _here()
+    _check_cap(root, cap)
+    return root
+
+
+def _check_cap(root: Path, cap: Path | None) -> None:
+    if cap is not None and not root.is_relative_to(cap):
+        raise ToolError(
+            f"workspace {str(root)!r} is outside {str(cap)!r}, which {CAP} allows at most",
+            ErrorKind.CONFIG,
+            f"Choose a directory inside it, or start Forge with another {CAP}.",
+        )
+
+
+def _directory(path: str, named_by: str) -> Path:
+    try:
+        real = Path(path).resolve(strict=True)
+        if real.is_dir():
+            return real
+        problem = "it is not a directory"
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL byte, a loop of links
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    raise ToolError(
+        f"{named_by} {path!r} cannot be the workspace: {problem}", ErrorKind.CONFIG, "Name an existing directory."
+    )
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ToolError(
+            f"the current directory cannot be the workspace: {error.strerror}",
+            ErrorKind.CONFIG,
+            "Change to an existing directory, or name one with --workspace.",
+        ) from None

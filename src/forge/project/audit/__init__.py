@@ -1,0 +1,1 @@
+"""Reads the event log of a project."""

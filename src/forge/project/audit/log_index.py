@@ -1,0 +1,338 @@
+"""An index of the event log: where each event is, and what queries ask about it.
+
+It is a SQLite file beside the log, made from the log alone, and may be deleted at any time. It follows the log: what
+was appended is read once, a file that was renamed is known again, and one that is gone is forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Collection
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from forge.project.audit.log_events import (
+    Event,
+    Wanted,
+    is_error,
+    is_refusal,
+    matches_any,
+    number_of,
+    read_line,
+    text_of,
+    tool_of,
+)
+from forge.project.audit.log_files import lines_from
+from forge.workspace.state.store import Store, StoreError
+
+NAME = "audit-index.db"
+ROOM = 5_000  # lines that are indexed in one transaction
+PAGE = 10_000  # places that are asked for at once
+PATIENCE = 5.0  # seconds that another process may hold the index; then the log is read without
+MOST_NAMES = 50_000  # that a pattern is resolved to; for more, the events themselves are compared
+
+_CHECKED = 512  # bytes at the beginning of what is indexed, and before its end, by which a file is known again
+_REFUSED, _FAILED = 1, 2
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
+
+
+def _tables(connection: sqlite3.Connection) -> None:
+    for statement in (
+        """CREATE TABLE audit_files (
+            id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, read INTEGER NOT NULL,
+            damaged INTEGER NOT NULL, head BLOB NOT NULL, tail BLOB NOT NULL)""",
+        "CREATE TABLE audit_names (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
+        """CREATE TABLE audit_events (
+            file INTEGER NOT NULL, place INTEGER NOT NULL, length INTEGER NOT NULL, ts REAL NOT NULL,
+            kind INTEGER NOT NULL, session INTEGER NOT NULL, agent INTEGER NOT NULL, tool INTEGER NOT NULL,
+            wrong INTEGER NOT NULL, seconds REAL NOT NULL, reason INTEGER NOT NULL,
+            PRIMARY KEY (file, place)) WITHOUT ROWID""",
+        "CREATE INDEX audit_events_session ON audit_events (session, file, place)",
+        "CREATE INDEX audit_events_time ON audit_events (file, ts)",
+        "CREATE INDEX audit_events_tool ON audit_events (tool, file, ts)",
+        "CREATE INDEX audit_events_wrong ON audit_events (file, ts) WHERE wrong > 0",
+    ):
+        connection.execute(statement)
+
+
+class IndexedFile(NamedTuple):
+    """One file of the log, as far as it is indexed."""
+
+    id: int
+    read: int  # bytes of its content
+    damaged: int  # lines that were no event
+
+
+class Place(NamedTuple):
+    """Where an event is in the content of its file."""
+
+    start: int
+    length: int
+
+
+class Count(NamedTuple):
+    """Events of one kind and tool."""
+
+    kind: str
+    tool: str
+    reason: str
+    number: int
+    failed: int
+    refused: int
+    seconds: float
+    first: float
+    last: float
+
+
+class EventIndex:
+    """Without a path it is kept in memory. All methods raise `StoreError`; `is_damage` says when to build it again."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._store = Store(path, "audit", [_tables], PATIENCE)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def discard(self) -> None:
+        """Delete it, and what a damaged one was set aside as: the log has all that it held."""
+        self._store.close()
+        if self.path is not None:
+            for one in (self.path, *self.path.parent.glob(f"{self.path.name}[-.]*")):
+                with contextlib.suppress(OSError):
+                    one.unlink()
+
+    def keep_only(self, paths: Collection[Path]) -> None:
+        """Forget the files that are gone."""
+        there = {identity for path in paths if (identity := _identity_of(path))}
+        with self._store.reading() as connection:
+            found = connection.execute("SELECT id, identity FROM audit_files").fetchall()
+        gone = [(id,) for id, identity in found if identity not in there]
+        if gone:
+            with self._store.writing() as connection:
+                _forget(connection, gone)
+
+    def catch_up(self, stream: IO[bytes], path: Path) -> IndexedFile:
+        """Index what was appended to an open log since the last look. Raises `ToolError` where it cannot be read."""
+        with self._store.reading() as connection:
+            row = _row(connection, stream)
+            if row is not None and row.is_current(stream):
+                return row.file
+        while True:
+            with self._store.writing() as connection:
+                row = _row(connection, stream)
+                if row is None or not row.is_continued(stream, path):
+                    row = _added(connection, stream)
+                if self._read_on(connection, row, stream, path):
+                    found = _row(connection, stream)
+                    assert found is not None
+                    return found.file
+
+    def places(self, file: IndexedFile, wanted: Wanted, after: int) -> list[Place]:
+        """Where the events are that are asked for, after a place, in their order; `PAGE` at most, some in vain."""
+        return self._places(file, wanted, "place > ?", after, "place", PAGE)
+
+    def last_places(self, file: IndexedFile, wanted: Wanted, before: int, count: int) -> list[Place]:
+        """The last ones before a place, the latest first."""
+        return self._places(file, wanted, "place < ?", before, "place DESC", count)
+
+    def page(self, file: IndexedFile, session: str, offset: int, limit: int) -> tuple[int, list[Place]]:
+        """How many events of a session the file has, and some of their places."""
+        with self._store.reading() as connection:
+            wanted = (file.id, session)
+            condition = "file = ? AND session = (SELECT id FROM audit_names WHERE text = ?)"
+            count = connection.execute(f"SELECT count(*) FROM audit_events WHERE {condition}", wanted).fetchone()[0]  # noqa: S608
+            query = f"SELECT place, length FROM audit_events WHERE {condition} ORDER BY place LIMIT ? OFFSET ?"  # noqa: S608
+            return count, [Place(*row) for row in connection.execute(query, (*wanted, max(0, limit), offset))]
+
+    def counts(self, file: IndexedFile, wanted: Wanted) -> list[Count]:
+        """How many events of each kind and tool there are."""
+        with self._store.reading() as connection:
+            condition = _condition(connection, wanted)
+            if condition is None:
+                return []
+            sums = "count(*), sum(wrong & 2 > 0), sum(wrong & 1), sum(seconds), min(ts), max(ts)"
+            query = (
+                f"SELECT k.text, t.text, r.text, {sums}"  # noqa: S608
+                f" FROM audit_events {condition.through} JOIN audit_names k ON k.id = kind"
+                " JOIN audit_names t ON t.id = tool JOIN audit_names r ON r.id = reason"
+                f" WHERE file = ? {condition.text} GROUP BY kind, tool, reason"
+            )
+            return [Count(*row) for row in connection.execute(query, (file.id, *condition.values))]
+
+    def _places(self, file: IndexedFile, wanted: Wanted, bound: str, value: int, order: str, limit: int) -> list[Place]:
+        with self._store.reading() as connection:
+            condition = _condition(connection, wanted)
+            if condition is None:
+                return []
+            query = (
+                f"SELECT place, length FROM audit_events {condition.through}"  # noqa: S608
+                f" WHERE file = ? AND {bound} {condition.text} ORDER BY {order} LIMIT ?"
+            )
+            values = (file.id, value, *condition.values, limit)
+            return [Place(*row) for row in connection.execute(query, values)]
+
+    def _read_on(self, connection: sqlite3.Connection, row: _Row, stream: IO[bytes], path: Path) -> bool:
+        """Index some lines. Whether the end of the file is reached."""
+        size = os.fstat(stream.fileno()).st_size
+        read, damaged, names = row.file.read, row.file.damaged, _Names(connection)
+        found: list[tuple[Any, ...]] = []
+        is_end = True
+        for count, (length, line) in enumerate(lines_from(stream, path, read)):
+            if count == ROOM:
+                is_end = False
+                break
+            if not line.endswith(b"\n") and length == len(line):
+                break  # it is being written
+            entry, start, is_damaged = read_line(line)
+            damaged += is_damaged
+            if entry is not None:
+                place = (row.file.id, read + start, len(entry.line))
+                found.append((*place, *_columns(entry.event, names)))
+            read += length
+        marks = ", ".join("?" * 11)
+        connection.executemany(f"INSERT OR REPLACE INTO audit_events VALUES ({marks})", found)  # noqa: S608
+        head, tail = _edges(stream, path, read)
+        values = (size if is_end else -1, read, damaged, head, tail, row.file.id)
+        connection.execute(
+            "UPDATE audit_files SET size = ?, read = ?, damaged = ?, head = ?, tail = ? WHERE id = ?", values
+        )
+        return is_end
+
+
+def is_damage(error: StoreError) -> bool:
+    """Whether the index itself is wrong: not only busy, or shut, or the disk full."""
+    cause = error.__cause__
+    return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+
+
+class _Row(NamedTuple):
+    file: IndexedFile
+    size: int  # of the file, when it was read to its end; -1: it was not yet
+    head: bytes
+    tail: bytes
+
+    def is_current(self, stream: IO[bytes]) -> bool:
+        return os.fstat(stream.fileno()).st_size == self.size and self._is_same(stream)
+
+    def is_continued(self, stream: IO[bytes], path: Path) -> bool:
+        """Whether it is the file that was read, with more at its end at most."""
+        size = os.fstat(stream.fileno()).st_size
+        if path.suffix == ".gz":  # nobody appends to those
+            return self.size in (-1, size) and self._is_same(stream)
+        return size >= self.file.read and self._is_same(stream)
+
+    def _is_same(self, stream: IO[bytes]) -> bool:
+        position = int.from_bytes(self.tail[:8], "big")
+        stream.seek(0)
+        if stream.read(len(self.head)) != self.head:
+            return False
+        stream.seek(position)
+        return stream.read(len(self.tail) - 8) == self.tail[8:]
+
+
+class _Names:
+    """The numbers of names, which are added when they are first needed."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._known: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        if (number := self._known.get(text)) is not None:
+            return number
+        self._connection.execute("INSERT OR IGNORE INTO audit_names (text) VALUES (?)", (text,))
+        query = "SELECT id FROM audit_names WHERE text = ?"
+        self._known[text] = int(self._connection.execute(query, (text,)).fetchone()[0])
+        return self._known[text]
+
+
+class _Condition(NamedTuple):
+    text: str
+    values: list[float]
+    through: str  # which one SQLite shall use: it does not know how many events a session or a day has
+
+
+def _condition(connection: sqlite3.Connection, wanted: Wanted) -> _Condition | None:
+    """None: no event can be meant."""
+    parts, values, index = [""], [], ""
+    if wanted.since > 0.0 or wanted.until != float("inf"):
+        parts.append("ts >= ? AND ts < ?")
+        values += [wanted.since, wanted.until]
+        index = "INDEXED BY audit_events_time"
+    columns = (("kind", wanted.events), ("agent", wanted.agents), ("tool", wanted.tools), ("session", wanted.sessions))
+    for column, patterns in columns:
+        numbers = _numbers(connection, patterns) if patterns else []
+        if patterns and not numbers:
+            return None
+        if patterns and len(numbers) <= MOST_NAMES:
+            parts.append(f"{column} IN ({', '.join(map(str, numbers))})")
+            if column in ("tool", "session"):
+                index = f"INDEXED BY audit_events_{column}"
+    if wanted.denied or wanted.errors:
+        mask = _REFUSED * wanted.denied + _FAILED * wanted.errors
+        parts.append(f"wrong > 0 AND wrong & {mask}")
+        index = "INDEXED BY audit_events_wrong"
+    return _Condition(" AND ".join(parts), values, index)
+
+
+def _numbers(connection: sqlite3.Connection, patterns: tuple[str, ...]) -> list[int]:
+    names = connection.execute("SELECT id, text FROM audit_names")
+    return [number for number, text in names if matches_any(text, patterns)]
+
+
+def _columns(event: Event, names: _Names) -> tuple[Any, ...]:
+    wrong = _REFUSED * is_refusal(event) + _FAILED * is_error(event)
+    return (
+        number_of(event.get("ts")),
+        names.number(text_of(event.get("event"))),
+        names.number(text_of(event.get("session"))),
+        names.number(text_of(event.get("agent"))),
+        names.number(tool_of(event)),
+        wrong,
+        max(0.0, number_of(event.get("seconds"))),
+        names.number(text_of(event.get("reason"))[:40]),
+    )
+
+
+def _row(connection: sqlite3.Connection, stream: IO[bytes]) -> _Row | None:
+    query = "SELECT id, read, damaged, size, head, tail FROM audit_files WHERE identity = ?"
+    found = connection.execute(query, (_identity(os.fstat(stream.fileno())),)).fetchone()
+    return _Row(IndexedFile(*found[:3]), *found[3:]) if found else None
+
+
+def _added(connection: sqlite3.Connection, stream: IO[bytes]) -> _Row:
+    """A file that was not known, or that has other content now."""
+    identity = _identity(os.fstat(stream.fileno()))
+    _forget(connection, connection.execute("SELECT id FROM audit_files WHERE identity = ?", (identity,)).fetchall())
+    query = "INSERT INTO audit_files (identity, size, read, damaged, head, tail) VALUES (?, -1, 0, 0, ?, ?)"
+    number = connection.execute(query, (identity, b"", bytes(8))).lastrowid
+    assert number is not None
+    return _Row(IndexedFile(number, 0, 0), -1, b"", bytes(8))
+
+
+def _forget(connection: sqlite3.Connection, files: list[tuple[int]]) -> None:
+    connection.executemany("DELETE FROM audit_events WHERE file = ?", files)
+    connection.executemany("DELETE FROM audit_files WHERE id = ?", files)
+
+
+def _edges(stream: IO[bytes], path: Path, read: int) -> tuple[bytes, bytes]:
+    """The first bytes of what is indexed, and the last ones with their place."""
+    end = os.fstat(stream.fileno()).st_size if path.suffix == ".gz" else read
+    stream.seek(0)
+    head = stream.read(min(_CHECKED, end))
+    stream.seek(max(0, end - _CHECKED))
+    return head, max(0, end - _CHECKED).to_bytes(8, "big") + stream.read(min(_CHECKED, end))
+
+
+def _identity(status: os.stat_result) -> str:
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def _identity_of(path: Path) -> str:
+    try:
+        return _identity(path.lstat())
+    except OSError:
+        return ""

@@ -1,0 +1,121 @@
+"""Stage 3: which of the tools are built; in production nothing of developers', and nothing that is left open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cache
+from ipaddress import ip_network
+from typing import Any
+
+from forge.project.build.load import missing
+from forge.project.build.record import Build, Problem, Refused
+from forge.project.config import SANDBOXES, ToolEntry
+from forge.core.registry import ToolRegistry
+from forge.core.spec import Category, ToolSpec
+from forge.tools import built_ins
+
+_EGRESS = "Write egress: {mode: allowlist, domains: [...]}, or {mode: deny-all}."
+_SANDBOX = "Write auto, or required."
+_NETWORK = "Leave it out, or say where to: egress: {mode: allowlist, domains: [...]}."
+_PRIVATE = "Name the hosts or the networks that are meant, such as 10.0.0.0/8."
+_NETWORK_PARTS = re.compile(r"\[?([^\]/]+)\]?/([0-9.]+)")
+_WIDEST = {4: 8, 6: 7}  # the bits that the widest private networks have in common: 10.0.0.0/8, fc00::/7
+
+
+def filter_tools(build: Build) -> str:
+    if not build.order.prod:
+        build.notes += map(str, build.source_problems)
+        return _shares(build)
+    dropped = [name for name, spec in build.tools.items() if spec.category is Category.DEV]
+    for name in dropped:
+        del build.tools[name]
+    if dropped:
+        build.notes.append(f"left out, being for development: {', '.join(dropped)}")
+    problems = [*_open(build), *missing(build), *_helpless(build), *_unpinned(build), *_lacking(build)]
+    if problems := [*problems, *build.source_problems]:
+        raise Refused(problems)
+    return _shares(build)
+
+
+def _open(build: Build) -> Iterator[Problem]:
+    """What would let more through than a project in production can mean."""
+    egress = build.configuration.egress
+    if egress is None or egress.mode == "open":
+        how = "egress.mode is open" if egress else "egress is not set"
+        yield Problem(f"{how}: the agent could reach every public address", _EGRESS)
+    if build.configuration.sandbox == "off":
+        yield Problem("sandbox is off: programs could touch everything that the user can", _SANDBOX)
+    for index, place in enumerate(egress.private if egress is not None else ()):
+        if _is_too_wide(place):
+            yield Problem(f"egress.private[{index}] is {place}, which is far more than what is private", _PRIVATE)
+    for entry in build.configuration.tools or ():
+        yield from _open_tool(entry, nowhere=egress is not None and egress.mode == "deny-all")
+
+
+def _open_tool(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]:
+    name = entry.name or entry.group
+    sandbox = entry.config.get("sandbox", True)
+    if sandbox is False or str(sandbox).strip().lower() == "off":
+        yield Problem(f"{entry.place}.config.sandbox is off for {name}", _SANDBOX)
+    elif sandbox not in (None, True, *SANDBOXES):
+        yield Problem(f"{entry.place}.config.sandbox is {sandbox!r:.60} for {name}, which is none", _SANDBOX)
+    if nowhere and entry.config.get("network"):
+        problem = f"{entry.place}.config.network opens the network to {name}, and egress.mode is deny-all"
+        yield Problem(problem, _NETWORK)
+
+
+def _is_too_wide(place: str) -> bool:
+    """A network that holds more than any private one; a host, a port beside it or not, is none."""
+    parts = _NETWORK_PARTS.match(place.strip())
+    try:
+        network = ip_network(f"{parts[1]}/{parts[2]}", strict=False) if parts else None
+    except ValueError:  # told by the stage that compiles it
+        return False
+    return network is not None and network.prefixlen < _WIDEST[network.version]
+
+
+def is_for_developers(entry: Any) -> bool:
+    """Whether an entry of `tools` names development tools and nothing else."""
+    name = entry.get("name") if isinstance(entry, dict) else entry
+    if not isinstance(name, str):
+        return False
+    meant = [spec for spec in _built_in() if any(fnmatchcase(one, name) for one in (spec.name, *spec.aliases))]
+    return bool(meant) and all(spec.category is Category.DEV for spec in meant)
+
+
+@cache
+def _built_in() -> tuple[ToolSpec, ...]:
+    return tuple(tool.spec for tool in built_ins(ToolRegistry()))
+
+
+def _helpless(build: Build) -> Iterator[Problem]:
+    """A sub-agent without a list of tools would have others than it was meant to have."""
+    for name, agent in build.configuration.agents.items():
+        if agent.tools and all(map(is_for_developers, agent.tools)):
+            yield Problem(f"agents.{name} has only tools for development", "Give it others, or take it away.")
+
+
+def _unpinned(build: Build) -> Iterator[Problem]:
+    states: dict[tuple[str, str], list[str]] = {}
+    for name, tool in build.remote.items():
+        if tool.state != "pinned" and name in build.tools:
+            states.setdefault((tool.server, tool.state), []).append(name)
+    for (server, state), names in states.items():
+        how = "were never approved" if state == "new" else "changed since they were approved"
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        yield Problem(f"mcpServers.{server}: {shown} {how}", f"Look at them with forge mcp approve {server}.")
+
+
+def _lacking(build: Build) -> Iterator[Problem]:
+    """Variables are told among the others."""
+    for name, lacks in (build.active.inactive if build.active else {}).items():
+        for one in lacks:
+            if not any(f"the variable {variable} is" in one for variable in build.required):
+                yield Problem(f"the skill {name} cannot be active: {one}", "Install it, or leave the skill out.")
+
+
+def _shares(build: Build) -> str:
+    counts = build.counts
+    return ", ".join(f"{number} {category}" for category, number in counts.items() if number and category != "total")

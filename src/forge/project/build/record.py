@@ -1,0 +1,147 @@
+"""What a build is about: what was asked for, and what its stages found out and made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from forge.project.config import Configuration
+from forge.core.spec import ToolSpec
+
+if TYPE_CHECKING:  # loaded where a project has skills
+    from forge.skills.active import ActiveSkills
+    from forge.skills.skill import Skill
+
+MANIFEST = "build-manifest.json"
+AGENT = "agent.json"
+PROJECT = "compiled/project.json"
+POLICY = "compiled/policy.json"
+EGRESS = "compiled/egress.json"
+GUARDRAILS = "compiled/guardrails.json"
+PINS = "compiled/pins.json"
+SCHEMAS = "tools"
+SCRIPTS = "scripts"
+SKILLS = "skills"
+DOCUMENTS = "openapi"
+FORMAT = 1  # of the manifest
+
+_UNSAFE = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ufff0-\uffff]")  # YAML, which reads it again, takes them for others
+
+_MARK = "\ue0f0"  # around a number that is to stand without quotes
+_NUMBER = re.compile(f'"{_MARK}([-0-9.]+){_MARK}"')
+
+
+class Order(NamedTuple):
+    """What a person asked for."""
+
+    config: str  # the project's forge.yaml; a `Found` is read only while it is trusted
+    workspace: Path
+    output: Path
+    named: bool = False  # the workspace was, so that what forge.yaml says of it does not count
+    prod: bool = False
+    dev: bool = False
+
+    @property
+    def mode(self) -> str:
+        return "prod" if self.prod else "dev" if self.dev else "plain"
+
+
+class Problem(NamedTuple):
+    """Why a stage cannot go on, and what to do about it."""
+
+    text: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        said = self.text if self.text.endswith((".", "!", "?")) or not self.advice else f"{self.text}."
+        return f"{said} {self.advice}".rstrip()
+
+
+class Refused(Exception):
+    """A stage found problems: all that it could find, not only the first."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(map(str, self.problems)))
+
+
+class File(NamedTuple):
+    """A file of the output."""
+
+    content: bytes
+    executable: bool = False
+
+
+class Pinned(NamedTuple):
+    """A tool of an MCP server: its name there, how it relates to what was approved, and what the server says of it."""
+
+    server: str
+    remote: str
+    state: str
+    definition: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Build:
+    """Handed from stage to stage. Nothing is on disk before the last one."""
+
+    order: Order
+    document: dict[str, Any] = field(default_factory=dict)  # forge.yaml as it was written
+    configuration: Configuration = field(default_factory=Configuration)  # of the project alone
+    effective: Configuration = field(default_factory=Configuration)  # and what holds on this machine
+    required: dict[str, list[str]] = field(default_factory=dict)  # variable -> where it is named
+    optional: set[str] = field(default_factory=set)  # variables
+    key: str = ""  # the variable of the model's provider
+    tools: dict[str, ToolSpec] = field(default_factory=dict)
+    remote: dict[str, Pinned] = field(default_factory=dict)  # the tools of MCP servers, by their name here
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    skills: list[Skill] = field(default_factory=list)  # the project's own
+    active: ActiveSkills | None = None
+    source_problems: list[Problem] = field(default_factory=list)
+    project: dict[str, Any] = field(default_factory=dict)  # the document as a run reads it
+    files: dict[str, File] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    sha256: str = ""  # of the manifest
+
+    @property
+    def counts(self) -> dict[str, int]:
+        from forge.core.spec import Category
+
+        found = {str(category): 0 for category in Category}
+        for spec in self.tools.values():
+            found[str(spec.category)] += 1
+        return {**found, "total": len(self.tools)}
+
+
+Stage = Callable[[Build], str]
+"""Does its part, and says in a few words what it did. Raises `Refused`, or what the parts it uses raise."""
+
+
+def written(value: Any) -> bytes:
+    """The same bytes for the same value, on every machine; JSON, and YAML too."""
+    text = json.dumps(_spelled(value), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return (_UNSAFE.sub(_escaped, _NUMBER.sub(r"\1", text)) + "\n").encode()
+
+
+def _spelled(value: Any) -> Any:
+    """Numbers without an exponent, which YAML would take for a text."""
+    if isinstance(value, float) and "e" in repr(value):
+        plain = format(Decimal(repr(value)), "f")
+        return f"{_MARK}{plain if '.' in plain else f'{plain}.0'}{_MARK}"
+    if isinstance(value, Mapping):
+        return {key: _spelled(one) for key, one in value.items()}
+    return [_spelled(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def digest(content: bytes) -> str:
+    return sha256(content).hexdigest()

@@ -1,0 +1,26 @@
+"""`forge.yaml`: every key is declared once, as a field of a section, and read, typed and described from there.
+
+How a document is read belongs here. What its values do belongs to the modules that use them.
+"""
+
+from __future__ import annotations
+
+from forge.project.config.access import MODES, SANDBOXES, EgressEntry, RootEntry
+from forge.project.config.agent import AgentEntry, SubAgentEntry, ToolEntry
+from forge.project.config.declaration import KEYS, NAME, Configuration
+from forge.project.config.load import load_configuration, read_configuration
+
+__all__ = [
+    "KEYS",
+    "MODES",
+    "NAME",
+    "SANDBOXES",
+    "AgentEntry",
+    "Configuration",
+    "EgressEntry",
+    "RootEntry",
+    "SubAgentEntry",
+    "ToolEntry",
+    "load_configuration",
+    "read_configuration",
+]

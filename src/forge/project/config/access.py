@@ -1,0 +1,110 @@
+"""The keys about what tools may reach: rules, directories, addresses, secrets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from forge.project.config.kinds import BLANK, AsWritten, Choice, FilePath, Flag, Listed, Schema, Text
+from forge.project.config.reader import Reader
+from forge.project.config.section import Section, key
+
+SANDBOXES = ("auto", "required", "bubblewrap", "landlock", "off")
+MODES = ("open", "allowlist", "deny-all")
+
+
+class RootEntry(Section, alone="path"):
+    """A directory beside the workspace that tools may read, or read and write."""
+
+    path: Path = key(FilePath(), "A directory; relative to this file.", "../lib", required=True)
+    access: str = key(
+        Choice("read", "write", expected="read or write"), "What tools may do there.", "read", default="read"
+    )
+
+    @property
+    def writable(self) -> bool:
+        return self.access == "write"
+
+
+class WorkspaceEntry(Section, example={"root": ".", "roots": [{"path": "../lib", "access": "read"}]}):
+    """Where tools work."""
+
+    root: Path | None = key(FilePath(), "The directory that tools work in; relative to this file.", ".")
+    roots: tuple[RootEntry, ...] = key(
+        Listed(RootEntry), "Directories beside it.", [{"path": "../lib", "access": "read"}]
+    )
+    writes: bool = key(Flag(), "Whether anything may be written at all.", False, default=True, unset=True)
+
+
+class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.example.com", "*.example.org"]}):
+    """Where tools may connect to."""
+
+    mode: Literal["open", "allowlist", "deny-all"] = key(
+        Choice(*MODES),
+        "`open`: every public address; `allowlist`, the default with domains; `deny-all`.",
+        "allowlist",
+        default="open",
+        unset="open",
+        variable="FORGE_EGRESS",
+    )
+    domains: tuple[str, ...] = key(
+        Listed(Text()),
+        "Hosts, *.host for subdomains, with :port or without.",
+        ["api.example.com", "*.example.org"],
+    )
+    private: tuple[str, ...] = key(
+        Listed(Text()), "Hosts, addresses or ranges that are not public and may be reached.", ["127.0.0.1:8080"]
+    )
+
+    @classmethod
+    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+        mode = "allowlist" if "domains" in values else "open"
+        return super().from_keys(reader, {"mode": mode, **values}, place)
+
+
+class _Rule(AsWritten):
+    """`forge.permissions` reads it."""
+
+    def schema(self) -> Schema:
+        subject = f"\\*|{'|'.join(_any_case(one) for one in ('read', 'write', 'execute', 'network'))}"
+        action = f"({'|'.join(_any_case(one) for one in ('allow', 'ask', 'deny'))})"
+        plain: Schema = {"type": ["string", "number", "boolean"], "pattern": f"[^{BLANK}]"}
+        listed: Schema = {"type": "array", "items": {"type": ["string", "number", "boolean"]}}
+        keys: Schema = {
+            "action": {"type": "string", "pattern": f"^{action}$"},
+            "permission": {"type": "string", "pattern": f"^({subject})$"},
+            **dict.fromkeys(("tool", "target", "agent", "user", "channel"), plain),
+            **dict.fromkeys(("match", "not_match"), listed),
+        }
+        rule = {"type": "object", "properties": keys, "additionalProperties": False, "required": ["action"]}
+        either = [{"required": ["permission"]}, {"required": ["tool"]}]
+        line = {"type": "string", "pattern": rf"^\s*{action}[^\S\n]+({subject}|tool:\S+)([^\S\n].*)?\s*$"}
+        return {"anyOf": [line, {**rule, "anyOf": either}]}
+
+
+class PermissionsEntry(Section, example={"rules": ["allow read", "deny execute rm *"]}):
+    """What is allowed, asked and denied."""
+
+    rules: tuple[Any, ...] = key(
+        Listed(_Rule()),
+        "ACTION PERMISSION|tool:GLOB|* [TARGET]. The last that matches decides; a deny of the user or the organisation"
+        " stays.",
+        ["allow read", "ask write src/**", "deny execute rm *", {"action": "allow", "tool": "http_*"}],
+    )
+
+
+class _HomePath(FilePath):
+    def read(self, reader: Reader, value: Any, place: str) -> Path:
+        return reader.path(os.path.expanduser(reader.text(value, place)))
+
+
+class SecretFile(Section):
+    """A file whose content is a secret."""
+
+    file: Path = key(_HomePath(), "A file that only its owner can read.", "~/.secrets/github", required=True)
+
+
+def _any_case(word: str) -> str:
+    """Returns a pattern that matches a word in upper and lower case."""
+    return "".join(f"[{letter.upper()}{letter}]" for letter in word)

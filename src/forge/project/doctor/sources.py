@@ -1,0 +1,146 @@
+"""Other people's tools: whether what a project mounts is there. No server is started, nothing is fetched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from forge.core.context import Scope
+from forge.core.errors import DefinitionError, ToolError
+from forge.project.assemble.choose import choose_tools
+from forge.project.assemble.skills import catalog_of
+from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_held_back
+from forge.project.config import Configuration
+from forge.project.config.sources import McpEntry
+from forge.project.doctor.finding import Finding, broken
+from forge.workspace.state import NAME as STATE
+
+
+def examine_sources(configuration: Configuration, scope: Scope) -> Iterator[Finding]:
+    yield from _set_aside(scope.workspace)
+    approved = _approved(scope.workspace)
+    if isinstance(approved, Finding):
+        yield approved
+        approved = {}
+    for place, error in configuration.unset.items():
+        yield Finding(place, "warning", f"left out: {error.message}", error.suggestion)
+    for name, entry in configuration.servers.items():
+        yield _server(name, entry, scope.workspace, approved.get(name, 0))
+    for name, document in configuration.openapi.items():
+        yield _document(name, document.spec)
+    for name, webhook in configuration.webhooks.items():
+        yield Finding(f"webhook {name}", "ok", f"{webhook.method} to {_host(webhook.url)}, not called")
+    yield from _scripts(configuration, scope.workspace)
+    yield from _skills(configuration, scope)
+
+
+def _server(name: str, entry: McpEntry, workspace: Path, approved: int) -> Finding:
+    check = f"mcp {name}"
+    if entry.url:
+        where = f"{_host(entry.url)}, not contacted"
+    else:
+        program = _program(entry, workspace)
+        if program is None:
+            fix = f"Install {entry.command[0]}, or write its whole path at {entry.place}.command."
+            return Finding(check, "warning", f"the program {entry.command[0]} is not found", fix)
+        where = f"{program}, not started"
+    if not approved:
+        return Finding(check, "note", f"{where}; none of its tools is approved", f"forge mcp approve {name}")
+    return Finding(check, "ok", f"{where}; {approved} approved {'tool' if approved == 1 else 'tools'}")
+
+
+def _program(entry: McpEntry, workspace: Path) -> str | None:
+    name = entry.command[0]
+    if "/" in name:
+        path = Path(entry.directory or workspace, name)
+        return str(path) if path.is_file() and os.access(path, os.X_OK) else None
+    return shutil.which(name, path=entry.environment.get("PATH") or os.environ.get("PATH", os.defpath))
+
+
+def _approved(workspace: Path) -> dict[str, int] | Finding:
+    """How many tools of each server; read here, since reading it otherwise sets a broken file aside."""
+    path = workspace / STATE / PINS
+    try:
+        servers = json.loads(path.read_bytes())["servers"]
+        return {name: len(one["tools"]) for name, one in servers.items()}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        return Finding("approved tools", "warning", f"{path} cannot be read: {error.strerror}", "Make it readable.")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        fix = "Nothing in it counts. `forge mcp approve` writes a new one; the old one is set aside."
+        return Finding("approved tools", "warning", f"{path} is damaged", fix)
+
+
+def _set_aside(workspace: Path) -> Iterator[Finding]:
+    """Approvals that were broken: until a person removes the file, no `--yes` approves a tool."""
+    for path in sorted((workspace / STATE).glob(f"{PINS}.broken-*")):
+        fix = f"Approve the tools again at a terminal with `forge mcp approve`, then remove {path}."
+        yield Finding("approved tools", "warning", f"{path.name} was set aside: what was approved is not known", fix)
+
+
+def _host(url: str) -> str:
+    """The rest of it may be as secret as a key."""
+    from urllib.parse import urlsplit
+
+    try:
+        return urlsplit(url).hostname or "an address without a host"
+    except ValueError:
+        return "an address that cannot be read"
+
+
+def _document(name: str, spec: str) -> Finding:
+    check = f"openapi {name}"
+    if spec.startswith(("http://", "https://")):
+        return Finding(check, "ok", f"{_host(spec)}, not fetched")
+    if os.access(spec, os.R_OK) and os.path.isfile(spec):
+        return Finding(check, "ok", spec)
+    return Finding(check, "warning", f"{spec} cannot be read", f"Fix the path at openapi.{name}.spec.")
+
+
+def _scripts(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
+    if not has_scripts(workspace) or is_held_back(configuration, workspace):
+        return
+    from forge.sources.scripts import scripts  # few projects have some
+
+    folder = scripts(SCRIPTS, root=workspace, watch=False, sandbox=configuration.sandbox)
+    try:
+        folder.leave_out(choose_tools(configuration, later=True).names)
+        found = folder.load()
+    except (ToolError, DefinitionError) as error:
+        yield broken("scripts", error)
+        return
+    for problem in folder.problems:
+        yield Finding(f"script {problem.path}", "warning", f"left out: {problem.why}", "Fix the script, or move it.")
+    if found:
+        yield Finding("scripts", "ok", f"{len(found)} {'is a tool' if len(found) == 1 else 'are tools'}")
+
+
+def _skills(configuration: Configuration, scope: Scope) -> Iterator[Finding]:
+    catalog = catalog_of(configuration, scope)
+    try:
+        skills, problems = catalog.skills, catalog.problems
+    except (ToolError, OSError) as error:
+        yield broken("skills", error)
+        return
+    for problem in problems:
+        yield Finding(f"skill {problem.path}", "warning", f"left out: {problem.why}", "`forge skill check` says more.")
+    active = configuration.skills.active if configuration.skills else ()
+    for name in active:
+        if name not in skills:
+            fix = f"Known are {', '.join(skills)}." if skills else "`forge skill new NAME` writes one."
+            yield Finding(f"skill {name}", "broken", "it is to be active, and there is none of this name", fix)
+    lacking = {name: skill.missing for name, skill in skills.items() if skill.missing}
+    for name, missing in lacking.items():
+        is_active = name in active
+        yield Finding(
+            f"skill {name}",
+            "warning" if is_active else "note",
+            f"{'; '.join(missing)}{': it brings nothing' if is_active else ''}",
+            "Install the program or set the variable, or leave the skill inactive.",
+        )
+    usable = len(skills) - len(lacking)
+    yield Finding("skills", "ok", f"{usable} can be used{f', active: {chr(44).join(active)}' if active else ''}")

@@ -1,0 +1,174 @@
+"""What a workspace keeps: whether it can be written, who else can read it, and whether its stores are whole."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from forge.project.doctor.finding import Finding
+from forge.project.layers import data_file, user_file
+from forge.workspace.state import NAME
+from forge.workspace.state.ownership import is_foreign
+
+STORES = ("state.db", "memory.db")
+MOST = 5_000  # files whose modes are looked at
+LARGEST_LOG = 256 * 1024 * 1024  # bytes, from which on it is worth a word
+LEAST_SPACE = 100 * 1024 * 1024  # bytes
+PATIENCE = 2.0  # seconds for looking through one store
+_OPCODES = 100_000  # of SQLite between two looks at the clock
+
+
+def examine_state(root: Path) -> Iterator[Finding]:
+    yield from _everybody(root)
+    folder = root / NAME
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        yield Finding(
+            "state", "broken", f"{folder} is a link, or no directory", f"Remove it: rm {shlex.quote(str(folder))}"
+        )
+        return
+    if is_foreign(folder):
+        yield Finding(
+            "state",
+            "warning",
+            f"{folder} was not made by Forge on this machine, and is not used: no session, no schedule, no audit log",
+            "`forge trust` shows and accepts it; or move it away.",
+        )
+        return
+    if not os.access(folder if folder.exists() else root, os.W_OK | os.X_OK):
+        yield Finding(
+            "state",
+            "warning",
+            f"{folder} cannot be written: no session, no audit log; long results go to a temporary file",
+            f"Make it yours: chown -R $USER {shlex.quote(str(folder if folder.exists() else root))}",
+        )
+    else:
+        yield Finding("state", "ok", f"{folder}{'' if folder.exists() else ', made when it is needed'}")
+    yield from _space(root)
+    if folder.is_dir():
+        yield from _modes(folder)
+        yield from _kept(folder)
+    yield from _of_user()
+
+
+def _everybody(root: Path) -> Iterator[Finding]:
+    if _mode(root) & 0o002:
+        yield Finding(
+            "workspace for others",
+            "warning",
+            "everybody on this machine may put tools and configuration here",
+            f"chmod o-w {shlex.quote(str(root))}",
+        )
+
+
+def _space(root: Path) -> Iterator[Finding]:
+    try:
+        free = shutil.disk_usage(root).free
+    except OSError:
+        return
+    if free < LEAST_SPACE:
+        yield Finding("disk", "warning", f"{free // 1024 // 1024} MiB are free", "Free some space: stores need it.")
+
+
+def _modes(folder: Path) -> Iterator[Finding]:
+    quoted = shlex.quote(str(folder))
+    check = "state for others"
+    if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+        yield Finding(check, "warning", f"{folder} belongs to somebody else", f"chown -R $USER {quoted}")
+    elif (mode := _mode(folder)) & 0o077:
+        how = "change" if mode & 0o022 else "read"
+        detail = f"others may {how} {folder} (mode {mode & 0o777:o})"
+        yield Finding(check, "warning", detail, f"chmod 700 {quoted}")
+    elif writable := [path for path in _files(folder) if _mode(path) & 0o022]:
+        some = ", ".join(str(path.relative_to(folder)) for path in writable[:3])
+        more = f" and {len(writable) - 3:,} more" if len(writable) > 3 else ""
+        yield Finding(check, "warning", f"not only you may write {some}{more}", f"chmod -R go-w {quoted}")
+    else:
+        yield Finding(check, "ok", "only you can read it")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    seen = 0
+    for place, _, names in os.walk(folder):
+        for name in sorted(names):
+            seen += 1
+            if seen > MOST:
+                return
+            yield Path(place, name)
+
+
+def _kept(folder: Path) -> Iterator[Finding]:
+    for name in STORES:
+        if (folder / name).is_file():
+            yield store(folder / name)
+    aside = sorted(path.name for path in folder.iterdir() if ".corrupt-" in path.name or ".broken-" in path.name)
+    if aside:
+        yield Finding(
+            "set aside",
+            "note",
+            f"damaged files were set aside: {', '.join(aside[:3])}",
+            f"sqlite3 FILE .recover gets back what is readable; then delete them from {shlex.quote(str(folder))}.",
+        )
+    log = folder / "audit.ndjson"
+    if log.is_file() and (size := log.stat().st_size) > LARGEST_LOG:
+        fix = f"Move it to audit.ndjson.1: `forge audit` reads that, too; in {shlex.quote(str(folder))}."
+        yield Finding("audit log", "note", f"it has {size // 1024 // 1024:,} MiB", fix)
+
+
+def store(path: Path) -> Finding:
+    """Looked through without being changed, for as long as a person waits."""
+    import sqlite3
+
+    until = time.monotonic() + PATIENCE
+    size = f"{path.stat().st_size / 1024 / 1024:,.1f} MiB"
+    try:
+        with closing(sqlite3.connect(read_only(path), uri=True, timeout=1.0)) as connection:
+            connection.set_progress_handler(lambda: int(time.monotonic() > until), _OPCODES)
+            said = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_INTERRUPT:
+            return Finding(path.name, "ok", f"{size}; looked through in part, {PATIENCE:g} seconds of it")
+        if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return Finding(path.name, "warning", f"it cannot be looked at: {error}", "Try again when nothing uses it.")
+        said = str(error)
+    if said == "ok":
+        return Finding(path.name, "ok", f"{size}, whole")
+    return Finding(
+        path.name,
+        "broken",
+        f"it is damaged: {' '.join(str(said).split())[:200]}",
+        f"Copy it away and get back what is readable: sqlite3 {shlex.quote(str(path))} .recover. The next command that"
+        " needs it sets it aside and begins a new one.",
+    )
+
+
+def read_only(path: Path) -> str:
+    """How SQLite is asked for a file that it must not change."""
+    from urllib.parse import quote
+
+    return f"file:{quote(str(path))}?mode=ro"
+
+
+def _of_user() -> Iterator[Finding]:
+    """What decides about every project: nobody else may change it."""
+    for path in filter(None, (user_file(), data_file("trust.json"))):
+        for one in (path, path.parent):
+            if _mode(one) & 0o022:
+                yield Finding(
+                    "user files", "warning", f"others may change {one}", f"chmod go-w {shlex.quote(str(one))}"
+                )
+
+
+def _mode(path: Path) -> int:
+    """0 for what is not there; a link has no mode of its own."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return 0
+    return 0 if stat.S_ISLNK(status.st_mode) else status.st_mode

@@ -1,0 +1,113 @@
+"""What goes on without a person: channels, memory, schedules."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from forge.core.context import Scope
+from forge.core.errors import ToolError
+from forge.project.config import Configuration
+from forge.project.doctor.finding import Finding, broken
+from forge.project.doctor.state import read_only, store
+from forge.workspace.state import NAME as STATE
+
+LATE = 60.0  # seconds after which somebody who runs schedules would have begun
+
+
+def examine_work(configuration: Configuration, scope: Scope) -> Iterator[Finding]:
+    yield from _channels(configuration)
+    yield _memory(configuration, scope.workspace)
+    yield from _schedules(configuration, scope.workspace)
+
+
+def _channels(configuration: Configuration) -> Iterator[Finding]:
+    for name, entry in configuration.channels.items():
+        variables = [one for one in (entry.url_env, entry.token_env, *entry.headers_env.values()) if one]
+        missing = [one for one in variables if not os.environ.get(one)]
+        if missing:
+            words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
+            yield Finding(f"channel {name}", "warning", words, f"export {missing[0]}=…")
+        elif entry.path is not None and not os.access(entry.path.parent, os.W_OK):
+            detail = f"{entry.path} cannot be written"
+            yield Finding(f"channel {name}", "warning", detail, f"Make its folder, or fix {entry.place}.path.")
+        else:
+            yield Finding(f"channel {name}", "ok", entry.type)
+
+
+def _memory(configuration: Configuration, workspace: Path) -> Finding:
+    entry = configuration.memory
+    if entry is None or not entry.enabled:
+        return Finding("memory", "note", "not enabled", "Write memory: {enabled: true} in forge.yaml to have one.")
+    from forge.memory.embed import embedder_from  # only where it is enabled
+
+    try:
+        embedder = embedder_from(entry.embedder)
+    except ToolError as error:
+        return broken("memory", error)
+    variable = entry.embedder.get("key_env", "") if isinstance(entry.embedder, dict) else ""
+    if variable and not os.environ.get(variable):
+        return Finding("memory", "warning", f"the embedder's {variable} is not set", f"export {variable}=…")
+    notes = len(list((workspace / STATE / "memory").glob("*.md")))
+    by = f", found by words and by meaning ({embedder.name})" if embedder is not None else ", found by their words"
+    return Finding("memory", "ok", f"{notes} {'note' if notes == 1 else 'notes'}{by}")
+
+
+def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
+    """Whether anybody runs them is seen by what is late: who waits for the next one leaves no trace."""
+    from forge.schedules._definitions import declared as declared_ones
+    from forge.schedules.schedule import Status
+    from forge.schedules.store import FILE, ScheduleStore
+
+    path = workspace / STATE / FILE
+    try:
+        declared = len(declared_ones(configuration.schedules or (), configuration.name))
+    except ToolError as error:
+        yield broken("schedules", error)
+        return
+    if not path.is_file() or not _has_schedules(path):
+        if declared:
+            fix = "forge schedule run, or forge worker, as a service of this machine"
+            yield Finding("schedules", "warning", f"{declared} declared, and never run here", fix)
+        return
+    try:
+        with ScheduleStore(path) as kept:
+            found, runs = kept.list(enabled_only=True), kept.history(limit=20)
+    except ToolError as error:
+        yield broken("schedules", error)
+        return
+    yield from (
+        Finding(f"schedule {one.id}", "warning", f"there is no channel {one.channel!r}", "Add it under channels:.")
+        for one in found
+        if one.channel and one.channel not in configuration.channels
+    )
+    running = [run for run in runs if run.status is Status.RUNNING]
+    due = sorted((one.next_fire, one.id) for one in found if one.next_fire is not None)
+    if not due:
+        if found or declared:
+            yield Finding("schedules", "ok", "nothing is due")
+        return
+    at, first = due[0]
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    if at < time.time() - LATE and not running:
+        fix = "Nobody seems to run them. Start it: forge schedule run, or forge worker"
+        yield Finding("schedules", "warning", f"{first} has been due since {when}", fix)
+        return
+    active = f"; {running[0].schedule_id} is running" if running else ""
+    yield Finding("schedules", "ok", f"{len(due)} planned, next is {first} at {when}{active}")
+
+
+def _has_schedules(path: Path) -> bool:
+    """Opening it as a store would make the tables, and set aside one that is damaged."""
+    import sqlite3
+
+    if store(path).status != "ok":
+        return False
+    try:
+        with closing(sqlite3.connect(read_only(path), uri=True, timeout=1.0)) as connection:
+            return connection.execute("SELECT 1 FROM schedules LIMIT 1").fetchone() is not None
+    except sqlite3.Error:
+        return False

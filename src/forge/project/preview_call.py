@@ -1,0 +1,55 @@
+"""What would happen to a call: every permission it wants, what the rules say to each, and what the egress refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from forge.core.context import Scope
+from forge.core.errors import ToolError
+from forge.core.spec import Permission
+from forge.core.tool import Tool
+from forge.permissions.explain import Explained, explained
+from forge.permissions.policy import Decision, Rules, Ruling
+from forge.project.assemble.egress import project_egress
+from forge.project.config import Configuration
+
+EGRESS = "egress"
+_JUDGED = frozenset({"http_request", "web_fetch", "webhook_call"})  # by the egress, too
+_STRICTNESS = (Decision.ALLOW, Decision.ASK, Decision.DENY)
+
+
+class CallPreview(NamedTuple):
+    """`decisive` is the strictest of what is asked for in any case."""
+
+    wants: list[Explained]
+    decisive: Explained
+
+    @property
+    def decision(self) -> Decision:
+        return self.decisive.ruling.decision
+
+
+def preview_call(
+    configuration: Configuration, policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope
+) -> CallPreview:
+    """Of a call with valid arguments, which is not made. Raises `ToolError` where the configuration cannot be used."""
+    wants = explained(policy, tool, arguments, scope)
+    if tool.spec.name in _JUDGED and "url" in arguments:
+        wants += _outside_the_egress(configuration, arguments["url"])
+    certain = [one for one in wants if not one.optional]
+    return CallPreview(wants, max(certain, key=lambda one: _STRICTNESS.index(one.ruling.decision)))
+
+
+def _outside_the_egress(configuration: Configuration, url: str) -> list[Explained]:
+    """No rule allows what the egress refuses; where a name leads is only known when it is asked."""
+    from forge.network.egress import Egress  # few calls name a URL
+    from forge.network.url import read_url
+
+    egress = project_egress(configuration) or Egress()
+    try:
+        egress.judge(read_url(url))
+    except ToolError as error:
+        ruling = Ruling(Decision.DENY, f"{error.message}. {error.suggestion}", "", EGRESS)
+        return [Explained(Permission.NETWORK, url, ruling)]
+    return []

@@ -1,0 +1,235 @@
+"""A project: a directory with its settings, tools, rules and skills, and the agent that they make."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forge.agent.agent import Agent
+from forge.agent.subagent import Task
+from forge.agent.window import WINDOW
+from forge.core.context import LOCAL
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.executor import Step
+from forge.core.provider import Provider, window_of
+from forge.core.registry import ToolRegistry
+from forge.core.secrets import Secrets, secrets_of
+from forge.models.names import provider_for
+from forge.permissions.gate import Approver, PolicyGate, nobody
+from forge.pipeline import standard_steps
+from forge.pipeline.record import record, replay
+from forge.project.assemble.agent_types import agent_types, limits_of
+from forge.project.assemble.choose import configured
+from forge.project.assemble.egress import project_egress
+from forge.project.assemble.model import chosen_model
+from forge.project.assemble.own_tools import project_tools
+from forge.project.assemble.policy import project_policy
+from forge.project.assemble.secrets import project_secrets
+from forge.project.assemble.skills import active_skills, told_of
+from forge.project.assemble.sources import Sources
+from forge.project.assemble.task_tool import add_task
+from forge.project.assemble.workspace import project_scope
+from forge.project.config import Configuration, load_configuration
+from forge.project.trust import found_in, standing
+from forge.workspace.changes.journal import recover_once
+from forge.workspace.history.tracking import SessionState
+
+if TYPE_CHECKING:  # only with --from
+    from forge.project.build.built import Built
+
+log = logging.getLogger(__name__)
+
+INSTRUCTIONS = """\
+You are an agent that works for a person at their command line. Your tools work in the directory {workspace}.
+Find out with your tools what you do not know; do not guess. Do what was asked, no more, and check that it worked.
+A tool that fails says why: try something else, and do not repeat what was refused.
+When you are done, answer briefly, in plain text: what you found or did, and what is left to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a person may ask for beside the configuration; paths as they were given."""
+
+    workspace: str | None = None
+    config: str | None = None
+    policy: str | None = None
+    session: str = "cli"
+    dev: bool = False
+    dry_run: bool = False
+    record: str | None = None
+    replay: str | None = None
+    watch: bool = False  # look for the project's scripts again and again
+    built: Built | None = None  # run this, and not the project
+
+    @property
+    def configuration(self) -> Configuration:
+        """Raises `ToolError`."""
+        return self.built.configuration if self.built is not None else load_configuration(self.config)
+
+
+class Project:
+    """A directory and what is set up in it. `load_project` makes one; `agent` makes the agent that works in it."""
+
+    def __init__(self, options: RunOptions, report: Callable[[str], None] = log.warning) -> None:
+        """Raises `ToolError` or `PolicyError` where a file, a rule or the workspace cannot be used.
+
+        `report` is told what cannot be opened, such as a server that does not answer; it is left out.
+        """
+        self.options = options
+        self.configuration = options.configuration
+        self.scope = project_scope(options.workspace, self.configuration, options.session)
+        self.secrets: Secrets = project_secrets(self.configuration)
+        built = options.built
+        self.sources = (
+            built.sources(self.scope.workspace)
+            if built is not None
+            else Sources(self.configuration, self.scope.workspace, watch=options.watch)
+        )
+        self.skills = active_skills(self.configuration, self.scope)
+        self.policy = project_policy(self.configuration, options.policy)
+        self._report = report
+
+    @property
+    def workspace(self) -> Path:
+        return self.scope.workspace
+
+    def agent(
+        self,
+        model: str | Provider | None = None,
+        *,
+        with_model: bool = True,
+        turns: int | None = None,
+        approve: Approver = nobody,
+    ) -> Agent:
+        """The project's agent. `model` is asked instead of the configured one.
+
+        With `with_model=False` it has none: its tools can be called, and it cannot run by itself. Raises `ToolError`
+        where the model or something else cannot be used.
+        """
+        configuration, options = self.configuration, self.options
+        is_dev = options.dev or bool(options.built is not None and options.built.dev)
+        registry = project_tools(configuration, self.workspace, self.sources, lambda: self.skills, dev=is_dev)
+        self._learn_secrets(registry)
+        recover_once(self.scope)
+        if with_model:
+            configuration.check_set()  # an agent has all that was configured, or is told why not
+            if model is None or isinstance(model, str):
+                model = chosen_model(configuration, model)
+        limits = limits_of(configuration.agent.limits)
+        agent: Agent = Agent(
+            model if with_model else None,
+            tools=registry,
+            instructions=lambda: self._instructions(registry),
+            policy=self.policy,
+            approve=approve,
+            limits=replace(limits, turns=turns) if turns is not None else limits,
+            secrets=self.secrets,
+            steps=self._steps,
+            name=self.scope.agent,
+            scope=self.scope,
+            guard=self.skills,
+        )
+        if self.sources.all:
+            agent.while_open(lambda: self.sources.opened(registry, self._report))
+        if agent.provider is not None:
+            agent.window = window_of(agent.provider) or WINDOW
+            registry.add(configured(Task(lambda: agent, agent_types(configuration)), configuration))
+        if options.dev:
+            _watch(agent)
+        return agent
+
+    def add_task(self, agent: Agent) -> None:
+        """Give an agent without a model the tool `task`, as the project's agent has it."""
+
+        def parent() -> Agent:
+            model = self.configuration.agent.model
+            return agent.replace(model=provider_for(model)) if model else agent
+
+        add_task(agent.registry, self.configuration, parent)
+
+    def _learn_secrets(self, registry: ToolRegistry) -> None:
+        self.secrets.learn(os.environ.get(name, "") for name in self.skills.environment)
+        for holder in (*self.sources.all.values(), *registry.values()):
+            self.secrets.learn(secrets_of(holder))
+
+    def _instructions(self, registry: ToolRegistry) -> str:
+        skills = told_of(self.skills) if "read_skill" in registry.names else ""  # only where the model can read them
+        told = [INSTRUCTIONS.format(workspace=self.workspace), self.configuration.agent.prompt, skills]
+        return "\n\n".join(filter(None, told))
+
+    def _steps(self, gate: PolicyGate, secrets: Secrets) -> list[Step]:
+        egress = project_egress(self.configuration)
+        if egress is not None:
+            egress = egress.including(*self.skills.egress_domains)
+        files, dry = SessionState(self.workspace), self.options.dry_run
+        steps = standard_steps(gate, secrets, files=files, egress=egress, guarded=self.skills, dry=dry)
+        return _with_recordings(steps, self.options)
+
+
+def load_project(
+    path: str | os.PathLike[str] = ".",
+    *,
+    config: str | os.PathLike[str] | None = None,
+    policy: str | os.PathLike[str] | None = None,
+    report: Callable[[str], None] = log.warning,
+) -> Project:
+    """The project in a directory, with the `forge.yaml` that a person accepted there (`forge trust`), or with none.
+
+    `config` names a file to be used as it is, `policy` one with further rules. `report` is told of servers and other
+    sources that cannot be opened. Raises `ToolError` where the directory has a `forge.yaml` that nobody accepted, and
+    where something cannot be used.
+    """
+    directory = os.fspath(path)
+    accepted = found_in(directory) if config is None else None
+    if config is None and accepted is None and (now := standing(directory)).status == "new":
+        words = f"the project in {directory!r} was to be loaded, and nobody accepted its {now.path.name}"
+        way = "`forge trust` in that directory shows it and accepts it; load_project(config=…) uses a file as it is."
+        raise ToolError(words, ErrorKind.CONFIG, way)
+    options = RunOptions(
+        workspace=directory,
+        config=os.fspath(config) if config is not None else accepted,
+        policy=os.fspath(policy) if policy is not None else None,
+        session=LOCAL,
+    )
+    return Project(options, report)
+
+
+def _watch(agent: Agent) -> None:
+    """What happens is recorded from the beginning, for the console of developers."""
+    from forge.tools.debug_console import DebugConsole  # only with --dev
+
+    console = agent.registry.get("debug_console")
+    if isinstance(console, DebugConsole):
+        console.watch(agent.executor)
+
+
+def _with_recordings(steps: list[Step], options: RunOptions) -> list[Step]:
+    outer: list[Any] = [record(_writable(options.record))] if options.record is not None else []
+    if options.replay is not None:
+        outer.append(_replayed(options.replay))
+    return [*steps[:1], *outer, *steps[1:]]  # inside trace, outside everything else
+
+
+def _writable(path: str) -> Path:
+    """Found out before the first call runs, not after it. A new file is readable by its owner alone."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        return Path(path)
+    except (OSError, ValueError) as error:
+        raise _unusable("record to", path, error) from None
+
+
+def _replayed(path: str) -> Step:
+    try:
+        return replay(path)
+    except (OSError, ValueError) as error:
+        raise _unusable("replay", path, error) from None
+
+
+def _unusable(doing: str, path: str, error: Exception) -> ToolError:
+    problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return ToolError(f"cannot {doing} {path!r}: {problem}", ErrorKind.CONFIG, "Name another file.")

@@ -1,0 +1,1 @@
+"""Runs a project's agent without a person: schedules, durable runs and their workers."""

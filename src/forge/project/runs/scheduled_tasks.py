@@ -1,0 +1,109 @@
+"""A project's schedules, and how a scheduled task runs: an agent of its own, with nobody there to ask."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from forge.core.errors import ToolError
+from forge.project.assemble.channels import ProjectChannels
+from forge.project.assemble.schedule_store import ScheduleOptions, project_schedules
+from forge.project.config import Configuration, load_configuration
+
+if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does without
+    from forge.core.result import Attachment
+    from forge.project.project import Project
+    from forge.schedules.runner import Runner
+    from forge.schedules.schedule import Outcome, Schedule
+
+MOST_FILES = 10  # that a run made and a channel is given
+LARGEST_FILES = 20_000_000  # bytes of them all
+UNATTENDED = """
+This is a scheduled task, and nobody is there to answer: do not ask, and do without what is refused. Your last answer \
+is delivered as it is."""
+
+
+def runner(options: ScheduleOptions, model: str | None = None) -> Runner:
+    """Raises `ToolError` where the configuration, the workspace or the model cannot be used."""
+    from forge.project.project import Project, RunOptions
+    from forge.project.runs.scheduled_runs import ProjectClaims
+    from forge.schedules.runner import Runner
+
+    configuration = load_configuration(options.config)
+    channels = ProjectChannels(configuration)
+
+    def load() -> Project:
+        return Project(RunOptions(workspace=options.workspace, config=options.config, policy=options.policy))
+
+    check_channels(configuration, channels)  # what is wrong is said before anything is due
+    load().agent(model)
+
+    async def run(schedule: Schedule) -> Outcome:
+        return await _run(schedule, load(), model, channels)
+
+    return Runner(project_schedules(options), run, shared=ProjectClaims(options))
+
+
+def check_channels(configuration: Configuration, channels: ProjectChannels) -> None:
+    for index, entry in enumerate(configuration.schedules or ()):
+        name = entry.get("channel", "")
+        if name and name not in channels.names:
+            problem = f"there is no channel {name[:60]!r}"
+            raise configuration.error(f"schedules[{index}].channel", problem, name, channels.names)
+
+
+async def _run(schedule: Schedule, project: Project, model: str | None, channels: ProjectChannels) -> Outcome:
+    """One task in a session of its own. What would ask is refused; what it made is delivered with its answer."""
+    from forge.core.events import ToolFinished
+    from forge.pipeline.audit_log import audit_log
+    from forge.project.audit.read_log import NAME as AUDIT
+    from forge.project.runs.stored_conversation import new_name, open_conversation, session_store
+    from forge.schedules.schedule import Outcome
+    from forge.workspace.state import state_directory
+
+    session = f"{schedule.id}-{new_name()}"
+    agent = project.agent(model)
+    files: list[Attachment] = []
+    agent.activity.subscribe(lambda event: _collect(event, files), ToolFinished)
+    stop = audit_log(agent.activity, state_directory(project.workspace) / AUDIT)
+    try:
+        with closing(session_store(project.workspace)) as store:
+            kept = open_conversation(store, session, agent)
+            async with agent:  # nobody continues it: what it left running ends with the agent
+                result = await agent.run(
+                    scheduled_prompt(schedule),
+                    history=kept.conversation,
+                    session=session,
+                    prepare=kept.shortening,
+                    wait_for_background=True,
+                )
+    finally:
+        stop()
+    success = result.error is None and result.reason in ("answer", "task_completion", "converse")
+    text = result.text
+    error = "" if success else (result.error.text() if result.error is not None else f"it ended with: {result.reason}")
+    if schedule.channel:
+        said = text if success else f"{schedule.id} failed ({result.reason}): {text or error}"
+        try:
+            await channels.deliver(said, schedule.channel, schedule.channel_target, files)
+        except ToolError as undelivered:  # the work is done: what came of it is kept
+            words = f"its answer was not delivered to {schedule.channel}: {undelivered.message}"
+            success, error = False, f"{error}; {words}" if error else words
+    mask = agent.secrets.mask  # it is stored, and shown to whoever lists what was run
+    return Outcome(success=success, text=mask(text), error=mask(error), session=session)
+
+
+def scheduled_prompt(schedule: Schedule) -> str:
+    """What an agent is told that does it with nobody there."""
+    skill = f'Read the skill "{schedule.skill}" with read_skill first.\n' if schedule.skill else ""
+    return f"{skill}{schedule.task}\n{UNATTENDED}"
+
+
+def _collect(event: object, files: list[Attachment]) -> None:
+    result = getattr(event, "result", None)
+    call = getattr(event, "call", None)
+    if result is None or call is None or call.name != "file_create" or result.is_error:
+        return
+    for one in result.attachments:
+        if len(files) < MOST_FILES and sum(len(file.data) for file in files) + len(one.data) <= LARGEST_FILES:
+            files.append(one)

@@ -1,0 +1,249 @@
+"""Runs command lines: to their end, or in the background with tools to look after them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from forge.core.arguments.parameters import Limits, Setting
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+
+if TYPE_CHECKING:  # they load what only a call needs
+    from forge.process.running.jobs import Job
+
+TIMEOUT = 120.0  # seconds
+MAX_TIMEOUT = 600.0
+MAX_OUTPUT = 1024 * 1024  # bytes kept of what is written, a fifth of it from the beginning
+MAX_JOBS = 50
+MAX_LOG = 10 * 1024 * 1024  # bytes kept of what a job wrote, the newest
+MAX_WAIT = 60.0  # seconds that bash_output waits
+
+_EXECUTE = frozenset({Permission.EXECUTE})
+
+
+class Bash(
+    Tool,
+    category=Category.BUILTIN,
+    aliases=("shell", "execute_command"),
+    argument_aliases={
+        "cmd": "command",
+        "script": "command",
+        "cwd": "working_dir",
+        "workdir": "working_dir",
+        "working_directory": "working_dir",
+        "directory": "working_dir",
+        "run_in_background": "background",
+        "input": "stdin",
+    },
+    permissions={"execute"},
+    optional_permissions={"read", "network"},
+    target="command",
+    keep_end=True,
+    timeout=TIMEOUT,
+):
+    """Run a shell command and get its output and exit code. It has no terminal; start servers with background=true."""
+
+    def __init__(
+        self,
+        timeout: float | None = None,
+        max_timeout: float = MAX_TIMEOUT,
+        shell: str = "",
+        sandbox: str | bool | None = None,
+        network: bool = False,
+        env_passthrough: Sequence[str] | None = None,
+        max_output_bytes: int = MAX_OUTPUT,
+        max_jobs: int = MAX_JOBS,
+        max_log_bytes: int = MAX_LOG,
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        """`timeout`: of calls that name none; at most `max_timeout`. `limits`: as in `forge.process.running.limits`."""
+        if timeout is not None:
+            self.spec = type(self).spec.changed(timeout=timeout)
+        self.max_timeout = max_timeout
+        self.shell = shell
+        self.sandbox = sandbox
+        self.network = network
+        self.env_passthrough = tuple(env_passthrough or ())
+        self.max_output_bytes = max_output_bytes
+        self.max_jobs = max_jobs
+        self.max_log_bytes = max_log_bytes
+        self.limits = dict(limits or {})
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"timeout": Setting(min(self.spec.timeout or self.max_timeout, self.max_timeout), self.max_timeout)}
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        command: Annotated[str, Limits(example="ls -la", min_length=1), "A line, or several, for bash."],
+        description: Annotated[str, "What it is for, in a few words."] = "",
+        timeout: Annotated[float, Limits(gt=0), "Seconds until it is killed; not for background jobs."] = TIMEOUT,
+        working_dir: Annotated[str, "A directory inside the workspace to run it in."] = "",
+        background: Annotated[bool, "Start it and return at once with a job id for bash_output and bash_kill."] = False,
+        stdin: Annotated[str, "What it reads; by default nothing."] = "",
+    ) -> ToolResult:
+        from forge.tools.bash import guard as _bash_guard
+        from forge.tools.bash import run as _bash_run  # they load what only a call needs
+
+        reading = await _bash_guard.still_allowed(ctx, "auto" if self.sandbox is None else self.sandbox)
+        work = await _bash_run.prepared(self, ctx, command, working_dir, stdin, reading)
+        if background:
+            return await _bash_run.in_background(self, ctx, work)
+        return await _bash_run.to_the_end(self, ctx, work, timeout)
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        """With a time-out that is never above the limit."""
+        self.show_settings()  # the spec may be another than at the beginning
+        parser = self._signature.parser(self.spec)
+
+        def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+            parsed = parser(arguments)
+            if parsed["timeout"] > self.max_timeout:
+                raise ToolError(
+                    f"timeout is {parsed['timeout']:g} s, and {self.max_timeout:g} s is the most",
+                    ErrorKind.VALIDATION,
+                    "Give seconds, not milliseconds; use background=true for what takes longer.",
+                )
+            return parsed
+
+        self.__dict__["parse"] = parse
+        return parse(arguments)
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+        """To execute the line; only to read where it provably does nothing else, and a sandbox sees to that.
+
+        What destroys is refused at once.
+        """
+        from forge.process.running.run import tier_of
+        from forge.tools.bash.guard import check, is_enforced, read_by  # they load a parser of shell lines
+
+        check(arguments, scope)
+        found = read_by(arguments, scope) if self.spec.permissions == _EXECUTE else None
+        if found is None or not is_enforced(
+            arguments, scope, tier_of("auto" if self.sandbox is None else self.sandbox)
+        ):
+            return None
+        return [(Permission.READ, path) for path in found or [""]]
+
+
+class BashOutput(
+    Tool,
+    category=Category.BUILTIN,
+    argument_aliases={"job_id": "id", "bash_id": "id", "timeout": "wait"},
+    permissions={"execute"},
+    keep_end=True,
+    timeout=MAX_WAIT + 30.0,
+):
+    """Read what a background job of bash wrote since you last looked, and whether it still runs."""
+
+    def __init__(self, max_wait: float = MAX_WAIT) -> None:
+        self.max_wait = max_wait
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        id: Annotated[str, Limits(example="job_1"), "The job, as bash named it."],
+        wait: Annotated[float, Limits(ge=0), "Seconds to wait for new output or the end, if there is none yet."] = 0.0,
+        since: Annotated[int, Limits(ge=-1), "Show all from this byte of its output on; -1: what is new."] = -1,
+    ) -> ToolResult:
+        from forge.process.running.jobs import job_of  # it loads what only a call needs
+
+        job = job_of(ctx.scope.session_id, id)
+        if wait and since < 0:
+            await job.wait(min(wait, self.max_wait))
+        return _look(job, since if since >= 0 else None)
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        return []  # to start the job was asked for
+
+
+class BashKill(
+    Tool,
+    category=Category.BUILTIN,
+    argument_aliases={"job_id": "id", "bash_id": "id", "shell_id": "id"},
+    permissions={"execute"},
+    keep_end=True,
+    timeout=30.0,
+):
+    """End a background job of bash and everything it started; returns its last output."""
+
+    async def run(
+        self, ctx: ToolContext, id: Annotated[str, Limits(example="job_1"), "The job, as bash named it."]
+    ) -> ToolResult:
+        from forge.process.running.jobs import job_of  # it loads what only a call needs
+
+        job = job_of(ctx.scope.session_id, id)
+        was_running = await job.kill()
+        result = _look(job, None)
+        return result.with_data(killed=was_running)
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        return []  # it ends only what this session started
+
+
+class BashJobs(Tool, category=Category.BUILTIN, permissions={"execute"}, timeout=30.0):
+    """List the background jobs of this session: what runs, what ended and how."""
+
+    async def run(self, ctx: ToolContext) -> ToolResult:
+        from forge.process.running.jobs import jobs_of  # it loads what only a call needs
+
+        found = jobs_of(ctx.scope.session_id)
+        lines = [f"{job.id}: {_state(job)}: {' '.join(job.command.split())[:200]}" for job in found]
+        jobs = [{"command": job.command, **_facts(job)} for job in found]
+        return ToolResult(for_llm="\n".join(lines) or "No background jobs.", data={"jobs": jobs})
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        return []
+
+
+def _look(job: Job, since: int | None) -> ToolResult:
+    from forge.process.running.output import Capture, Kept, without_half_a_beginning
+    from forge.process.running.whole_output import Whole
+
+    content, gone = job.new_output(since)
+    rest = job.rest_in_file(job.looked - len(content) - gone) if gone else None
+    if gone:
+        content = without_half_a_beginning(content)
+    kept = Kept(Capture(MAX_OUTPUT // 5, MAX_OUTPUT - MAX_OUTPUT // 5))
+    kept.add(memoryview(content))
+    text, whole = kept.text(), Whole.of(content) if kept.cut else None
+    if rest is not None:
+        whole = rest
+    elif whole is not None and gone:
+        whole.problem = f"only the newest {len(content)} bytes of the log are there"
+    size = {"truncated": True, "cut_bytes": kept.cut} if kept.cut else {}
+    del content, kept  # they may be large
+    where = "are gone: only the newest are kept" if rest is None or rest.problem else "are not shown"
+    dropped = f"[{gone} bytes before this {where}]\n" if gone else ""
+    shown = f"{dropped}{text}".replace("\0", "␀").rstrip("\n") or "(no new output)"
+    facts = {**_facts(job), "output": text, "dropped": gone, "next": job.log.total, **size}
+    said = f"{shown}\n[{job.id}: {_state(job)}]"
+    return ToolResult(for_llm=said, title=f"{job.id}: {_state(job)}", data=facts, whole=whole)
+
+
+def _facts(job: Job) -> dict[str, Any]:
+    return {
+        "job_id": job.id,
+        "status": job.status,
+        "running": job.runs,
+        "exit_code": job.exit_code,
+        "return_code": job.exit_code,
+        "signal": job.signal,
+        "duration": round(job.duration, 3),
+        "sandbox": job.sandbox,
+        **({"still_running": list(job.left)} if job.left else {}),
+    }
+
+
+def _state(job: Job) -> str:
+    seconds = f"{job.duration:.1f} s"
+    if job.runs:
+        return f"running for {seconds}"
+    how = f"by {job.signal}" if job.signal else f"with exit code {job.exit_code}"
+    word = "killed" if job.status == "killed" else "ended"
+    return f"{word}, {how}, after {seconds}"

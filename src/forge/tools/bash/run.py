@@ -1,0 +1,259 @@
+"""How `bash` runs a line: where, with which environment and confinement, and what is said of its end."""
+
+from __future__ import annotations
+
+import re
+from asyncio import CancelledError
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.executor import readable
+from forge.core.result import ToolResult
+from forge.core.spec import Permission
+from forge.permissions.shell import read
+from forge.process.environment import reading_environment, shell_environment
+from forge.process.find_program import trusted_program
+from forge.process.running.jobs import start_job
+from forge.process.running.limits import Resources
+from forge.process.running.run import Capture, Confinement, Finished, confine, run
+from forge.tools.bash.withheld_paths import Reading
+from forge.tools.file_parts.resolve_path import approved
+from forge.tools.shell_parts.confinement import confinement
+from forge.tools.shell_parts.sandbox_hints import hints
+from forge.workspace.paths import PathValidator
+
+MOST_NAMED = 5  # processes left running that the model is told of
+MOST_OF_CANCELLED = 10_000  # characters, the last ones
+
+_JOINED = re.compile(r"[|;&\n]")
+_REFUSED = re.compile(r"Read-only file system|Permission denied|Operation not permitted")
+_ONLY_READING = "the line was allowed only to read, so it ran where nothing can be changed; ask to execute it instead"
+_LATE = "Give it more time, do less at once, or start it with background=true."
+_LATE_IN_FRONT = "Give it more time, or do less at once."  # of a tool that has no background
+
+
+class Settings(Protocol):
+    """What of the tool is needed here."""
+
+    shell: str
+    sandbox: str | bool | None
+    network: bool
+    env_passthrough: tuple[str, ...]
+    max_output_bytes: int
+    max_jobs: int
+    max_log_bytes: int
+    limits: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A line, ready to be run."""
+
+    line: str
+    argv: list[str]
+    cwd: Path
+    env: dict[str, str]
+    stdin: bytes
+    limits: Resources | None
+    confinement: Confinement
+    sandbox: str | bool
+
+
+async def prepared(
+    settings: Settings, ctx: ToolContext, line: str, working_dir: str, stdin: str, reading: Reading | None
+) -> Work:
+    """`reading`: the line may only read, so it runs where nothing can be changed."""
+    if not line.strip():
+        raise ToolError("the command is blank", ErrorKind.VALIDATION, "Give a command line.")
+    paths = PathValidator.of(ctx.scope)
+    place = (await approved(ctx, Permission.READ, working_dir))[0] if working_dir.strip() else paths.resolve(".")
+    env = shell_environment(settings.env_passthrough)
+    confined = confinement(ctx, paths, network=settings.network)
+    if reading is not None:
+        env = reading_environment([root.path for root in paths.roots])
+        confined = replace(confined, read_only=True, network=False, hidden=reading.hidden)
+    writable = (ctx.scope.workspace, *(root.path for root in ctx.scope.roots))
+    shell = settings.shell if "/" in settings.shell else _found(settings.shell, writable, env["PATH"])
+    return Work(
+        line,
+        [shell, "-c", line],
+        place.path,
+        env,
+        _bytes(stdin),
+        _limits(settings),
+        confined,
+        "auto" if settings.sandbox is None else settings.sandbox,
+    )
+
+
+async def to_the_end(settings: Settings, ctx: ToolContext, work: Work, timeout: float) -> ToolResult:
+    head = settings.max_output_bytes // 5
+    try:
+        finished = await run(
+            work.argv,
+            cwd=work.cwd,
+            env=work.env,
+            stdin=work.stdin,
+            timeout=timeout,
+            merge=True,
+            capture=Capture(head, settings.max_output_bytes - head),
+            wants_whole=True,
+            on_output=ctx.output if ctx.activity.listening else None,
+            limits=work.limits,
+            leave=ctx.scope.session_id,
+            confinement=work.confinement,
+            sandbox=work.sandbox,
+        )
+    except CancelledError as error:
+        if (stopped := getattr(error, "finished", None)) is not None:
+            vars(error)["until_then"] = _until_then(stopped)
+        raise
+    return _told(ctx, work, finished, timeout)
+
+
+def _until_then(finished: Finished) -> ToolResult:
+    """No step looks at what was cancelled any more, so it is short."""
+    shown = finished.output[-MOST_OF_CANCELLED:]
+    data = {**_data(finished), "output": shown, **({"truncated": True} if shown != finished.output else {})}
+    text = shown.replace("\0", "␀").rstrip("\n") or "(no output)"
+    return ToolResult(
+        for_llm=f"{'The end of its' if shown != finished.output else 'Its'} output until then:\n{text}", data=data
+    )
+
+
+async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> ToolResult:
+    confined = await confine(work.argv, work.confinement, work.sandbox, work.env)
+    tier = confined.tier
+    try:
+        job = start_job(
+            confined.command,
+            cwd=work.cwd,
+            env=work.env,
+            owner=ctx.scope.session_id,
+            command=work.line,
+            stdin=work.stdin,
+            limits=work.limits,
+            most_jobs=settings.max_jobs,
+            most_logged=settings.max_log_bytes,
+            confined=confined,
+        )
+    except BaseException:
+        confined.close()
+        raise
+    job.sandbox = tier
+    text = f'Started as {job.id}. Read its output with bash_output(id="{job.id}"), end it with bash_kill.'
+    if tier != "none" and not work.confinement.network:
+        text += " Other commands cannot connect to it: the sandbox has no network that they share."
+    data = {"job_id": job.id, "status": job.status, "sandbox": tier}
+    return ToolResult(for_llm=text, title=f"{job.id}: {_first_line(work.line)}", data=data)
+
+
+def _told(ctx: ToolContext, work: Work, finished: Finished, timeout: float) -> ToolResult:
+    text = finished.output.replace("\0", "␀").rstrip("\n") or "(no output)"
+    notes = [*_remarks(finished), *(f"[{hint}]" for hint in _hints(work, finished))]
+    data = _data(finished)
+    if finished.cut:
+        data |= {"truncated": True, "cut_bytes": finished.cut}
+    title = _first_line(work.line)
+    if not finished.timed_out:
+        said = "\n".join([text, *_ending(finished), *notes])
+        return ToolResult(for_llm=said, title=title, data=data, whole=finished.whole)
+    late = ToolError(
+        f"timed out after {timeout:g} s and was killed, with all that it had started",
+        ErrorKind.TIMEOUT,
+        _LATE if "background" in ctx.spec.parameters.get("properties", {}) else _LATE_IN_FRONT,
+    )
+    failed = ToolResult.failed(late, during=readable(ctx.call))
+    said = "\n".join([failed.for_llm, "Its output until then:", text, *notes])
+    return ToolResult(for_llm=said, title=title, data=data, failure=failed.failure, whole=finished.whole)
+
+
+def _data(finished: Finished) -> dict[str, Any]:
+    return {
+        "output": finished.output,
+        "exit_code": finished.exit_code,
+        "return_code": finished.exit_code,
+        "signal": finished.signal,
+        "duration": round(finished.duration, 3),
+        "timed_out": finished.timed_out,
+        "sandbox": finished.sandbox,
+        "still_running": list(finished.left),
+    }
+
+
+def _ending(finished: Finished) -> list[str]:
+    """How it ended, if not well, and what it left."""
+    notes = []
+    if finished.exit_code:
+        notes.append(f"[exit code {finished.exit_code}{f', as of {finished.signal}' if finished.signal else ''}]")
+    elif finished.signal:
+        notes.append(f"[ended by {finished.signal}]")
+    if finished.left:
+        named = ", ".join(finished.left[:MOST_NAMED])
+        more = f" and {len(finished.left) - MOST_NAMED} more" if len(finished.left) > MOST_NAMED else ""
+        notes.append(f"[still running, until the session ends: {named}{more}]")
+    return notes
+
+
+def _remarks(finished: Finished) -> list[str]:
+    """What was put back, and what of the output is not there."""
+    notes = [f"[{said}]" for said in finished.put_back]
+    if finished.cut and finished.whole is None:
+        notes.append(f"[{finished.cut} bytes were left out; write the output to a file, or filter it, to see them]")
+    return notes
+
+
+def _hints(work: Work, finished: Finished) -> list[str]:
+    """What the sandbox may have to do with it."""
+    found = []
+    if finished.exit_code != 0 or _JOINED.search(work.line):  # of several commands only the last one tells
+        network = work.confinement.network
+        found += hints(finished.output, finished.sandbox, network=network, line=work.line)
+    if work.confinement.read_only and finished.exit_code != 0 and _REFUSED.search(finished.output):
+        found.append(_ONLY_READING)
+    if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_something(work.line):
+        found.append("what a line leaves running ends with it in this sandbox; bash with background=true keeps it")
+    return found
+
+
+def _leaves_something(line: str) -> bool:
+    """Whether it starts something beside itself, and neither waits for it nor ends it."""
+    if "&" not in line:
+        return False
+    found = read(line)
+    return bool(found.background) and not any(command.words[:1] in (("wait",), ("kill",)) for command in found.commands)
+
+
+@lru_cache(maxsize=32)
+def _found(shell: str, writable: tuple[Path, ...], path: str) -> str:
+    """The configured one; else bash, else sh, from where the model cannot have put it. `path`: it may have changed."""
+    wanted = [shell] if shell else ["bash", "sh"]
+    for name in wanted:
+        if found := trusted_program(name, writable):
+            return found
+    raise ToolError(f"there is no {' or '.join(wanted)} on this system", ErrorKind.CONFIG, "Configure another shell.")
+
+
+def _limits(settings: Settings) -> Resources | None:
+    if not settings.limits:
+        return None
+    try:
+        return Resources(**settings.limits)
+    except TypeError as error:
+        raise ToolError(f"limits: {error}", ErrorKind.CONFIG, "Fix the tool's configuration.") from None
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ToolError("stdin is not valid Unicode", ErrorKind.VALIDATION, "Write it again.") from None
+
+
+def _first_line(line: str) -> str:
+    first = line.strip().partition("\n")[0]
+    return f"$ {first[:120]}" + ("…" if len(first) > 120 or "\n" in line.strip() else "")

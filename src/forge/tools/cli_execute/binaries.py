@@ -1,0 +1,201 @@
+"""Which programs `cli_execute` may start: found once, never a shell, never one that the model could have put there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.permissions.shell.refused_options import LAUNCHERS, SHELLS
+
+_MANY_IN_ONE = frozenset({"busybox", "coreutils", "toybox", "uutils"})  # what they do depends on the name of the link
+_LOADERS = ("ld-linux", "ld-musl", "ld.so", "ld64.so", "ld-2")  # of shared libraries: they start what they load
+_STEM = re.compile(r"(.+?)(?:-?\d[\d.]*)?(?:[-.](?:static|real|distrib|orig|old|multicall|bin))*")
+_USUAL = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/lib/busybox")
+
+
+class Identity(NamedTuple):
+    """What changes when a file is replaced or written."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+
+class Binary(NamedTuple):
+    """A program where it was found, and what it was then."""
+
+    path: str  # absolute, as it is started: some programs act by the name of the link they are called by
+    real: str
+    identity: Identity
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((os.path.basename(self.path), os.path.basename(self.real))))
+
+
+class Availability(NamedTuple):
+    """What of the allowed programs can be used."""
+
+    found: dict[str, str]  # where each is
+    missing: tuple[str, ...]
+    refused: tuple[str, ...]  # shells, and what starts any other program
+
+
+class Allowed:
+    """The allowed programs, looked up when this is made: what appears on PATH later is not taken."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.candidates: dict[str, list[Binary]] = {}
+        self.refused: list[str] = []
+        for name in dict.fromkeys(names):
+            there = list(_on_path(name))
+            usable = [one for one in there if not what_is(one)]
+            if reason_against(name) or (there and not usable):
+                self.refused.append(name)
+            else:
+                self.candidates[name] = usable
+
+    @property
+    def found(self) -> list[str]:
+        return [name for name, candidates in self.candidates.items() if candidates]
+
+    def availability(self) -> Availability:
+        found = {name: self.candidates[name][0].path for name in self.found}
+        missing = tuple(name for name in self.candidates if name not in found)
+        return Availability(found, missing, tuple(self.refused))
+
+
+def refuse_shells(name: str, allowed: Allowed) -> None:
+    """Layer 1: no shell and no launcher, whatever its path, its name or the configuration says."""
+    why = reason_against(name)
+    if not why and name in allowed.refused:
+        why = next(filter(None, map(what_is, _on_path(name))), "shell")
+    if why == "shell":
+        raise _refused(f'binary "{name[:200]}" is a shell interpreter and cannot be used')
+    if why:
+        raise _refused(f'binary "{name[:200]}" starts other programs, as a shell interpreter does, and cannot be used')
+
+
+def require_allowed(name: str, allowed: Allowed) -> None:
+    """Layer 2: only what the configuration lists."""
+    if name in allowed.candidates:
+        return
+    first, _, rest = name.strip().partition(" ")
+    if rest and first in allowed.candidates:
+        hint = f'Give "{first}" as the binary and the rest as a list in args.'
+    elif allowed.found:
+        hint = f"Allowed are {', '.join(allowed.found)}."
+    else:
+        hint = "No program is: list some in forge.yaml, in the tool's config, as allowed_binaries: [git, jq]."
+    raise ToolError(f'binary "{name[:200]}" is not in the allowed list', ErrorKind.SECURITY, hint)
+
+
+def resolve(name: str, allowed: Allowed, writable: Sequence[Path]) -> Binary:
+    """Layer 3: where it was found at the start, outside of what the model can write, and still the same file."""
+    roots = [Path(os.path.realpath(root)).parts for root in writable]
+    candidates = allowed.candidates[name]
+    usable = [one for one in candidates if not _inside(roots, one.path, one.real)]
+    if not usable:
+        where = "" if not candidates else " outside the workspace, and one inside could be anybody's"
+        raise ToolError(
+            f'binary "{name}" was not found on this system{where}',
+            ErrorKind.CONFIG,
+            "Install it, and start Forge anew.",
+        )
+    binary = usable[0]
+    if _identified(binary.path) != binary:
+        raise ToolError(
+            f'binary "{name}" is not the file it was when Forge started: {binary.path}',
+            ErrorKind.SECURITY,
+            "If it was updated on purpose, start Forge anew.",
+        )
+    return binary
+
+
+def reason_against(name: str) -> str:
+    """`shell` or `launcher`, by the name or path alone; "" for any other."""
+    base = os.path.basename(name.rstrip("/")).lower().removesuffix(".exe")
+    stem = found[1] if (found := _STEM.fullmatch(base)) else base
+    if base in SHELLS or stem in SHELLS or base.startswith(("busybox", "toybox")):
+        return "shell"
+    return "launcher" if base in LAUNCHERS or stem in LAUNCHERS or base.startswith(_LOADERS) else ""
+
+
+def what_is(binary: Binary) -> str:
+    """`shell` or `launcher`, whatever it is called: a link to one, another name of the same file, or a copy."""
+    if os.path.basename(binary.real) in _MANY_IN_ONE:
+        return ""  # its own name was judged already
+    if why := reason_against(binary.real):
+        return why
+    for known, same in _known().items():
+        if (known.device, known.inode) == (binary.identity.device, binary.identity.inode):
+            return same[0]
+        if known.size == binary.identity.size and _is_copy(binary.real, same[1]):
+            return same[0]
+    return ""
+
+
+@cache
+def _known() -> dict[Identity, tuple[str, str]]:
+    """The shells and launchers of this system."""
+    found: dict[Identity, tuple[str, str]] = {}
+    many: set[Identity] = set()
+    folders = dict.fromkeys(map(os.path.realpath, _USUAL))
+    for name in (*SHELLS, *LAUNCHERS):
+        for folder in folders:
+            binary = _identified(os.path.join(folder, name))
+            if binary is None or not binary.identity.size:
+                continue
+            if _MANY_IN_ONE & {name, os.path.basename(binary.real)}:
+                many.add(binary.identity)
+            else:
+                found[binary.identity] = ("shell" if name in SHELLS else "launcher", binary.real)
+    return {identity: what for identity, what in found.items() if identity not in many}
+
+
+def _is_copy(one: str, other: str) -> bool:
+    from filecmp import cmp  # only where the sizes are the same
+
+    try:
+        return cmp(one, other, shallow=False)
+    except OSError:
+        return False
+
+
+def _on_path(name: str) -> Iterator[Binary]:
+    if os.path.isabs(name):
+        folders = [""]
+    else:
+        folders = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(one)]
+    for folder in dict.fromkeys(folders):
+        path = os.path.join(folder, name)
+        binary = _identified(path) if os.path.isfile(path) and os.access(path, os.X_OK) else None
+        if binary is not None:
+            yield binary
+
+
+def _identified(path: str) -> Binary | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    identity = Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return Binary(path, os.path.realpath(path), identity)
+
+
+def _inside(roots: list[tuple[str, ...]], *paths: str) -> bool:
+    """Whether one of the paths, as it is written or where its directory really is, lies in one of the roots."""
+    spellings = [os.path.normpath(path) for path in paths]
+    spellings += [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths]
+    return any(Path(one).parts[: len(root)] == root for one in spellings for root in roots)
+
+
+def _refused(message: str) -> ToolError:
+    return ToolError(message, ErrorKind.SECURITY, "Name the program itself, with its arguments as a list.")

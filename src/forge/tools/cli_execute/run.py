@@ -1,0 +1,175 @@
+"""How `cli_execute` runs what passed its layers: bounded in time and output, without a shell, with little around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from asyncio import CancelledError
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.executor import readable
+from forge.core.result import ToolResult
+from forge.process.environment import command_environment
+from forge.process.running.limits import Resources
+from forge.process.running.run import Capture, Finished, run
+from forge.process.sandbox.layout import SYSTEM
+from forge.tools.cli_execute.layers import Judged
+from forge.tools.shell_parts.confinement import confinement
+from forge.tools.shell_parts.sandbox_hints import hints
+from forge.workspace.paths import PathValidator
+
+MOST_OF_CANCELLED = 5_000  # characters of each stream
+
+
+class Settings(Protocol):
+    """What of the tool is needed here."""
+
+    env_passthrough: tuple[str, ...]
+    max_output_bytes: int
+    network: bool
+    sandbox: str | bool | None
+    limits: dict[str, int]
+
+
+async def execute(
+    settings: Settings, ctx: ToolContext, judged: Judged, args: list[str], stdin: str, timeout: float | None
+) -> ToolResult:
+    paths = PathValidator.of(ctx.scope)
+    confined = confinement(
+        ctx, paths, network=settings.network, readable=_program_folders(judged), home=working_directory(paths)
+    )
+    try:
+        finished = await run(
+            command_line(judged, args),
+            cwd=working_directory(paths),
+            env=environment(settings, paths),
+            stdin=_bytes(stdin),
+            timeout=timeout,
+            capture=output_limit(settings),
+            on_output=ctx.output if ctx.activity.listening else None,
+            limits=Resources(**settings.limits) if settings.limits else None,
+            confinement=confined,
+            sandbox=_sandbox(settings, judged),
+        )
+    except CancelledError as error:
+        if (stopped := getattr(error, "finished", None)) is not None:
+            vars(error)["until_then"] = _until_then(stopped)
+        raise
+    line = shlex.join([os.path.basename(judged.binary.path), *args])
+    said = _text(finished, network=confined.network)
+    if finished.timed_out:
+        return _late(ctx, finished, timeout, line, said)
+    return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished))
+
+
+def command_line(judged: Judged, args: list[str]) -> list[str]:
+    """Layer 8: the program itself and its arguments as they are; no shell sees them."""
+    return [judged.binary.path, *args]
+
+
+def working_directory(paths: PathValidator) -> Path:
+    """Layer 9: always the workspace, so that relative paths mean what they mean to every other tool."""
+    return paths.workspace
+
+
+def environment(settings: Settings, paths: PathValidator) -> dict[str, str]:
+    """Layer 10: what a command needs and what the project passes on; programs are looked for outside the workspace."""
+    found = command_environment(paths.workspace, settings.env_passthrough)
+    folders = [one for one in found["PATH"].split(os.pathsep) if os.path.isabs(one)]
+    outside = [one for one in folders if not any(_is_ours(one, paths))]
+    return {**found, "PATH": os.pathsep.join(outside) or os.defpath}
+
+
+def output_limit(settings: Settings) -> Capture:
+    """Layer 11: of each stream the beginning."""
+    return Capture(settings.max_output_bytes, 0)
+
+
+def _is_ours(folder: str, paths: PathValidator) -> list[bool]:
+    spellings = (os.path.normpath(folder), os.path.realpath(folder))
+    return [place.writable for one in spellings if (place := paths.place_of(one)) is not None]
+
+
+def _until_then(finished: Finished) -> ToolResult:
+    """No step looks at what was cancelled any more, so it is short."""
+    short = replace(finished, output=finished.output[:MOST_OF_CANCELLED], errors=finished.errors[:MOST_OF_CANCELLED])
+    return ToolResult(for_llm=f"Until then: {_text(short, network=True)}", data=_data(short))
+
+
+def _late(ctx: ToolContext, finished: Finished, timeout: float | None, line: str, until_then: str) -> ToolResult:
+    """Layer 7: time was up, and nothing of it runs any more."""
+    late = ToolError(
+        f"timed out after {timeout:g} s", ErrorKind.TIMEOUT, "Do less at once; the person can give the tool more time."
+    )
+    failed = ToolResult.failed(late, during=readable(ctx.call))
+    said = f"{failed.for_llm}\nUntil then: {until_then}"
+    return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished), failure=failed.failure)
+
+
+def _text(finished: Finished, *, network: bool) -> str:
+    shown = _streams(finished)
+    if finished.signal:
+        shown["signal"] = finished.signal
+    if finished.put_back:
+        shown["put_back"] = "; ".join(finished.put_back)
+    if finished.cut or finished.errors_cut:
+        shown["left_out"] = f"{finished.cut} bytes of stdout, {finished.errors_cut} bytes of stderr"
+    if finished.exit_code != 0 and (found := hints(finished.errors, finished.sandbox, network=network)):
+        shown["note"] = "; ".join(found)
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def _data(finished: Finished) -> dict[str, Any]:
+    return {
+        **_streams(finished),
+        "signal": finished.signal,
+        "duration": round(finished.duration, 3),
+        "timed_out": finished.timed_out,
+        "sandbox": finished.sandbox,
+        **({"cut_bytes": finished.cut + finished.errors_cut} if finished.cut or finished.errors_cut else {}),
+    }
+
+
+def _streams(finished: Finished) -> dict[str, Any]:
+    return {
+        "stdout": finished.output,
+        "stderr": finished.errors,
+        "exit_code": finished.exit_code,
+        "truncated": bool(finished.cut or finished.errors_cut),
+    }
+
+
+def _program_folders(judged: Judged) -> list[Path]:
+    """Where a program is that lies neither in the system nor on PATH: the sandbox would not show it."""
+    home = Path(os.path.realpath(os.path.expanduser("~")))
+    shown = (*map(Path, SYSTEM), *map(Path, filter(None, os.environ.get("PATH", "").split(os.pathsep))))
+    folders = {Path(judged.binary.path).parent, Path(judged.binary.real).parent}
+    return sorted(
+        one for one in folders if not home.is_relative_to(one) and not any(one.is_relative_to(place) for place in shown)
+    )
+
+
+def _sandbox(settings: Settings, judged: Judged) -> str | bool:
+    """As configured; what may start other programs runs in a sandbox or not at all."""
+    setting = "auto" if settings.sandbox is None else settings.sandbox
+    if not judged.exec_flag:
+        return setting
+    if setting in (False, "off"):
+        raise ToolError(
+            f"{judged.exec_flag[:200]} is allowed only in a sandbox, and it is switched off",
+            ErrorKind.SECURITY,
+            "Do it without.",
+        )
+    return "required" if setting in ("auto", True) else setting
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ToolError("stdin is not valid Unicode", ErrorKind.VALIDATION, "Write it again.") from None

@@ -1,0 +1,83 @@
+"""Looks into the live run: what was said and done, what waits, what is kept of the session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from weakref import WeakKeyDictionary
+
+from forge.core.arguments.parameters import Limits, Setting
+from forge.core.context import Scope, ToolContext
+from forge.core.registry import ToolRegistry
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+
+if TYPE_CHECKING:  # they load what only a call needs
+    from forge.core.activity import ActivityStream
+    from forge.core.executor import ToolExecutor
+    from forge.tools.debug_console.record import Recorder
+
+LIMIT = 20  # entries
+MOST = 200
+
+Topic = Literal["history", "registry", "results", "approvals", "session", "background", "events"]
+
+
+class DebugConsole(
+    Tool,
+    category=Category.DEV,
+    argument_aliases={"command": "topic", "section": "topic", "tool": "name", "max_results": "limit"},
+    permissions={"execute"},  # as all development tools, so that nothing offers it where only reading is meant
+    optional_permissions={"read"},
+    timeout=30.0,
+):
+    """Inspect this run: its history, tools, last results, pending approvals, session state, background work, events."""
+
+    def __init__(self, registry: ToolRegistry, max_entries: int = MOST) -> None:
+        self._registry = registry
+        self.max_entries = max_entries
+        self._recorders: WeakKeyDictionary[ActivityStream, Recorder] = WeakKeyDictionary()
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"limit": Setting(min(LIMIT, self.max_entries))}
+
+    def inside(self, registry: ToolRegistry) -> DebugConsole:
+        """A sub-agent's sees the tools that it has, and what happened in the run that it is part of."""
+        other = DebugConsole(registry, self.max_entries)
+        other._recorders = self._recorders
+        return other
+
+    def watch(self, executor: ToolExecutor) -> None:
+        """Keep what happens from now on; otherwise that begins with the first call."""
+        self._recorder(executor.activity).steps = executor.steps
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        topic: Annotated[Topic, "What to look at."] = "history",
+        name: Annotated[str, "Only what concerns this tool; with registry: all about it."] = "",
+        limit: Annotated[int, Limits(ge=1, le=MOST), "The latest so many entries."] = LIMIT,
+    ) -> ToolResult:
+        from forge.core.execution.threads import in_thread  # they load what only a call needs
+        from forge.tools.debug_console import topics as _debug_topics
+
+        known = ctx.owner is not None and ctx.activity in self._recorders
+        recorder = self._recorder(ctx.activity) if ctx.owner is not None else None
+        look = _debug_topics.Look(ctx, self._registry, recorder, name.strip(), min(limit, self.max_entries), known)
+        found: ToolResult = await in_thread(lambda: getattr(_debug_topics, topic)(look))
+        return found.masked(ctx.activity.secrets.mask_everything)
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+        """To read. To ask for more would wait for the very question that one wants to look at."""
+        return [(Permission.READ, "")]
+
+    def _recorder(self, activity: ActivityStream) -> Recorder:
+        from forge.tools.debug_console.record import Recorder
+
+        recorder = self._recorders.get(activity)
+        if recorder is None:
+            recorder = self._recorders[activity] = Recorder()
+            activity.subscribe(recorder.take)
+        return recorder

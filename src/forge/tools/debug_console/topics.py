@@ -1,0 +1,224 @@
+"""What `debug_console` shows of each topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.registry import ToolRegistry
+from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
+from forge.core.tool import Tool
+from forge.permissions.call_gate import gate_of
+from forge.process.running.jobs import jobs_of
+from forge.tools.debug_console.record import Entry, Recorder
+from forge.workspace.history.tracking import STORE, SessionState, current
+from forge.workspace.state import NAME
+
+LONGEST_LINE = 300  # characters of an entry that the model reads
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What can be seen from the call that looks."""
+
+    ctx: ToolContext
+    registry: ToolRegistry
+    recorder: Recorder | None
+    name: str
+    limit: int
+    watched: bool  # whether anything was recorded before this call
+
+    def of_session(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Of this session, and of the tool that is asked for; never this very call."""
+        own = self.ctx.call.id
+        return [
+            entry
+            for entry in entries
+            if entry.session == self.ctx.scope.session_id
+            and self.name in ("", entry.name)
+            and entry.facts.get("id") != own
+        ]
+
+
+def history(look: Look) -> ToolResult:
+    entries = look.of_session(look.recorder.history() if look.recorder else [])
+    return _listed(look, "history", entries)
+
+
+def results(look: Look) -> ToolResult:
+    entries = look.of_session(look.recorder.results() if look.recorder else [])
+    return _listed(look, "results", entries)
+
+
+def events(look: Look) -> ToolResult:
+    entries = look.of_session(look.recorder.events() if look.recorder else [])
+    return _listed(look, "events", entries)
+
+
+def approvals(look: Look) -> ToolResult:
+    """What waits for an answer, what was answered, and what "always" covers."""
+    asked = look.of_session(look.recorder.asked() if look.recorder else [])
+    answered = look.of_session(look.recorder.answers() if look.recorder else [])[-look.limit :]
+    always = gate_of(look.ctx).remembered(look.ctx.scope.session_id)
+    lines = [
+        *_part("Pending", [_line(entry) for entry in asked]),
+        *_part("Answered", [f"{_line(entry)}: {entry.facts['answer']}" for entry in answered]),
+        *_part("Always allowed", always[-look.limit :]),
+        *_since(look),
+    ]
+    data = {"topic": "approvals", "pending": _data(asked), "answered": _data(answered), "always": always}
+    return ToolResult(for_llm="\n".join(lines), data=data)
+
+
+def background(look: Look) -> ToolResult:
+    """Calls that run now, work that goes on after its call, and the jobs of `bash`."""
+    running = look.of_session(look.recorder.running() if look.recorder else [])
+    going_on = look.of_session(look.recorder.background() if look.recorder else [])
+    jobs = [
+        {"job_id": job.id, "status": job.status, "command": job.command, "duration": round(job.duration, 3)}
+        for job in jobs_of(look.ctx.scope.session_id)
+    ]
+    lines = [
+        *_part("Running calls", [_line(entry) for entry in running]),
+        *_part("Goes on in the background", [_line(entry) for entry in going_on]),
+        *_part("Jobs", [f"{job['job_id']}: {job['status']}: {_clip(str(job['command']))}" for job in jobs]),
+        *_since(look),
+    ]
+    data = {"topic": "background", "running": _data(running), "background": _data(going_on), "jobs": jobs}
+    return ToolResult(for_llm="\n".join(lines), data=data)
+
+
+def session(look: Look) -> ToolResult:
+    """Who talks, which files were seen, what can be undone, what is planned."""
+    scope, now = look.ctx.scope, current()
+    state = now.state if now.checked else SessionState(scope.workspace if _has_state(scope.workspace) else None)
+    files = list(state.seen.files(scope.session_id).items())[-look.limit :]
+    entries = state.undo.entries(scope.session_id)[: look.limit]
+    todos = state.todos.get(scope.session_id)
+    undo: list[dict[str, Any]] = [
+        {"id": one.id, "tool": one.tool, "undone": one.undone, "files": [file.shown for file in one.files]}
+        for one in entries
+    ]
+    about = {"session": scope.session_id, "agent": scope.agent, "turn": scope.message_id, "writes": scope.writes}
+    lines = [
+        *(f"{key}: {value}" for key, value in about.items()),
+        f"workspace: {scope.workspace}",
+        *_part("Files seen", [f"{path}{' (written)' if seen.written else ''}" for path, seen in files]),
+        *_part("Can be undone", [f"{one['id']}: {one['tool']}: {', '.join(one['files'])}" for one in undo]),
+        *_part("Planned", [f"{item.get('status')}: {_clip(str(item.get('content')))}" for item in todos]),
+    ]
+    data = {
+        "topic": "session",
+        **about,
+        "workspace": str(scope.workspace),
+        "roots": [str(root.path) for root in scope.roots],
+        "files": [{"path": path, "size": seen.size, "written": seen.written} for path, seen in files],
+        "undo": undo,
+        "todos": todos,
+    }
+    return ToolResult(for_llm="\n".join(lines), data=data)
+
+
+def _has_state(workspace: Path) -> bool:
+    """Whether there is anything to look at where no step says whose call this is: to look must not make it."""
+    return (workspace / NAME / STORE).is_file()
+
+
+def registry(look: Look) -> ToolResult:
+    """The tools of the run; of one of them all that is known."""
+    if look.name:
+        return _tool(look)
+    shown = list(look.registry.values())[: look.limit]
+    rows = [_row(tool.spec) for tool in shown]
+    lines = [f"{len(look.registry)} tools, version {look.registry.version}"]
+    for row in rows:
+        flags = [row["category"], *row["permissions"], *(["hidden"] if row["hidden"] else [])]
+        lines.append(f"- {row['name']} ({', '.join(flags)})")
+    if len(look.registry) > len(shown):
+        lines.append(f"[{len(look.registry) - len(shown)} more; raise limit, or give name]")
+    if (steps := _steps(look, None)) is not None:
+        lines.append(f"steps: {', '.join(steps)}")
+    data = {"topic": "registry", "total": len(look.registry), "tools": rows, "steps": steps}
+    return ToolResult(for_llm="\n".join(lines), data=data)
+
+
+def _tool(look: Look) -> ToolResult:
+    tool: Tool = look.registry.find(look.name)
+    if tool.spec.name not in look.registry:
+        raise ToolError(
+            f"there is no tool {look.name[:80]!r} in this run", ErrorKind.NOT_FOUND, "See all with topic=registry."
+        )
+    spec, steps = tool.spec, _steps(look, tool.spec)
+    about = {
+        **_row(spec),
+        "description": spec.description,
+        "aliases": list(spec.aliases),
+        "groups": sorted(spec.groups),
+        "target": spec.target,
+        "timeout": spec.timeout,
+        "origin": spec.origin,
+        "class": f"{type(tool).__module__}.{type(tool).__qualname__}",
+        "steps": steps,
+    }
+    lines = [f"{key}: {', '.join(value) if isinstance(value, list) else value}" for key, value in about.items()]
+    return ToolResult(for_llm="\n".join(lines), data={"topic": "registry", **about, "parameters": spec.parameters})
+
+
+def _steps(look: Look, spec: ToolSpec | None) -> list[str] | None:
+    """The steps around every call, or around those of one tool; None where nobody told."""
+    if look.recorder is None or look.recorder.steps is None:
+        return None
+    applied = [
+        step for step in look.recorder.steps if spec is None or not hasattr(step, "applies") or step.applies(spec)
+    ]
+    return [getattr(step, "__module__", "").rpartition(".")[2] or type(step).__name__ for step in applied]
+
+
+def _row(spec: ToolSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "category": str(spec.category),
+        "permissions": sorted(map(str, spec.permissions)),
+        "hidden": spec.hidden,
+    }
+
+
+def _listed(look: Look, topic: str, entries: list[Entry]) -> ToolResult:
+    shown = entries[-look.limit :]
+    lines = [_line(entry) for entry in shown] or ["Nothing yet."]
+    if len(entries) > len(shown):
+        lines.insert(0, f"[{len(entries) - len(shown)} earlier ones; raise limit to see them]")
+    data = {"topic": topic, "total": len(entries), "entries": _data(shown), "complete": look.watched}
+    return ToolResult(for_llm="\n".join([*lines, *_since(look)]), data=data)
+
+
+def _since(look: Look) -> list[str]:
+    return [] if look.watched else ["[what happened before this call was not recorded; from now on it is]"]
+
+
+def _part(title: str, lines: list[str]) -> list[str]:
+    return [f"{title}:", *(f"- {line}" for line in lines)] if lines else [f"{title}: none"]
+
+
+def _line(entry: Entry) -> str:
+    mark = "" if entry.facts.get("success", True) else " failed"
+    head = f"{time.strftime('%H:%M:%S', time.localtime(entry.at))} {entry.kind}{mark}"
+    return f"{head} {entry.name}: {_clip(entry.text)}" if entry.name else f"{head}: {_clip(entry.text)}"
+
+
+def _data(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    return [
+        {"kind": one.kind, "at": one.at, "agent": one.agent, "name": one.name, "text": one.text, **one.facts}
+        for one in entries
+    ]
+
+
+def _clip(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"

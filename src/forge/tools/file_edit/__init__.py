@@ -1,0 +1,254 @@
+"""Replaces text in files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
+
+from forge.core.arguments.checks import as_text, read
+from forge.core.arguments.parameters import Limits
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.tools.file_parts.change_files import change, foreseen
+from forge.tools.file_parts.listing import printable
+from forge.tools.file_parts.or_null import OrNull
+
+if TYPE_CHECKING:  # it loads what only a change needs
+    from forge.tools.file_edit.find_text import Match
+    from forge.workspace.draft import Draft
+    from forge.workspace.paths import Place
+    from forge.workspace.text import Text
+
+SHOWN_LINES = 100  # touched places that are listed
+
+
+class Edit(TypedDict):
+    """One replacement of several."""
+
+    old_text: str
+    new_text: str
+    replace_all: NotRequired[Annotated[bool, OrNull()]]
+
+
+NONE: list[Edit] = []
+
+
+class Edited(NamedTuple):
+    """What a plan comes to."""
+
+    path: str
+    created: bool
+    replacements: int
+    rungs: list[str]
+    size: int
+
+
+_ALIASES = {
+    **dict.fromkeys(("old_string", "old_str", "old", "search", "find", "oldText", "oldString"), "old_text"),
+    **dict.fromkeys(("new_string", "new_str", "new", "replace", "replacement", "newText", "newString"), "new_text"),
+    **dict.fromkeys(("replaceAll", "all"), "replace_all"),
+}
+
+
+class FileEdit(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"write", "code-agent"},
+    aliases=("edit", "edit_file"),
+    argument_aliases={**dict.fromkeys(("file_path", "filepath", "filename", "file"), "path"), **_ALIASES},
+    permissions={"write"},
+    target="path",
+):
+    """Replace text in a file that was read before. old_text must be an exact copy and occur once unless replace_all."""
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        path: Annotated[str, Limits(example="notes.txt"), "The file, relative to the workspace."],
+        old_text: Annotated[
+            str, Limits(example="Hello"), "The text to replace, copied without line numbers; empty to create a file."
+        ] = "",
+        new_text: Annotated[str, Limits(example="Goodbye"), "What to put there, as it is; empty to delete."] = "",
+        replace_all: Annotated[bool, "Replace every occurrence."] = False,
+        edits: Annotated[list[Edit], "Or several replacements, made in order, all or none."] = NONE,
+    ) -> ToolResult:
+        wanted = _wanted(old_text, new_text, replace_all, edits)
+        edited, draft = await change(ctx, [path], lambda draft: plan(draft, path, wanted))
+        return _answer(edited, draft.diff())
+
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        wanted = _wanted(*(arguments[key] for key in ("old_text", "new_text", "replace_all", "edits")))
+        return await foreseen(ctx, lambda draft: plan(draft, arguments["path"], wanted))
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        parser = self._signature.parser(self.spec)
+
+        def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+            """Also takes other systems' names inside the list of edits, and misses texts that were not given."""
+            text = arguments if isinstance(arguments, str) else as_text(arguments)
+            parsed = parser(_renamed(read(text)) if '"edits"' in text else text)
+            for name in ("old_text", "new_text"):
+                if not parsed["edits"] and not parsed[name] and not _is_given(name, read(text)):
+                    raise _without(name)
+            return parsed
+
+        self.__dict__["parse"] = parse
+        return parse(arguments)
+
+
+def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> Edited:
+    """All edits, in order, on the file as it is; an error names the one that cannot be made."""
+    from forge.workspace.text import Text  # loads what only a change needs
+
+    place = draft.resolve(path)
+    draft.need_read(place)
+    old = draft.text(place)
+    if old is None and edits[0]["old_text"]:
+        raise _missing(place)
+    text = Text("") if old is None else old
+    now = text.text
+    matches: list[Match] = []
+    for index, edit in enumerate(edits):
+        draft.go_on()
+        now = matches[-1].applied(now) if matches else now
+        try:
+            matches.append(_match(now, edit, new_file=index == 0 and old is None))
+        except ToolError as error:
+            if len(edits) == 1:
+                raise
+            raise ToolError(f"edits[{index}]: {error.message}", error.kind, error.suggestion) from None
+    before = draft.read(place)
+    content = _applied(matches[-1], text, now, before)
+    if content == before:
+        raise ToolError("the edits together change nothing", ErrorKind.USER, "Check whether they are needed at all.")
+    draft.write(place, content)
+    rungs = list(dict.fromkeys(match.rung for match in matches))
+    return Edited(place.shown, old is None, sum(match.count for match in matches), rungs, len(content))
+
+
+def _applied(match: Match, text: Text, now: str, before: bytes | None) -> bytes:
+    """The content after the last edit. The only edit of a plain text is made in its bytes: that copies it once."""
+    if before is None or now is not text.text or text.encoding != "utf-8" or not now.isascii():
+        return text.encoded(match.applied(now))
+    whole, position, mark = memoryview(before), 0, len(text.mark)
+    parts: list[bytes | memoryview] = []
+    for start, end, replacement in match.spans:
+        parts += [whole[position : mark + start], text.unmarked(replacement)]
+        position = mark + end
+    return b"".join([*parts, whole[position:]])
+
+
+def _match(text: str, edit: Edit, *, new_file: bool) -> Match:
+    from forge.tools.file_edit.closest_text import hint
+    from forge.tools.file_edit.find_text import Match, Span, find
+    from forge.tools.file_parts.placeholder import refuse_placeholders
+
+    old, new = edit["old_text"], edit["new_text"]
+    if old == new and not new_file:
+        raise ToolError("old_text and new_text are the same", ErrorKind.VALIDATION, "Say what should change.")
+    refuse_placeholders(new, text)
+    if not old:
+        if text:
+            raise ToolError(
+                "old_text is empty, and the file is not",
+                ErrorKind.VALIDATION,
+                "To insert, give a line that is there as old_text, and the same with the new text as new_text.",
+            )
+        return Match("exact", (Span(0, 0, new),))
+    match = find(text, old, new, replace_all=bool(edit.get("replace_all")))
+    if match is None:
+        raise ToolError(
+            f"old_text was not found in the file.\n{hint(text, old, new)}",
+            ErrorKind.NOT_FOUND,
+            "Read that part of the file again and copy old_text from it exactly, without line numbers.",
+        )
+    return match
+
+
+def _wanted(old_text: str, new_text: str, replace_all: bool, edits: Sequence[Edit]) -> Sequence[Edit]:
+    if not edits:
+        return [{"old_text": old_text, "new_text": new_text, "replace_all": replace_all}]
+    if old_text or new_text:
+        raise ToolError("edits beside old_text and new_text", ErrorKind.VALIDATION, "Put all of them into edits.")
+    return edits
+
+
+def _is_given(name: str, data: Mapping[str, Any]) -> bool:
+    """It has a default, as edits may be given instead; but no text at all is not the same as an empty one."""
+    return any(_ALIASES.get(key, key.lower()) == name and value is not None for key, value in data.items())
+
+
+def _without(name: str) -> ToolError:
+    return ToolError(
+        f"{name}: missing",
+        ErrorKind.VALIDATION,
+        'Example: file_edit(path="notes.txt", old_text="Hello", new_text="Goodbye"); '
+        "or give path and edits, a list with old_text and new_text in each.",
+    )
+
+
+def _renamed(data: dict[str, Any]) -> dict[str, Any]:
+    """The edits under the names this tool gives their parts; what is none of them is refused, not dropped."""
+    edits = data.get("edits")
+    if isinstance(edits, str) and edits.lstrip().startswith(("[", "{")):
+        edits = read(f'{{"edits": {edits}}}').get("edits")
+    if isinstance(edits, dict):
+        edits = [edits]
+    if not isinstance(edits, list):
+        return data
+    named = [
+        {_ALIASES.get(key, key): value for key, value in edit.items()} if isinstance(edit, dict) else edit
+        for edit in edits
+    ]
+    for index, edit in enumerate(named):
+        for key in edit if isinstance(edit, dict) else ():
+            if key not in Edit.__annotations__:
+                raise ToolError(
+                    f"edits[{index}].{str(key)[:50]}: unknown",
+                    ErrorKind.VALIDATION,
+                    "Each of the edits has old_text, new_text and, if wanted, replace_all.",
+                )
+    return {**data, "edits": named}
+
+
+def _answer(edited: Edited, diff: str) -> ToolResult:
+    from forge.tools.file_edit.find_text import EXPLAINED
+    from forge.workspace.text.diff import changed_lines
+
+    places, name = changed_lines(diff), printable(edited.path)
+    if edited.created:
+        said = f"Created {name} ({edited.size:,} byte{'s' * (edited.size != 1)}): there was no such file."
+    else:
+        lines = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in places[:10])
+        more = ", …" if len(places) > 10 else ""
+        times = f" ({edited.replacements} replacements)" if edited.replacements > 1 else ""
+        how = " and ".join(EXPLAINED[rung] for rung in edited.rungs)
+        said = f"Edited {name}{times}: line{'' if lines.isdecimal() else 's'} {lines}{more}; matched {how}."
+    return ToolResult(
+        for_llm=said,
+        for_user=diff,
+        title=f"{'Created' if edited.created else 'Edited'} {name}",
+        data={
+            "path": edited.path,
+            "action": "created" if edited.created else "updated",
+            "replacements": edited.replacements,
+            "rung": edited.rungs[-1] if len(edited.rungs) == 1 else ", ".join(edited.rungs),
+            "lines": [list(pair) for pair in places[:SHOWN_LINES]],
+            "bytes": edited.size,
+        },
+    )
+
+
+def _missing(place: Place) -> ToolError:
+    from forge.workspace.paths import quoted
+    from forge.workspace.search.similar_names import similar_names
+
+    meant = " or ".join(map(quoted, similar_names(place)))
+    return ToolError(
+        f"{quoted(place.shown)} does not exist",
+        ErrorKind.NOT_FOUND,
+        (f"Did you mean {meant}? " if meant else "") + "To create it, leave old_text empty.",
+    )

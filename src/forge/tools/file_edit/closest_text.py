@@ -1,0 +1,104 @@
+"""What to tell a model whose text was not found: where something like it stands, and what differs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from forge.tools.file_edit.newlines import with_newlines
+
+LONGEST_LINE = 300  # characters of a line that are compared
+SHOWN_LINE = 120  # characters of a line that are shown
+SHOWN = 8  # lines of a region that are shown
+MOST_LINES = 400_000  # lines of a file that are looked at
+PROBES = 3  # lines of the text that are looked for
+_OVERLOOKED = re.compile(r"^ +| +$| {2,}| +(?=\t)|(?<=\t) +")
+ALIKE = 60.0  # of 100: less is not worth showing
+
+
+class Region(NamedTuple):
+    """Lines of a file, counted from 0, that look like the text."""
+
+    first: int
+    lines: list[str]
+    score: float
+
+
+def closest(text: str, old: str) -> Region | None:
+    """The lines that are most like `old`, or None if none are. Takes a fraction of a second for 10 MB."""
+    lines = with_newlines(text).split("\n")[:MOST_LINES]
+    wanted = with_newlines(old).strip("\n").split("\n")[:200]
+    if not any(line.strip() for line in wanted):
+        return None
+    starts = {number - index for index, number in _like(lines, wanted)}
+    regions = [_region(lines, wanted, max(start, 0)) for start in starts]
+    best = max(regions, key=lambda region: (region.score, -region.first), default=None)
+    return best if best and best.score >= ALIKE else None
+
+
+def hint(text: str, old: str, new: str) -> str:
+    """What is known about a text that was not found, for the model."""
+    notes = []
+    if len("".join(new.split())) >= 3 and (place := with_newlines(text).find(with_newlines(new).strip("\n"))) >= 0:
+        notes.append(f"new_text is already there, at line {_line_at(text, place)}.")
+    region = closest(text, old)
+    if region is None:
+        return "\n".join(notes or ["Nothing in the file looks like it."])
+    return "\n".join([*notes, _described(region, with_newlines(old).strip("\n").split("\n"))])
+
+
+def visible(line: str) -> str:
+    """A line with tabs as →, and as · the spaces that are easily overlooked."""
+    shown = _OVERLOOKED.sub(lambda spaces: "·" * len(spaces[0]), line[:SHOWN_LINE])
+    return shown.replace("\t", "→") + "…" * (len(line) > SHOWN_LINE)
+
+
+def _like(lines: list[str], wanted: list[str]) -> list[tuple[int, int]]:
+    """Lines of the text and lines of the file that are alike, as their numbers."""
+    from rapidfuzz import fuzz, process  # slow to import, needed only when something was not found
+
+    keys = [line[:LONGEST_LINE].strip() for line in lines]
+    telling = sorted(range(len(wanted)), key=lambda index: -len(wanted[index].strip()))[:PROBES]
+    pairs = []
+    for index in telling:
+        probe = wanted[index].strip()[:LONGEST_LINE]
+        if probe:
+            found = process.extract(probe, keys, scorer=fuzz.ratio, score_cutoff=ALIKE, limit=5)
+            pairs += [(index, number) for _, _, number in found]
+    return pairs
+
+
+def _region(lines: list[str], wanted: Sequence[str], first: int) -> Region:
+    """How alike the lines from here on are, on average and weighed by their length."""
+    from rapidfuzz import fuzz
+
+    found = lines[first : first + len(wanted)]
+    weights = [len(line.strip()) + 1 for line in wanted]
+    scores = [
+        fuzz.ratio(line.strip()[:LONGEST_LINE], there.strip()[:LONGEST_LINE]) * weight
+        for line, there, weight in zip(wanted, found, weights, strict=False)
+    ]
+    return Region(first, found, sum(scores) / sum(weights))
+
+
+def _described(region: Region, wanted: Sequence[str]) -> str:
+    differs = next((i for i, (a, b) in enumerate(zip(wanted, region.lines, strict=False)) if a != b), 0)
+    start = max(0, min(differs - 2, len(region.lines) - SHOWN))
+    shown = region.lines[start : start + SHOWN]
+    numbered = [f"{region.first + start + i + 1:6}\t{visible(line)}" for i, line in enumerate(shown)]
+    last = region.first + len(region.lines)
+    where = f"lines {region.first + 1}-{last}" if len(region.lines) > 1 else f"line {last}"
+    return "\n".join(
+        [
+            f"Closest is {where} of the file (→ is a tab, · a space):",
+            *numbered,
+            f"First difference, line {region.first + differs + 1}:",
+            f"  file:     {visible(region.lines[differs])}" if differs < len(region.lines) else "  the file ends",
+            f"  old_text: {visible(wanted[differs])}",
+        ]
+    )
+
+
+def _line_at(text: str, place: int) -> int:
+    return with_newlines(text).count("\n", 0, place) + 1

@@ -1,0 +1,291 @@
+"""Finds the text to replace: as it is written, or, rung by rung, as models tend to miswrite it. Never by similarity."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.tools.file_edit.indentation import Reindent, in_units_of, uniform_shift, unit_of
+from forge.tools.file_edit.newlines import Newlines, with_newlines
+from forge.tools.file_parts.punctuation import PUNCTUATION
+from forge.workspace.text.common_lines import shared_blocks
+
+MOST = 100  # places that are counted before an ambiguity is reported
+MOST_COMPARED = 1_000_000  # lines, before a rung gives up
+MANY = 1_000  # places of one text from which on they are replaced together
+LEAST = 3  # visible characters of a text that may match other than exactly
+_NUMBERED = re.compile(r" *(\d{1,9})(?:\t|→| ?\| ?|$)")  # what file_read writes, and others
+_ESCAPE = re.compile(r"\\([ntr\"'`\\])")
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+class Span(NamedTuple):
+    """What becomes of `text[start:end]`."""
+
+    start: int
+    end: int
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where the text was found, by which rung, and what takes its place."""
+
+    rung: str
+    spans: tuple[Span, ...]
+    times: int = 0  # places, where one span holds several
+
+    @property
+    def count(self) -> int:
+        return self.times or len(self.spans)
+
+    def applied(self, text: str) -> str:
+        parts, position = [], 0
+        for span in self.spans:
+            parts += [text[position : span.start], span.replacement]
+            position = span.end
+        return "".join([*parts, text[position:]])
+
+
+def find(text: str, old: str, new: str, *, replace_all: bool = False) -> Match | None:
+    """The place of `old` in `text`; every place with `replace_all`. None if there is none; ambiguity is an error."""
+    source = Newlines(text)
+    if replace_all and (many := _many(source, old, new)):
+        return many
+    if "\r" in old:
+        if spans := _occurrences(text, old, new, replace_all):
+            _refuse_several(text, spans, "exact", replace_all)
+            return Match("exact", tuple(span._replace(replacement=source.ended(*span)) for span in spans))
+        new = with_newlines(new)  # its writer did not see what ends the lines here
+    for rung, spans in _rungs(source.text, with_newlines(old), new, replace_all):
+        if spans:
+            _refuse_several(source.text, spans, rung, replace_all)
+            return Match(rung, tuple(_original(source, span) for span in spans))
+    return None
+
+
+def _many(source: Newlines, old: str, new: str) -> Match | None:
+    """So many exact places that a span for each would take more time and memory than the file: one for all of them."""
+    text = source.original
+    is_within_lines = not any(end in part for end in "\r\n" for part in (old, new))
+    times = text.count(old) if old and (source.plain or is_within_lines) else 0
+    if times < MANY:
+        return None
+    start = text.find(old)
+    return Match("exact", (Span(start, len(text), text[start:].replace(old, new)),), times)
+
+
+def _original(source: Newlines, span: Span) -> Span:
+    start, end = source.place(span.start), source.place(span.end)
+    return Span(start, end, source.ended(start, end, span.replacement))
+
+
+def _refuse_several(text: str, spans: list[Span], rung: str, replace_all: bool) -> None:
+    if len(spans) == 1 or replace_all:
+        return
+    lines = list(dict.fromkeys(text.count("\n", 0, span.start) + 1 for span in spans[:10]))
+    times = f"{len(spans)} times" if len(spans) < MOST else f"at least {MOST} times"
+    more = ", …" if len(spans) > 10 else ""
+    how = "" if rung == "exact" else f" (not exactly, but {EXPLAINED[rung]})"
+    raise ToolError(
+        f"old_text occurs {times}{how}: on line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}{more}",
+        ErrorKind.USER,
+        "Give more of the lines around the one you mean, or set replace_all to change every one.",
+    )
+
+
+EXPLAINED = {
+    "exact": "exactly",
+    "line numbers": "without the line numbers in front",
+    "trailing whitespace": "apart from trailing whitespace",
+    "indentation": "apart from its indentation",
+    "whitespace": "apart from whitespace",
+    "punctuation": "apart from typographic punctuation",
+    "escapes": "with its escapes read as characters",
+    "blank lines": "without the blank line at its start or end",
+}
+
+
+def _rungs(text: str, old: str, new: str, replace_all: bool) -> Iterator[tuple[str, list[Span]]]:
+    yield "exact", _occurrences(text, old, new, replace_all)
+    if bare := _without_numbers(old):
+        old, new = bare, "\n".join([_bare(line) for line in new.split("\n")])
+        yield "line numbers", _occurrences(text, old, new, replace_all)
+    if not _is_long_enough(old):
+        return
+    lines = _Lines(text, replace_all)
+    piece = _Piece.of(old, with_newlines(new))
+    yield "trailing whitespace", lines.matching(piece, str.rstrip)
+    yield "indentation", lines.matching(piece, str.strip, lambda found: uniform_shift(piece.old, found))
+    yield (
+        "whitespace",
+        lines.matching(piece, _collapsed, lambda found: in_units_of(lambda: lines.unit, piece.old, piece.new, found)),
+    )
+    yield "punctuation", lines.matching(piece, _with_plain_punctuation)
+    if (unescaped := _unescaped(old)) != old:
+        escaped_too = "\n" in old or "\n" not in new
+        meant = _Piece.of(with_newlines(unescaped), with_newlines(_unescaped(new) if escaped_too else new))
+        yield "escapes", lines.matching(meant, str.rstrip)
+    if (trimmed := piece.without_blank_ends()) != piece:
+        yield "blank lines", lines.matching(trimmed, str.rstrip)
+
+
+def _occurrences(text: str, old: str, new: str, replace_all: bool) -> list[Span]:
+    """Every place, or the first few: places that overlap are ambiguous, too."""
+    spans: list[Span] = []
+    position = text.find(old) if old else -1
+    while position >= 0 and (replace_all or len(spans) < MOST):
+        spans.append(Span(position, position + len(old), new))
+        position = text.find(old, position + (len(old) if replace_all else 1))
+    return spans
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The text to replace and its replacement, as lines."""
+
+    old: list[str]
+    new: list[str]
+    old_ends: bool  # with a newline
+    new_ends: bool
+
+    @classmethod
+    def of(cls, old: str, new: str) -> _Piece:
+        return cls(_split(old), _split(new), old.endswith("\n"), new.endswith("\n"))
+
+    def without_blank_ends(self) -> _Piece:
+        """Blank first and last lines left out, in the replacement as well as far as it has them."""
+        first, last = _blank_ends(self.old)
+        new_first, new_last = _blank_ends(self.new)
+        last_new = len(self.new) - min(last, new_last)
+        old_ends = self.old_ends and not (last and self.new and not self.new_ends)  # or two lines would become one
+        return _Piece(
+            self.old[first : len(self.old) - last], self.new[min(first, new_first) : last_new], old_ends, self.new_ends
+        )
+
+
+class _Lines:
+    """A text as lines, compared as wholes after something was done to each."""
+
+    def __init__(self, text: str, replace_all: bool) -> None:
+        self._text = text
+        self._replace_all = replace_all
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return _split(self._text)
+
+    @cached_property
+    def unit(self) -> str:
+        """One level of the file's indentation."""
+        return unit_of(self.lines[:10_000])
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate([len(line) + 1 for line in self.lines])]
+
+    def matching(
+        self,
+        piece: _Piece,
+        key: Callable[[str], str],
+        fit: Callable[[Sequence[str]], Reindent | None] = lambda found: _as_it_is,
+    ) -> list[Span]:
+        """Where the lines are the same by `key`, one to one, and `fit` says how the replacement is to be indented."""
+        spans: list[Span] = []
+        if not any(line.strip() for line in piece.old):
+            return spans
+        next_free = compared = 0
+        for first in self._windows([key(line) for line in piece.old], key):
+            if self._replace_all and first < next_free:
+                continue
+            compared += len(piece.old)
+            if compared > MOST_COMPARED and not spans:
+                break  # a text of nothing but repetitions
+            found = self.lines[first : first + len(piece.old)]
+            reindent = fit(found)
+            if reindent is None or _is_far_longer(found, piece.old):
+                continue
+            spans.append(self._span(first, found, piece, reindent))
+            next_free = first + len(found)
+            if len(spans) >= MOST and not self._replace_all:
+                break
+        return spans
+
+    def _windows(self, wanted: list[str], key: Callable[[str], str]) -> Iterator[int]:
+        """First lines of every place. One search in one long text: no text makes it slow."""
+        haystack = "\n" + "\n".join([key(line) for line in self.lines]) + "\n"
+        needle = "\n" + "\n".join(wanted) + "\n"
+        counted = line = 0
+        position = haystack.find(needle)
+        while position >= 0:
+            line += haystack.count("\n", counted, position)
+            counted = position
+            yield line
+            position = haystack.find(needle, position + 1)
+
+    def _span(self, first: int, found: list[str], piece: _Piece, reindent: Reindent) -> Span:
+        start = self._starts[first]
+        end = min(self._starts[first + len(found)] - (not piece.old_ends), len(self._text))
+        made = [reindent(line) for line in piece.new]
+        for here, there, size in shared_blocks(piece.old, piece.new):  # what is not meant to change stays as it is
+            made[there : there + size] = found[here : here + size]
+        return Span(start, end, "\n".join(made) + "\n" * piece.new_ends)
+
+
+def _as_it_is(line: str) -> str:
+    return line
+
+
+def _split(text: str) -> list[str]:
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _is_long_enough(old: str) -> bool:
+    visible = "".join(old.split())
+    return len(visible) >= LEAST and any(map(str.isalnum, visible))
+
+
+def _is_far_longer(found: Sequence[str], old: Sequence[str]) -> bool:
+    return sum(map(len, found)) > 3 * sum(map(len, old)) + 100 * len(old)
+
+
+def _without_numbers(text: str) -> str:
+    """The text without the line numbers in front of its lines, if each line has one and they count up; or nothing."""
+    lines = _split(text)
+    numbers = [match for match in map(_NUMBERED.match, lines) if match]
+    first = int(numbers[0][1]) if numbers else 0
+    if len(numbers) < len(lines) or any(int(match[1]) != first + index for index, match in enumerate(numbers)):
+        return ""
+    bare = "\n".join([line[match.end() :] for line, match in zip(lines, numbers, strict=True)])
+    return bare + "\n" * text.endswith("\n") if bare.strip() else ""
+
+
+def _bare(line: str) -> str:
+    match = _NUMBERED.match(line)
+    return line[match.end() :] if match and match.end() > match.end(1) else line
+
+
+def _collapsed(line: str) -> str:
+    return " ".join(line.split())
+
+
+def _with_plain_punctuation(line: str) -> str:
+    return line.translate(PUNCTUATION).rstrip()
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text) if "\\" in text else text
+
+
+def _blank_ends(lines: Sequence[str]) -> tuple[int, int]:
+    """How many lines at the start, and how many at the end, are blank."""
+    full = [index for index, line in enumerate(lines) if line.strip()]
+    return (full[0], len(lines) - full[-1] - 1) if full else (0, 0)

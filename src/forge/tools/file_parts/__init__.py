@@ -1,0 +1,1 @@
+"""Parts that several file tools share. No tool lives here."""

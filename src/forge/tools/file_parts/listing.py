@@ -1,0 +1,226 @@
+"""Directories as lines for a model: names that break nothing, sizes, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+
+if TYPE_CHECKING:  # they load what only a call needs
+    from forge.workspace.paths import Place
+    from forge.workspace.search.overview import Item, Overview
+
+MAX_ENTRIES = 500
+MOST = 10_000  # entries that a call may ask for
+PATIENCE = 20.0  # seconds
+
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_JOINERS = "\u200c\u200d"  # invisible, and yet part of names in some scripts and of emoji
+
+
+ALIASES = {
+    **dict.fromkeys(("directory", "dir", "directory_path", "dir_path", "folder", "file_path"), "path"),
+    **dict.fromkeys(("limit", "max_results"), "max_entries"),
+}
+"""What models of other systems call the parameters of these tools."""
+
+
+def listing(
+    ctx: ToolContext,
+    place: Place,
+    *,
+    include_hidden: bool = True,
+    recursive: bool = False,
+    max_entries: int = MAX_ENTRIES,
+    patience: float = PATIENCE,
+) -> ToolResult:
+    """A directory as a result: directories first, with sizes. Blocks, so call it in a thread."""
+    found = look(ctx, place, 0 if recursive else 1, max_entries, patience, hidden=include_hidden, ignored=not recursive)
+    items = list(_all(found.top))
+    lines = [_line(item, item.relative if recursive else item.name) for item in items]
+    for item in (found.top, *items):
+        if item.more:
+            where = f" in {printable(item.relative)}/" if item.relative else ""
+            lines.append(f"[{counted(item.more, 'more entry')}{where} left out]")
+    return result(place, found, lines or [f"{printable(place.shown)} is empty."])
+
+
+def one_entry(ctx: ToolContext, place: Place) -> ToolResult:
+    """A file, as `ls` lists one."""
+    from forge.workspace.paths.open import status_of
+    from forge.workspace.search.overview import Item
+
+    status = status_of(place)
+    if status is None:
+        raise missing(ctx, place)
+    item = Item(place.name, "", "file", status.st_size)
+    data = {**entry_data(place, item), "path": sendable_name(place.shown)}
+    return ToolResult(
+        for_llm=_line(item, place.shown),
+        title=printable(place.shown),
+        data={"path": data["path"], "entries": [data], "total": 1, "truncated": False, "hidden": 0},
+    )
+
+
+def look(
+    ctx: ToolContext, place: Place, depth: int, most: int, patience: float, *, hidden: bool, ignored: bool
+) -> Overview:
+    """The first entries of a directory, without what a rule denies."""
+    import time
+
+    from forge.tools.file_parts.denied_files import denied
+    from forge.workspace.search.overview import Wish, overview
+
+    end = time.monotonic() + patience
+    return overview(
+        place,
+        Wish(most, depth, hidden, ignored, denied(ctx), lambda: ctx.cancelled or time.monotonic() > end),
+    )
+
+
+def result(place: Place, found: Overview, lines: list[str]) -> ToolResult:
+    """The lines, what is missing in them, and the same for programs."""
+    items = list(_all(found.top))
+    truncated = found.uncounted or found.total > len(items)
+    least = "at least " * found.uncounted
+    if found.stopped:
+        lines.append("[stopped: it took too long; name a smaller directory]")
+    elif truncated:
+        what = f"{len(items):,} of {least}{counted(found.total, 'entry')}"
+        lines.append(f"[{what}; ask for more with a larger max_entries, or look into one directory]")
+    if found.hidden:
+        lines.append(f"[{counted(found.hidden, 'hidden entry')}; include_hidden=true shows them]")
+    if found.ignored:
+        files = counted(found.ignored, "file")
+        lines.append(f"[{files} ignored by ignore files; directory_list of one directory shows all]")
+    if found.denied:
+        lines.append(f"[{counted(found.denied, 'entry')} left out: a rule denies reading]")
+    shown = printable(place.shown)
+    return ToolResult(
+        for_llm="\n".join(lines),
+        title=f"{shown}: {counted(len(items), 'entry') or 'empty'}",
+        data={
+            "path": sendable_name(place.shown),
+            "entries": [entry_data(place, item) for item in items],
+            "total": found.total,
+            "truncated": truncated,
+            "hidden": found.hidden + found.ignored,
+            **({"total_is_minimum": True} if found.uncounted else {}),
+        },
+    )
+
+
+def entry_data(place: Place, item: Item) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "name": sendable_name(item.name),
+        "path": sendable_name(place.child(item.relative).shown),
+        "type": item.kind,
+    }
+    if item.kind == "file":
+        data["size"] = item.size
+    if item.kind == "link":
+        data["target"] = sendable_name(item.target)
+    return data
+
+
+def size_text(size: int) -> str:
+    """`512 B`, `1.2 KiB`, `34 MiB`."""
+    power = min((size.bit_length() - 1) // 10, 5) if size else 0
+    number = size / 1024**power
+    return f"{number:.1f} {_UNITS[power]}" if power and number < 10 else f"{number:.0f} {_UNITS[power]}"
+
+
+def printable(name: str) -> str:
+    """A name that fits on a line and does nothing to a terminal; an odd one in quotes, with escapes."""
+    if name.isprintable() or all(char.isprintable() or char in _JOINERS for char in name):
+        return name
+    return f'"{"".join(_escaped(char) for char in name)}"'
+
+
+def sendable_name(name: str) -> str:
+    """The name itself where JSON can hold it; bytes that are no text are escaped."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return printable(name)
+    return name
+
+
+def missing(ctx: ToolContext, place: Place, what: str = "directory") -> ToolError:
+    """There is nothing at the place. Names that a rule hides are not suggested."""
+    from forge.tools.file_parts.denied_files import denied
+    from forge.workspace.search.similar_names import similar_names
+
+    hidden = denied(ctx)
+    found = (name for name in similar_names(place) if not hidden(name))
+    names = " or ".join(f'"{printable(name)}"' for name in found)
+    advice = f"Did you mean {names}?" if names else f"Name an existing {what}; . is the workspace itself."
+    return ToolError(f'"{printable(place.shown)}" does not exist', ErrorKind.NOT_FOUND, advice)
+
+
+def no_directory(place: Place) -> ToolError:
+    return ToolError(
+        f'"{printable(place.shown)}" is not a directory', ErrorKind.USER, "Name a directory; file_read reads files."
+    )
+
+
+def is_directory(ctx: ToolContext, place: Place) -> bool:
+    """False: a file is there. Raises `ToolError` where nothing is, a circle of links, or something special."""
+    import os
+    from stat import S_ISDIR, S_ISREG
+
+    from forge.workspace.paths.open import open_file, status_of
+
+    status = status_of(place)
+    if status is None:
+        raise missing(ctx, place)
+    if not S_ISDIR(status.st_mode) and not S_ISREG(status.st_mode):
+        try:
+            os.close(open_file(place))  # says what it is
+        except ToolError as error:
+            raise ToolError(error.message, error.kind, "Name a directory.") from None
+    return S_ISDIR(status.st_mode)
+
+
+def _all(item: Item) -> Iterator[Item]:
+    """Everything below, each directory followed by what is in it."""
+    pending = item.items[::-1]
+    while pending:
+        one = pending.pop()
+        yield one
+        pending += one.items[::-1]
+
+
+def _line(item: Item, name: str) -> str:
+    return f"{printable(name)}{mark(item)}" + (f"  {size_text(item.size)}" if item.kind == "file" else "")
+
+
+def mark(item: Item) -> str:
+    """What is said behind a name that is no file's."""
+    if item.kind == "directory":
+        return ("/…" if item.skipped else "/") + (" [cannot be read]" if item.unreadable else "")
+    if item.kind == "link":
+        return f" -> {printable(item.target)}"
+    return "" if item.kind == "file" else " [special file]"
+
+
+def _escaped(char: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if char.isprintable() or char in _JOINERS:
+        return char
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no text
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `2 entries`; nothing for none."""
+    if number < 2:
+        return f"1 {noun}" if number else ""
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"

@@ -1,0 +1,308 @@
+"""Changes several files in one call: adds, updates, deletes and moves, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
+
+from forge.core.arguments.parameters import Limits
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.tools.file_parts.change_files import change, foreseen
+from forge.tools.file_parts.listing import printable
+from forge.tools.file_parts.or_null import OrNull
+from forge.tools.file_write import whole
+
+if TYPE_CHECKING:  # they load what only a change needs
+    from pathlib import Path
+
+    from forge.tools.file_patch.parse import Operation
+    from forge.workspace.draft import Draft
+    from forge.workspace.paths import Place
+
+MAX_OPERATIONS = 1_000
+MAX_PATCH = 1024 * 1024  # characters
+
+_STATUS = {"add": "added", "update": "updated", "delete": "deleted", "move": "moved"}
+
+
+class PatchOperation(TypedDict):
+    """What is to be done to one file."""
+
+    action: Literal["add", "update", "delete", "move"]
+    path: str
+    content: NotRequired[Annotated[str, OrNull("add, update: the whole text of the file")]]
+    new_path: NotRequired[Annotated[str, OrNull("move: where the file goes; update: move it, too")]]
+    overwrite: NotRequired[Annotated[bool, OrNull("add, move: replace a file that is there")]]
+
+
+_EXAMPLE = [{"action": "add", "path": "notes/today.txt", "content": "Buy milk.\n"}]
+
+
+class FilePatch(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"write", "code-agent"},
+    permissions={"write"},
+    aliases=("patch", "apply_patch"),
+    argument_aliases={
+        "input": "patch",
+        "diff": "patch",
+        "patch_text": "patch",
+        "patchText": "patch",
+        "changes": "operations",
+        "ops": "operations",
+    },
+    timeout=60.0,
+):
+    """Add, update, delete and move files in one call, all or nothing: a list of operations, or the text of a patch."""
+
+    def __init__(self, max_operations: int = MAX_OPERATIONS, max_patch: int = MAX_PATCH) -> None:
+        self.max_operations = max_operations
+        self.max_patch = max_patch
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        return _paths(self._operations(arguments))
+
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        operations = self._operations(arguments)
+        return await foreseen(ctx, lambda draft: plan(draft, operations))
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        operations: Annotated[
+            tuple[PatchOperation, ...], Limits(example=_EXAMPLE), "What to do, file by file; or give patch instead."
+        ] = (),
+        patch: Annotated[
+            str,
+            "A patch: *** Begin Patch, then for each file *** Add File: path, *** Update File: path (*** Move to: path)"
+            " or *** Delete File: path, with @@ anchors and lines that begin with space, - or +; *** End Patch.",
+        ] = "",
+    ) -> ToolResult:
+        wanted = self._operations({"operations": operations, "patch": patch})
+        _check_paths(ctx, wanted)
+        (done, diff), _ = await change(ctx, _paths(wanted), lambda draft: (plan(draft, wanted), draft.diff()))
+        return _answer(done, diff)
+
+    def _operations(self, arguments: Mapping[str, Any]) -> list[Operation]:
+        from forge.tools.file_patch.parse import FORM, parse_patch  # loads what only a change needs
+
+        listed, patch = arguments.get("operations") or (), arguments.get("patch") or ""
+        if bool(listed) == bool(patch):
+            problem = "give operations or patch, not both" if patch else "there is nothing to do"
+            raise ToolError(problem, ErrorKind.VALIDATION, f"Give a list of operations, or a patch like this:\n{FORM}")
+        if len(patch) > self.max_patch:
+            problem = f"the patch has {len(patch):,} characters, the limit is {self.max_patch:,}"
+            raise ToolError(problem, ErrorKind.USER, "Send it in parts.")
+        operations = parse_patch(patch) if patch else [_operation(index, one) for index, one in enumerate(listed)]
+        if len(operations) > self.max_operations:
+            problem = f"there are {len(operations):,} operations, the limit is {self.max_operations:,}"
+            raise ToolError(problem, ErrorKind.USER, "Send them in parts.")
+        return operations
+
+
+def plan(draft: Draft, operations: Sequence[Operation]) -> list[dict[str, Any]]:
+    """Check every operation against the files as they are and plan all of them. What will have been done."""
+    _check_alone(draft, operations)
+    done = []
+    for operation in operations:
+        with _located(operation.where):
+            places = _PLANS[operation.action](draft, operation)
+        entry = {"action": operation.action, "path": places[0].shown, "status": _STATUS[operation.action]}
+        if operation.new_path:
+            entry["new_path"] = places[-1].shown
+        done.append(entry)
+    return done
+
+
+def _operation(index: int, given: PatchOperation) -> Operation:
+    """An operation of the list, complete in itself."""
+    action, path, where = given["action"], given["path"], f"operations[{index}]"
+    content, new_path = given.get("content"), given.get("new_path") or ""
+    problem = ""
+    if action in ("add", "update") and content is None and not (action == "update" and new_path):
+        problem = f"{action} needs content, the whole text of the file"
+    elif action in ("delete", "move") and content:
+        problem = f"{action} takes no content"
+    elif action == "move" and not new_path:
+        problem = "move needs new_path"
+    elif action in ("add", "delete") and new_path:
+        problem = f"{action} takes no new_path"
+    if problem:
+        raise ToolError(
+            f"{where}: {problem}",
+            ErrorKind.VALIDATION,
+            "add: path, content; update: path, content, and new_path to move it too; delete: path; "
+            "move: path, new_path.",
+        )
+    if action == "update" and content is None:
+        action = "move"
+    if action in ("delete", "move"):
+        content = None
+    from forge.tools.file_patch.parse import Operation
+
+    return Operation(where, action, path, new_path, content, overwrite=bool(given.get("overwrite")))
+
+
+def _paths(operations: Sequence[Operation]) -> list[str]:
+    return [path for operation in operations for path in (operation.path, operation.new_path) if path]
+
+
+def _check_paths(ctx: ToolContext, operations: Sequence[Operation]) -> None:
+    from forge.workspace.paths import PathValidator  # loads what only a change needs
+
+    paths = PathValidator.of(ctx.scope)
+    for operation in operations:
+        with _located(operation.where):
+            for path in _paths([operation]):
+                paths.resolve_for_writing(path, follow=operation.action != "delete")
+
+
+def _add(draft: Draft, operation: Operation) -> list[Place]:
+    place = draft.resolve(operation.path)
+    _check_free(draft, place, operation)
+    draft.need_read(place)
+    draft.write(place, whole(draft.text(place), operation.content or ""))
+    return [place]
+
+
+def _update(draft: Draft, operation: Operation) -> list[Place]:
+    from forge.tools.file_patch.chunks import patched  # loads what only a change needs
+
+    source, place = _source(draft, operation)
+    draft.need_read(place)
+    text = draft.text(place)
+    assert text is not None
+    if operation.content is None:
+        content = text.encoded(patched(text.text, operation.chunks, place.shown))
+    else:
+        content = whole(text, operation.content)
+    if not operation.new_path:
+        draft.write(place, content)
+        return [place]
+    to = _moved(draft, operation, source, place)
+    draft.write(to, content, draft.mode(place))
+    return [source, to]
+
+
+def _delete(draft: Draft, operation: Operation) -> list[Place]:
+    place = draft.resolve(operation.path, follow=False)
+    draft.delete(place)
+    return [place]
+
+
+def _move(draft: Draft, operation: Operation) -> list[Place]:
+    source, place = _source(draft, operation)
+    return [source, _moved(draft, operation, source, place)]
+
+
+_PLANS = {"add": _add, "update": _update, "delete": _delete, "move": _move}
+
+
+def _source(draft: Draft, operation: Operation) -> tuple[Place, Place]:
+    """The file that is named and, if that is a link, the file it leads to."""
+    place = draft.resolve(operation.path)
+    kind = draft.kind(place)
+    if kind == "directory":
+        raise ToolError(f'"{place.shown}" is a directory', ErrorKind.USER, "Name the files in it one by one.")
+    if not kind:
+        suggestion = "Check the spelling; add makes a new file." if operation.action == "update" else ""
+        raise ToolError(f'"{place.shown}" does not exist', ErrorKind.NOT_FOUND, suggestion or "Check the spelling.")
+    return draft.resolve(operation.path, follow=False), place
+
+
+def _moved(draft: Draft, operation: Operation, source: Place, place: Place) -> Place:
+    """Plan the move. A link becomes a file of its own; what it led to stays where it is."""
+    to = draft.resolve(operation.new_path)
+    if to == place:  # by way of a link
+        raise ToolError(f'"{to.shown}" is the same file', ErrorKind.VALIDATION, "Give another new path.")
+    _check_free(draft, to, operation)
+    draft.need_read(to)
+    if source == place:
+        draft.move(place, to)
+    else:
+        draft.write(to, draft.read(place) or b"", draft.mode(place))
+        draft.delete(source)
+    return to
+
+
+def _check_free(draft: Draft, place: Place, operation: Operation) -> None:
+    """A new name must be free, or be a file that may be overwritten, and lie in what is or can be a directory."""
+    kind = draft.kind(place)
+    if kind == "directory":
+        raise ToolError(f'"{place.shown}" is a directory', ErrorKind.USER, "Name a file in it.")
+    if kind and not operation.overwrite:
+        raise ToolError(
+            f'"{place.shown}" exists already',
+            ErrorKind.USER,
+            "Update it instead, choose another name, or say overwrite: true in an operation to replace it.",
+        )
+    above = place.parent
+    while not kind and above.relative != "." and draft.kind(above) != "directory":
+        if draft.kind(above):
+            raise ToolError(f'"{above.shown}" is not a directory', ErrorKind.USER, "Choose another name.")
+        above = above.parent
+
+
+def _check_alone(draft: Draft, operations: Sequence[Operation]) -> None:
+    """No two operations may concern the same file, however it is spelled, nor a file and something below it."""
+    touched: dict[Path, str] = {}  # the operation that names it
+    above: dict[Path, str] = {}
+    for operation in operations:
+        with _located(operation.where):
+            leaves = operation.action in ("delete", "move") or bool(operation.new_path)
+            places = [draft.resolve(operation.path, follow=not leaves)]
+            if operation.new_path:
+                places.append(draft.resolve(operation.new_path))
+            for place in places:
+                parents = [parent for parent in place.path.parents if parent.is_relative_to(place.root)]
+                other = next((touched[path] for path in (place.path, *parents) if path in touched), "")
+                if not other and draft.kind(place) != "directory":  # one is refused in its turn
+                    other = above.get(place.path, "")
+                if other:
+                    raise _named_twice(place, other, operation.where)
+                touched[place.path] = operation.where
+                above.update(dict.fromkeys(parents, operation.where))
+
+
+def _named_twice(place: Place, other: str, where: str) -> ToolError:
+    if other == where:
+        problem = f'"{place.shown}" is the same file, or lies below it'
+        return ToolError(problem, ErrorKind.VALIDATION, "Give another new path.")
+    return ToolError(
+        f'"{place.shown}" is touched by {other}, too',
+        ErrorKind.VALIDATION,
+        "Say everything about a file in one operation (an update with new_path changes and moves it), "
+        "or make two calls, one after the other.",
+    )
+
+
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Errors say which operation they are about."""
+    from forge.tools.file_patch.find_chunks import Misplaced
+
+    try:
+        yield
+    except Misplaced:  # it names the line of the patch itself
+        raise
+    except ToolError as error:
+        raise ToolError(f"{where}: {error.message}", error.kind, error.suggestion, passing=error.passing) from None
+
+
+def _new_path(done: Mapping[str, str]) -> list[str]:
+    return [done["new_path"]] if "new_path" in done else []
+
+
+def _answer(done: list[dict[str, Any]], diff: str) -> ToolResult:
+    lines = [
+        " -> ".join([f"{one['status']} {printable(one['path'])}", *map(printable, _new_path(one))]) for one in done
+    ]
+    title = lines[0] if len(lines) == 1 else f"{len(lines)} files changed"
+    text = lines[0] if len(lines) == 1 else "\n".join([f"{title}:", *lines])
+    return ToolResult(for_llm=text, for_user=diff, title=title, data={"operations": done, "total": len(done)})

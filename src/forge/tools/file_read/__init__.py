@@ -1,0 +1,189 @@
+"""Reads files: text page by page with line numbers, images as attachments, directories as their listing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from stat import S_ISDIR
+from typing import TYPE_CHECKING, Annotated, Any
+
+from forge.core.arguments.parameters import Limits, Setting
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+from forge.tools.file_parts.listing import MAX_ENTRIES, listing, printable
+from forge.tools.file_read.parts import Part, body_of, failure_of, part_of, result_of
+
+if TYPE_CHECKING:  # it loads what only a call needs
+    from forge.workspace.paths import Place
+
+LIMIT = 2_000  # lines
+MAX_BYTES = 50 * 1024  # of all that is shown: the output budget
+MAX_LINE = 2_000  # characters
+MAX_IMAGE = 5 * 1024 * 1024  # bytes
+IMAGES = 4  # times that for all images of a call
+MAX_FILES = 50
+FOOTER = 150  # bytes kept free for what is said below a page
+
+
+class FileRead(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"read", "code-agent"},
+    aliases=("read", "read_file"),
+    argument_aliases={
+        "file_path": "path",
+        "file_paths": "path",
+        "filepath": "path",
+        "filename": "path",
+        "file": "path",
+        "files": "path",
+        "paths": "path",
+        "start_line": "offset",
+        "max_lines": "limit",
+    },
+    permissions={"read"},
+    target="path",
+    repeatable=False,
+    idempotent=True,
+):
+    """Read a file with line numbers, page by page, or several at once. Images are attached, a directory is listed."""
+
+    def __init__(
+        self,
+        max_lines: int = LIMIT,
+        max_bytes: int = MAX_BYTES,
+        max_line: int = MAX_LINE,
+        max_image_bytes: int = MAX_IMAGE,
+        max_files: int = MAX_FILES,
+    ) -> None:
+        self.max_lines = max_lines
+        self.max_bytes = max_bytes
+        self.max_line = max_line
+        self.max_image_bytes = max_image_bytes
+        self.max_files = max_files
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"limit": Setting(self.max_lines)}
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        return _listed(arguments["path"])
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        path: Annotated[str | list[str], Limits(example="README.md"), "A path in the workspace, or a list of paths."],
+        offset: Annotated[int, Limits(ge=0), "The line to begin with, from 1."] = 1,
+        limit: Annotated[int, Limits(ge=0), "Lines of each file at most; 0 for as many as fit."] = LIMIT,
+    ) -> ToolResult:
+        paths = _listed(path)
+        if not 0 < len(paths) <= self.max_files:
+            problem = f"{len(paths):,} paths at once, the limit is {self.max_files}" if paths else "no path is given"
+            raise ToolError(problem, ErrorKind.VALIDATION, "Name one file, or a few.")
+        shares = _Shares(len(paths), self.max_lines, self.max_bytes, self.max_image_bytes)
+        parts = []
+        for one in paths:
+            part = await self._part(ctx, one, max(offset, 1), limit, shares)
+            shares.use(part)
+            parts.append(part)
+        if all(part.failure for part in parts):
+            raise failure_of(parts)
+        return result_of(parts)
+
+    async def _part(self, ctx: ToolContext, path: str, offset: int, limit: int, shares: _Shares) -> Part:
+        try:
+            return await self._read(ctx, path, offset, limit, shares)
+        except ToolError as error:
+            return Part(path, failure=error)
+
+    async def _read(self, ctx: ToolContext, path: str, offset: int, limit: int, shares: _Shares) -> Part:
+        from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
+        from forge.tools.file_parts.resolve_path import approved
+        from forge.workspace.paths.open import status_of
+        from forge.workspace.reading import read_place
+        from forge.workspace.text.page import Bounds
+
+        place, *links = await approved(ctx, Permission.READ, path)
+        lines = min(limit or shares.lines, shares.lines)
+        bounds = Bounds(lines, shares.size(path), self.max_line)
+
+        def work() -> Part:
+            status = status_of(place)
+            if status is None:
+                raise _missing(ctx, place, is_link=bool(links))
+            if S_ISDIR(status.st_mode):
+                return _directory(ctx, place, shares.lines)
+            reading = read_place(place, offset, bounds, shares.image, lambda: ctx.cancelled)
+            return part_of(place, reading, offset)
+
+        part: Part = await in_thread(work)
+        return part
+
+
+class _Shares:
+    """How much of the output each of several files may take: what one leaves, the others have."""
+
+    def __init__(self, files: int, lines: int, size: int, image: int) -> None:
+        self._files = files
+        self._lines = lines
+        self._size = size
+        self._image = image
+        self._images = IMAGES * image
+        self._several = files > 1
+
+    @property
+    def lines(self) -> int:
+        """A page's lines; of several files each has a heading, a line below it and a blank one."""
+        return max(1, self._lines // self._files - 3) if self._several else self._lines
+
+    def size(self, path: str) -> int:
+        heading = len(path.encode("utf-8", "replace")) if self._several else 0
+        return max(1, self._size // self._files - heading - FOOTER)
+
+    @property
+    def image(self) -> int:
+        return min(self._image, self._images)
+
+    def use(self, part: Part) -> None:
+        shown = body_of(part)
+        self._files -= 1
+        self._lines -= shown.count("\n") + 4
+        self._size -= len(f"{part.path}{shown}".encode("utf-8", "replace")) + FOOTER
+        self._images -= sum(len(image.data) for image in part.attachments)
+
+
+def _listed(path: str | list[str]) -> list[str]:
+    """The paths; a list that was sent as text is one, too."""
+    if isinstance(path, str):
+        if not (path.startswith("[") and path.endswith("]")):
+            return [path]
+        import json  # listing tools does without
+
+        try:
+            values = json.loads(path)
+        except (ValueError, RecursionError):
+            return [path]
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            return [path]
+        path = values
+    return list(dict.fromkeys(path))
+
+
+def _missing(ctx: ToolContext, place: Place, *, is_link: bool) -> ToolError:
+    from forge.tools.file_parts.denied_files import denied
+    from forge.workspace.search.similar_names import similar_names
+
+    is_denied = denied(ctx)
+    names = [f'"{printable(name)}"' for name in similar_names(place) if not is_denied(name)]
+    hint = f"Did you mean {' or '.join(names)}?" if names else "Look for it with glob_search or directory_list."
+    where = f': it is a link to "{printable(place.shown)}", which is missing' if is_link else ""
+    return ToolError(f"no such file{where}", ErrorKind.NOT_FOUND, hint)
+
+
+def _directory(ctx: ToolContext, place: Place, most: int) -> Part:
+    found = listing(ctx, place, max_entries=min(most, MAX_ENTRIES))
+    entries, total, clipped = (found.data[key] for key in ("entries", "total", "truncated"))
+    words = f"directory, {len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
+    return Part(place.shown, found.for_llm, what=words, clipped=clipped, entries=entries, total_entries=total)

@@ -1,0 +1,188 @@
+"""Searches the contents of files for a pattern."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from forge.core.arguments.parameters import Limits, Setting
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category, Permission
+from forge.core.tool import Tool
+
+if TYPE_CHECKING:  # they load what only a call needs
+    from forge.tools.grep_search.matches import Clock, Found
+    from forge.tools.grep_search.ripgrep import Request, Ripgrep
+    from forge.workspace.paths import Place
+
+MAX_RESULTS = 100
+MOST = 10_000  # lines that a call may ask for
+SECONDS = 30.0
+ENGINES = ("auto", "rg", "python")  # what the setting `engine` could be, when there were two
+
+
+class GrepSearch(
+    Tool,
+    category=Category.BUILTIN,
+    groups={"search", "read", "code-agent"},
+    aliases=("grep",),
+    argument_aliases={
+        "query": "pattern",
+        "regex": "pattern",
+        "search": "pattern",
+        "directory": "path",
+        "dir": "path",
+        "file_path": "path",
+        "glob": "include",
+        "include_pattern": "include",
+        "exclude_pattern": "exclude",
+        "limit": "max_results",
+        "head_limit": "max_results",
+        "context_lines": "context",
+        "literal": "fixed_strings",
+        "files_with_matches": "names_only",
+    },
+    permissions={"read"},
+    target="path",
+    repeatable=False,
+    idempotent=True,
+):
+    """Search file contents for a regular expression, line by line. Gives file:line:text; ignored files are skipped."""
+
+    def __init__(self, max_results: int = MAX_RESULTS, seconds: float = SECONDS, engine: str = "auto") -> None:
+        if engine not in ENGINES:
+            raise ToolError(f"engine {engine!r} is not one of {', '.join(ENGINES)}", ErrorKind.CONFIG)
+        if engine == "python":
+            words = "grep_search always uses ripgrep now; leave engine out"
+            warnings.warn(words, DeprecationWarning, stacklevel=2)
+        self.max_results = max_results
+        self.seconds = seconds
+        self.show_settings()
+
+    def parameter_settings(self) -> Mapping[str, Setting]:
+        return {"max_results": Setting(self.max_results)}
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        pattern: Annotated[str, Limits(example=r"def \w+_total\("), "A regular expression in ripgrep's syntax."],
+        path: Annotated[str, "A file or directory; left out, the workspace."] = "",
+        include: Annotated[str | list[str], "Only files that fit a glob, such as *.py or src/**/*.ts."] = "",
+        exclude: Annotated[str | list[str], "No files or directories that fit a glob."] = "",
+        context: Annotated[int, Limits(ge=0, le=100), "Lines shown around each match."] = 0,
+        before: Annotated[int, Limits(ge=0, le=100), "Lines shown before each match."] = 0,
+        after: Annotated[int, Limits(ge=0, le=100), "Lines shown after each match."] = 0,
+        max_results: Annotated[int, Limits(ge=1, le=MOST), "At most this many lines or files."] = MAX_RESULTS,
+        fixed_strings: Annotated[bool, "The pattern is plain text."] = False,
+        case_sensitive: Annotated[bool, "False: upper and lower case are the same."] = True,
+        names_only: Annotated[bool, "Only the files that have a match."] = False,
+        include_ignored: Annotated[bool, "Also ignored files and directories such as node_modules."] = False,
+    ) -> ToolResult:
+        from dataclasses import replace
+
+        from forge.core.execution.threads import in_thread
+        from forge.tools.file_parts.denied_files import rules_out
+        from forge.tools.file_parts.resolve_path import approved
+        from forge.tools.grep_search.answer import Answer
+        from forge.tools.grep_search.filter import Wanted, readable, with_plain_brackets
+        from forge.tools.grep_search.matches import Clock
+        from forge.tools.grep_search.pattern import read_pattern
+        from forge.tools.grep_search.ripgrep import Request, count_denied, find_ripgrep
+        from forge.workspace.paths import PathValidator
+
+        parsed = read_pattern(pattern, fixed_strings)
+        place = (await approved(ctx, Permission.READ, path, blank=True))[0]
+        top, name = await _searched(place)
+        most = max_results
+
+        def wanted(include: str | list[str]) -> Wanted:
+            return Wanted(top, "" if name else include, "" if name else exclude, None if name else rules_out(ctx))
+
+        globs, plain = readable(include), with_plain_brackets(include)
+        request = Request(
+            place=top,
+            name=name,
+            pattern=parsed,
+            folds=not case_sensitive,
+            include=globs,
+            include_ignored=include_ignored,
+            most=0 if names_only else most,
+            wanted=wanted(globs),
+            reads_brackets=globs is not include,
+        )
+        again = replace(request, include=plain, wanted=wanted(plain), reads_brackets=True) if plain else None
+        clock = Clock(self.seconds, lambda found: _report(ctx, found))
+        program = find_ripgrep(PathValidator.of(ctx.scope))
+        request, ripgrep, found = await _search(program, request, again, clock)
+        if globs is not include and not found.total:
+            wanted(include)  # says what is wrong with it
+        paths = _first(found, most, names_only)
+        if not names_only:
+            await ripgrep.locate([path for path in paths if path not in found.positions], found, clock)
+        answer = Answer(request, found, before or context, after or context, names_only)
+        if not request.wanted.is_all:
+            answer.denied = await in_thread(lambda: count_denied(request, lambda: ctx.cancelled or clock.is_over()))
+        await answer.collect(ctx, paths, most)
+        return answer.result(self.seconds)
+
+
+async def _search(
+    program: str, request: Request, again: Request | None, clock: Clock
+) -> tuple[Request, Ripgrep, Found]:
+    """What is found; if that is nothing, what is found for the other request."""
+    from forge.tools.grep_search.ripgrep import Ripgrep
+
+    ripgrep = Ripgrep(request, program)
+    found = await ripgrep.search(clock)
+    if again is not None and not (found.total or found.is_partial or request.name):
+        other = await _search(program, again, None, clock)
+        if other[2].total:
+            return other
+    return request, ripgrep, found
+
+
+async def _searched(place: Place) -> tuple[Place, str]:
+    """The directory to search, and the name of the only file in it that is meant, if a file is."""
+    import os
+    import stat
+
+    from forge.core.execution.threads import in_thread
+    from forge.workspace.paths import quoted
+    from forge.workspace.paths.open import open_file, status_of
+
+    if ".git" in place.relative.split("/"):
+        raise ToolError(f"{quoted(place.shown)}: .git is never searched", ErrorKind.USER, "Use git itself.")
+
+    def look() -> bool:
+        status = status_of(place)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            return True
+        os.close(open_file(place))  # says what is wrong with anything but a file
+        return False
+
+    if await in_thread(look):
+        return place, ""
+    return place.parent, place.name
+
+
+def _report(ctx: ToolContext, found: Found) -> None:
+    files = len(found.counts)
+    ctx.progress(f"{found.total:,} lines in {files:,} files so far", matches=found.total, files=files)
+
+
+def _first(found: Found, most: int, names_only: bool) -> list[str]:
+    """The files to show, in order."""
+    paths = found.ordered()
+    if names_only:
+        return paths[:most]
+    chosen: list[str] = []
+    lines = 0
+    for path in paths:
+        if lines >= most:
+            break
+        chosen.append(path)
+        lines += found.counts[path]
+    return chosen

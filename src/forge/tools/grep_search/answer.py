@@ -1,0 +1,116 @@
+"""What grep_search answers: the lines as text for the model and as data for programs, and what is missing in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from forge.core.context import ToolContext
+from forge.core.execution.threads import in_thread
+from forge.core.result import ToolResult
+from forge.tools.file_parts.listing import printable, sendable_name
+from forge.tools.grep_search.lines import is_there, lines_of
+from forge.tools.grep_search.matches import Found
+from forge.tools.grep_search.ripgrep import Request
+from forge.workspace.history.tracking import noted_together
+
+AT_ONCE = 20  # files a chunk of streamed output
+
+
+class Answer:
+    """Grows file by file."""
+
+    def __init__(self, request: Request, found: Found, before: int, after: int, names_only: bool) -> None:
+        self.request = request
+        self.found = found
+        self.before = before
+        self.after = after
+        self.names_only = names_only
+        self.text: list[str] = []
+        self.matches: list[dict[str, Any]] = []
+        self.files: list[str] = []
+        self.denied = 0  # files that a rule leaves out
+        self.changed = 0  # files that are not what they were
+
+    async def collect(self, ctx: ToolContext, paths: Sequence[str], most: int) -> None:
+        """Read the files in a thread; whoever listens sees them as they come."""
+        size = AT_ONCE if ctx.activity.listening else max(1, len(paths))
+        for start in range(0, len(paths), size):
+            before = len(self.text)
+            await in_thread(lambda some=paths[start : start + size]: self._add_all(some, most))  # type: ignore[misc]
+            if len(self.text) > before:
+                ctx.output("\n".join(self.text[before:]) + "\n")
+
+    def _add_all(self, paths: Sequence[str], most: int) -> None:
+        with noted_together():
+            for path in paths:
+                if self.names_only:
+                    self._add_name(path)
+                else:
+                    self._add_lines(path, most - len(self.matches))
+
+    def _add_name(self, path: str) -> None:
+        place = self.request.place.child(path)
+        if is_there(place):
+            self.text.append(printable(place.shown))
+            self.files.append(sendable_name(place.shown))
+        else:
+            self.changed += 1
+
+    def _add_lines(self, path: str, room: int) -> None:
+        place = self.request.place.child(path)
+        positions = self.found.positions.get(path, [])[: max(0, room)]
+        lines = lines_of(place, positions, self.before, self.after) if positions else None
+        if not lines:
+            self.changed += room > 0
+            return
+        name, sent = printable(place.shown), sendable_name(place.shown)
+        self.files.append(sent)
+        last = -1
+        for line in lines:
+            if (self.before or self.after) and self.text and line.number != last + 1:
+                self.text.append("--")
+            last = line.number
+            mark = ":" if line.matches else "-"
+            self.text.append(f"{name}{mark}{line.number}{mark}{line.text}")
+            if line.matches:
+                self.matches.append({"path": sent, "line": line.number, "text": line.text})
+
+    def result(self, seconds: float) -> ToolResult:
+        found, files = self.found, len(self.found.counts)
+        total = files if self.names_only else found.total
+        shown = len(self.files if self.names_only else self.matches)
+        data: dict[str, Any] = {} if self.names_only else {"matches": self.matches}
+        data |= {"files": self.files, "total": total, "total_files": files}
+        data |= {"truncated": found.is_partial or shown < total, "timed_out": found.is_partial}
+        notes = self._notes(shown, total, seconds)
+        where = "" if self.names_only else f" in {_counted(files, 'file')}"
+        return ToolResult(
+            for_llm="\n".join([*(self.text or ["No matches."]), *(f"[{note}]" for note in notes)]),
+            title=_counted(total, "file" if self.names_only else "matching line") + where,
+            data=data,
+        )
+
+    def _notes(self, shown: int, total: int, seconds: float) -> Iterator[str]:
+        found = self.found
+        if shown < total:
+            what = "file" if self.names_only else "matching line"
+            where = "" if self.names_only else f" in {_counted(len(found.counts), 'file')}"
+            least = "at least " if found.is_partial else ""
+            yield f"{shown:,} of {least}{_counted(total, what)}{where}; narrow the search or raise max_results"
+        if found.is_partial:
+            yield f"stopped after {seconds:g} s, so there may be more; narrow the search"
+        if self.request.reads_brackets:
+            yield "the brackets in include were read as parts of names: as a glob it finds nothing"
+        if self.denied:
+            yield f"{_counted(self.denied, 'file')} left out: a rule denies reading"
+        if self.changed:
+            yield f"{_counted(self.changed, 'file')} changed during the search; search again to see it all"
+        if found.is_too_hard:
+            yield "some lines were given up: the pattern takes too long on them; simplify it"
+        if found.unreadable:
+            yield "some files or directories could not be read"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

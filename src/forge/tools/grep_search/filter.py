@@ -1,0 +1,139 @@
+"""Chooses those of the files that ripgrep finds that are wanted: globs, the rules of the person, ignore files above."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+from forge.core.errors import ToolError
+from forge.workspace.paths import Place
+from forge.workspace.paths.open import open_directory, status_of
+from forge.workspace.search.glob import Glob, compiled, plain_readings
+from forge.workspace.search.ignore import Ignored, rules_above
+from forge.workspace.state import STRAY
+
+Globs = str | list[str]
+
+
+class Wanted:
+    """Asked about every file found, by its path relative to the place that is searched."""
+
+    def __init__(
+        self, place: Place, include: Globs, exclude: Globs, is_denied: Callable[[str], bool] | None = None
+    ) -> None:
+        included, excluded = _listed(include), _listed(exclude)
+        self.include = [_glob(text) for text in included if not text.startswith("!")]
+        self.exclude = [_glob(text) for text in (*excluded, *(text[1:] for text in included if text.startswith("!")))]
+        self.is_denied = is_denied
+        self.is_all = not (self.include or self.exclude or is_denied)
+        self._above = "" if place.shown == "." else f"{place.shown}/"
+
+    def __call__(self, path: str) -> bool:
+        if STRAY in path and path.rpartition("/")[2].startswith(STRAY):
+            return False
+        return self.is_all or (self.fits(path) and not self.denies(path))
+
+    def denies(self, path: str) -> bool:
+        """Whether a rule of the person forbids to read it."""
+        return self.is_denied is not None and self.is_denied(self._above + path)
+
+    def fits(self, path: str) -> bool:
+        """Globs count from the place that is searched or from the workspace: models mean either."""
+        spellings = (path, self._above + path) if self._above else (path,)
+        if self.include and not any(glob.fits(one) for glob in self.include for one in spellings):
+            return False
+        return not self.exclude or not any(self._is_excluded(one) for one in spellings)
+
+    def _is_excluded(self, path: str) -> bool:
+        """Or a directory that it is in."""
+        ends = [place for place, char in enumerate(path) if char == "/"]
+        return any(glob.fits(path[:end]) for glob in self.exclude for end in (*ends, len(path)))
+
+
+def _listed(globs: Globs) -> list[str]:
+    return [text for text in ([globs] if isinstance(globs, str) else globs) if text.strip()]
+
+
+def _glob(text: str) -> Glob:
+    """A name alone is meant at any depth, as in ignore files."""
+    return compiled(text if "/" in text.rstrip("/") else f"**/{text}")
+
+
+def readable(include: Globs) -> Globs:
+    """The globs; with their brackets as parts of names if they cannot be read otherwise, such as `[2024-01-15]`."""
+    try:
+        for text in _listed(include):
+            _glob(text.removeprefix("!"))
+    except ToolError:
+        plain = with_plain_brackets(include)
+        if not plain:
+            raise
+        return plain
+    return include
+
+
+def with_plain_brackets(include: Globs) -> list[str]:
+    """The globs with their brackets as parts of names, `app/[slug]/*.tsx`; empty if none has any."""
+    listed = _listed(include)
+    readings = [[text] if text.startswith("!") else plain_readings(text) or [text] for text in listed]
+    plain = [text for reading in readings for text in reading]
+    return plain if plain != listed else []
+
+
+def names_for_ripgrep(globs: Iterable[Glob], texts: Globs) -> list[str]:
+    """The globs for names alone, if all are; ripgrep may then leave out the other files itself."""
+    listed = [text for text in _listed(texts) if not text.startswith("!")]
+    simple = all(text.isascii() and not set(text) & set("/\\[]!,: ") for text in listed)
+    return listed if simple and all(glob.decided_by_name for glob in globs) else []
+
+
+class RulesAbove:
+    """Ignore files between the root and the place searched, which ripgrep is told not to look for.
+
+    It would also read those above the root. What they say only counts where no ignore file nearer to a file says
+    otherwise, so for every file found the whole chain is asked.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.top = rules_above(place)
+
+    @property
+    def are_beyond_ripgrep(self) -> bool:
+        """These files come before every .gitignore, also before one that ripgrep reads on its way down.
+
+        Then ripgrep searches everything, and `ignores` alone decides.
+        """
+        above = self.place
+        while self.top is not None and above.relative != ".":
+            above = above.parent
+            if any(status_of(above.child(name)) is not None for name in (".rgignore", ".ignore")):
+                return True
+        return False
+
+    def ignores(self, path: str) -> bool:
+        if self.top is None:
+            return False
+        directory, _, name = path.rpartition("/")
+        rules, is_ignored = self._of(directory)
+        return is_ignored or (rules is not None and rules.verdict(path, name, False) is True)
+
+    @lru_cache(maxsize=4_096)  # noqa: B019 - lives as long as one search
+    def _of(self, directory: str) -> tuple[Ignored | None, bool]:
+        """The rules in a directory, and whether it is itself ignored."""
+        rules, prefix = self.top, ""
+        if directory:
+            above, _, name = directory.rpartition("/")
+            rules, is_ignored = self._of(above)
+            if is_ignored or (rules is not None and rules.verdict(directory, name, True)):
+                return rules, True
+            prefix = f"{directory}/"
+        try:
+            file = open_directory(self.place.child(directory) if directory else self.place)
+        except ToolError:  # it is gone, or a link by now
+            return rules, True
+        try:
+            return (rules or Ignored()).inside(file, prefix), False
+        finally:
+            os.close(file)

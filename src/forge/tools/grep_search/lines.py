@@ -1,0 +1,138 @@
+"""Shows the lines that were found: read once more, by the one way that cannot lead out of the workspace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from forge.core.errors import ToolError
+from forge.tools.grep_search.matches import Position
+from forge.workspace.history.tracking import note_read
+from forge.workspace.paths import Place
+from forge.workspace.paths.open import open_file
+
+SMALL = 8 * 1024 * 1024  # bytes of a file that is read as a whole
+AROUND = 256 * 1024  # bytes read on either side of a line of a larger one
+BEFORE, BEHIND = 150, 350  # characters of a long line that are shown around the match
+LONGEST = BEFORE + BEHIND
+
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+_MARK = b"\xef\xbb\xbf"
+
+
+class Line(NamedTuple):
+    """A line to show."""
+
+    number: int
+    text: str
+    matches: bool
+
+
+def lines_of(place: Place, positions: list[Position], before: int, after: int) -> list[Line] | None:
+    """The lines that match and those around them, in order; None if the file is not what was searched any more."""
+    try:
+        file = open_file(place)
+    except ToolError:
+        return None
+    try:
+        status = os.fstat(file)
+        content = _Content(file, status.st_size)
+        shown: dict[int, Line] = {}
+        for position in sorted(positions):
+            for line in _around(content, position, before, after):
+                if line.matches or line.number not in shown:
+                    shown[line.number] = line
+        note_read(place, status, content.raw)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(file)
+    return [shown[number] for number in sorted(shown)]
+
+
+def is_there(place: Place) -> bool:
+    """Whether the file can be opened; then the model knows of it, and may go on with it."""
+    try:
+        file = open_file(place)
+    except ToolError:
+        return False
+    try:
+        note_read(place, os.fstat(file))
+    finally:
+        os.close(file)
+    return True
+
+
+class _Content:
+    """The bytes of a file as ripgrep sees them: in UTF-8, without a mark at the beginning."""
+
+    def __init__(self, file: int, size: int) -> None:
+        self._file = file
+        head = os.pread(file, min(size, SMALL) + 1, 0)
+        self.raw = head if len(head) <= SMALL else None  # all of it
+        self._mark = len(_MARK) if head.startswith(_MARK) else 0
+        if head[:2] in _WIDE:
+            rest = b"" if self.raw is not None else os.pread(file, size, len(head))
+            self._text: bytes | None = widened(head + rest)
+        else:
+            self._text = None if self.raw is None else head[self._mark :]
+
+    def around(self, offset: int) -> tuple[bytes, int]:
+        """The bytes on either side of an offset, and where in them it is."""
+        if self._text is not None:
+            return self._text, offset
+        start = max(0, offset - AROUND)
+        return os.pread(self._file, offset - start + AROUND, start + self._mark), offset - start
+
+
+def widened(content: bytes) -> bytes:
+    """UTF-16 with its mark, in UTF-8 without one."""
+    encoding = "utf-16-le" if content.startswith(_WIDE[0]) else "utf-16-be"
+    return content[2:].decode(encoding, "replace").encode()
+
+
+def _around(content: _Content, position: Position, before: int, after: int) -> Iterator[Line]:
+    """The line of a match, those before and those after it."""
+    number, column, offset = position
+    text, start = content.around(offset)
+    if start > len(text) or (start and text[start - 1] != 10):
+        raise ValueError("no line begins here any more")
+    place = start
+    for back in range(1, before + 1):
+        if place == 0:
+            break
+        above = text.rfind(b"\n", 0, place - 1) + 1
+        yield Line(number - back, shown(text[above : place - 1]), False)
+        place = above
+    end = text.find(b"\n", start)
+    yield Line(number, shown(text[start : end if end >= 0 else len(text)], column), True)
+    for on in range(1, after + 1):
+        if end < 0 or end + 1 >= len(text):
+            break
+        start, end = end + 1, text.find(b"\n", end + 1)
+        yield Line(number + on, shown(text[start : end if end >= 0 else len(text)]), False)
+
+
+def shown(line: bytes, column: int = 0) -> str:
+    """A line for reading; of a long one what is around the column."""
+    line = line.removesuffix(b"\r")
+    column = min(column, len(line))
+    if len(line) <= LONGEST:
+        return line.decode(errors="replace")
+    left = line[:column].decode(errors="replace") if column <= 4 * BEFORE else _tail(line[column - 4 * BEFORE : column])
+    right = _head(line[column : column + 4 * BEHIND])
+    is_cut_left = column > 4 * BEFORE or len(left) > BEFORE
+    is_cut_right = len(line) > column + 4 * BEHIND or len(right) > BEHIND
+    if not is_cut_left and not is_cut_right:
+        return left + right
+    return "…" * is_cut_left + left[-BEFORE:] + right[:BEHIND] + "…" * is_cut_right
+
+
+def _tail(piece: bytes) -> str:
+    """Without the rest of a character that was cut in two."""
+    return piece.lstrip(bytes(range(0x80, 0xC0))).decode(errors="replace")
+
+
+def _head(piece: bytes) -> str:
+    return piece.decode(errors="ignore" if len(piece) == 4 * BEHIND else "replace")

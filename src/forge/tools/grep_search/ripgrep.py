@@ -1,0 +1,184 @@
+"""Runs ripgrep for grep_search. It only says where lines match; the lines themselves are read by Forge."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.process.find_program import packaged_program
+from forge.process.running.lines import running
+from forge.tools.grep_search.filter import Globs, RulesAbove, Wanted, names_for_ripgrep
+from forge.tools.grep_search.matches import Clock, Found
+from forge.tools.grep_search.pattern import INSTALL, Pattern, explain_refusal, for_pcre, may_need_pcre
+from forge.workspace.paths import PathValidator, Place
+from forge.workspace.search.walk import NEVER, SKIPPED, walk
+
+MOST_OUTPUT = 512 * 1024  # bytes of positions, of which most would not be shown
+LONGEST_COMMAND = 100_000  # bytes of paths on a command line
+
+_RULE = ["--hidden", "--no-ignore-global", "--no-ignore-exclude", "--no-ignore-parent", "--no-require-git"]
+_POSITIONS = ["--with-filename", "--no-heading", "--line-number", "--column", "--byte-offset", "--max-columns=1"]
+_SPECIAL = re.compile(r"[][*?{}\\!,]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is searched for, and where."""
+
+    place: Place  # a directory
+    name: str = ""  # the only file of it that counts
+    pattern: Pattern
+    folds: bool
+    include: Globs
+    include_ignored: bool
+    most: int  # positions needed
+    wanted: Wanted
+    reads_brackets: bool = False  # those of include are parts of names
+
+
+def find_ripgrep(paths: PathValidator) -> str:
+    """The program that comes with a dependency of Forge, or another trusted one. Raises `ToolError` without one."""
+    found = packaged_program("rg", [root.path for root in paths.roots if root.writable])
+    if found is None:
+        raise ToolError(
+            "ripgrep, which searches the files, is not installed", ErrorKind.CONFIG, f"Install it: {INSTALL}"
+        )
+    return found
+
+
+class Ripgrep:
+    """One search."""
+
+    def __init__(self, request: Request, program: str) -> None:
+        self.request = request
+        self.program = program
+        self.pattern = request.pattern
+        self.above = None if request.include_ignored or request.name else RulesAbove(request.place)
+
+    async def search(self, clock: Clock) -> Found:
+        """Find the lines, with the engine that can read the pattern."""
+        try:
+            return await self._search(clock)
+        except _NeedsPcre:
+            self.pattern = for_pcre(self.pattern)
+            return await self._search(clock)
+
+    async def _search(self, clock: Clock) -> Found:
+        """With positions at once, unless there are so many that counting first is cheaper."""
+        if self.request.most:
+            try:
+                return await self._run(clock, _POSITIONS, Found.take_positions, MOST_OUTPUT)
+            except _TooMuch:
+                pass
+        return await self._run(clock, ["--count"], Found.take_counts)
+
+    async def _run(
+        self, clock: Clock, kind: list[str], take: Callable[[Found, list[bytes]], None], most: int = sys.maxsize
+    ) -> Found:
+        found = Found(is_wanted=self._is_wanted)
+        taken = 0
+
+        def bounded(lines: list[bytes]) -> None:
+            nonlocal taken
+            taken += sum(map(len, lines))
+            if taken > most:
+                raise _TooMuch
+            take(found, lines)
+
+        command = [*self._command(), *kind, *self._files(), *self._pattern(), "--", "./"]
+        async with running(command, self.request.place.path) as program:
+            if await clock.follow(program, found, bounded):
+                code, said = await program.ended()
+                if code > 1 or code < 0:
+                    self._explain(code, said, found)
+        return found
+
+    async def locate(self, paths: list[str], found: Found, clock: Clock) -> None:
+        """Ask again, for the positions in these files only: there may be millions in the others."""
+        command = [*self._command(), *_POSITIONS, f"--max-count={self.request.most}", *self._pattern(), "--"]
+        there = Found(is_wanted=found.counts.__contains__)
+        there.positions = found.positions
+        spare = Clock(max(clock.left, 2.0), lambda found: None)
+        while paths:
+            some: list[str] = []
+            size = 0
+            while paths and size < LONGEST_COMMAND:
+                some.append(f"./{paths.pop(0)}")
+                size += len(os.fsencode(some[-1]))
+            async with running([*command, *some], self.request.place.path) as program:
+                await spare.follow(program, there, there.take_positions)
+
+    def _is_wanted(self, path: str) -> bool:
+        if self.request.name:
+            return path == self.request.name
+        return self.request.wanted(path) and not (self.above is not None and self.above.ignores(path))
+
+    def _command(self) -> list[str]:
+        engine = "pcre2" if self.pattern.needs_pcre else "default"
+        command = [self.program, "--no-config", "--color=never", "--null", "--no-mmap", f"--engine={engine}"]
+        command += ["--ignore-case" if self.request.folds else "--case-sensitive"]
+        return command + ([] if self.pattern.has_return else ["--crlf"])
+
+    def _pattern(self) -> list[str]:
+        return [*(["--fixed-strings"] if self.pattern.is_fixed else []), f"--regexp={self.pattern.source}"]
+
+    def _files(self) -> list[str]:
+        asked = self.request
+        if asked.name:  # as one found in its directory: a file that is named is read on behind a NUL byte
+            return ["--hidden", "--no-ignore", "--max-depth=1", f"--glob=/{_as_glob(asked.name)}"]
+        never = [f"--glob=!{name}" for name in sorted(NEVER)]
+        names = names_for_ripgrep(asked.wanted.include, asked.include)
+        types = [*(f"--type-add=wanted:{name}" for name in names), "--type=wanted"] if names else []
+        if asked.include_ignored:
+            return ["--hidden", "--no-ignore", *never, *types]
+        skipped = [f"--glob=!{name}/" for name in sorted(SKIPPED)]
+        is_beyond = self.above is not None and self.above.are_beyond_ripgrep
+        return [*(["--hidden", "--no-ignore"] if is_beyond else _RULE), *never, *skipped, *types]
+
+    def _explain(self, code: int, said: str, found: Found) -> None:
+        """ripgrep failed: because of the pattern, because of some files, or by itself."""
+        if may_need_pcre(self.pattern, said):
+            raise _NeedsPcre
+        if "PCRE2: error matching" in said:
+            found.is_too_hard = True
+            return
+        if not found.counts:
+            if refusal := explain_refusal(self.pattern, said):
+                raise refusal
+            if code < 0 or "rg: " not in said:
+                lines = [line.strip() for line in said.splitlines() if line.strip()]
+                problem = f"the search ended with {code}: {lines[-1] if lines else 'it said nothing'}"
+                raise ToolError(problem, ErrorKind.SYSTEM, "Try a simpler pattern, or a smaller directory.")
+        found.unreadable = True
+
+
+def _as_glob(name: str) -> str:
+    """A glob for this name; `?` stands for each byte that is no text, since options are text."""
+    plain = _SPECIAL.sub(r"\\\g<0>", name)
+    return re.sub("[\udc80-\udcff]", "?", plain)
+
+
+class _TooMuch(Exception):
+    pass
+
+
+class _NeedsPcre(Exception):
+    """The default engine cannot read the pattern, but PCRE2 may."""
+
+
+def count_denied(request: Request, stop: Callable[[], bool]) -> int:
+    """How many files a rule of the person leaves out: all of them, so that the number says nothing of what is in them.
+
+    Blocks, so call it in a thread.
+    """
+    wanted = request.wanted
+    if wanted.is_denied is None or request.name:
+        return 0
+    files = walk(request.place, include_ignored=request.include_ignored, stop=stop)
+    return sum(
+        entry.is_file(follow_symlinks=False) and wanted.fits(path) and wanted.denies(path) for path, entry, _ in files
+    )

@@ -1,0 +1,138 @@
+"""Talks to HTTP servers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from forge.core.arguments.parameters import Limits
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import sendable
+from forge.core.result import Attachment, ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+
+MAX_BYTES = 1024 * 1024  # of an answer's body
+MAX_TIMEOUT = 300.0  # seconds
+LONGEST_LINE = 2_000  # characters: JSON in longer ones is spread for the model
+
+
+class HttpRequest(
+    Tool,
+    category=Category.BUILTIN,
+    permissions={"network"},
+    target="url",
+    argument_aliases={"data": "body", "uri": "url", "params": "json", "json_body": "json"},
+    timeout=MAX_TIMEOUT + 30,
+):
+    """Send an HTTP request to an API and get status, headers and body. To read a web page, use web_fetch."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, idempotency_header: str = "") -> None:
+        self.max_bytes = max_bytes
+        self.idempotency_header = idempotency_header  # such as Idempotency-Key; none: no key is sent
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        method: Literal["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"],
+        url: Annotated[str, Limits(example="https://api.example.com/items"), "A complete http or https URL."],
+        headers: Annotated[dict[str, str] | None, 'Such as {"Accept": "application/json"}.'] = None,
+        body: Annotated[str, "Text to send; say what it is in Content-Type."] = "",
+        json: Annotated[Any, "A value to send as JSON, instead of body."] = None,
+        timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
+    ) -> ToolResult:
+        from forge.network.idempotency_key import key_header
+        from forge.network.limits import Limits as Bounds  # the network is loaded by the first request
+        from forge.tools.http_request.redirects import ask
+
+        sent, content = _prepared(headers or {}, body, json)
+        sent = {**sent, **key_header(self.idempotency_header, method, ctx, sent)}
+        bounds = Bounds(connect=min(10.0, timeout), read=timeout, total=timeout, size=self.max_bytes)
+        answer = await ask(ctx, method, url, headers=sent, body=content, limits=bounds)
+        return answered(answer)
+
+
+def answered(answer: Any) -> ToolResult:
+    """The answer for all three readers; a body that is no text travels beside it."""
+    from forge.tools.web_parts.mark_untrusted import marked, one_line
+
+    headers = _headers(answer.headers)
+    found = answer.text()
+    attachment = _attachment(answer) if found.binary and answer.body else None
+    body = "" if attachment is not None else found.text
+    data: dict[str, Any] = {
+        "status": answer.status,
+        "status_text": answer.reason,
+        "headers": headers,
+        "body": sendable(body),
+        "truncated": answer.truncated,
+    }
+    notes = [found.note] if found.note and attachment is None else []
+    if answer.truncated:
+        notes.append(f"only the first {len(answer.body):,} bytes of the body; there are more")
+    if answer.hops:
+        data |= {"url": answer.url, "redirects": [*answer.hops]}
+    if attachment is not None:
+        data["attachment"] = attachment.name
+        body = f"[{attachment.media_type}, {len(attachment.data):,} bytes, attached as {attachment.name}]"
+    said = f"HTTP {answer.status} {answer.reason}".rstrip()
+    lines = [said, *(f"{name}: {value}" for name, value in headers.items()), "", _readable(body, answer.content_type)]
+    return ToolResult(
+        for_llm=marked("\n".join(lines).rstrip(), answer.url, "; ".join(notes)),
+        title=f"{one_line(said, 80)} ({len(answer.body):,} bytes)",
+        data=data,
+        attachments=(attachment,) if attachment is not None else (),
+    )
+
+
+def _prepared(headers: dict[str, str], body: str, value: Any) -> tuple[dict[str, str], bytes]:
+    """The headers and the body to send."""
+    from json import dumps, loads
+
+    if value is None:
+        return headers, _encoded(body)
+    if body:
+        raise ToolError("give body or json, not both", ErrorKind.VALIDATION, "Leave one of them out.")
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:  # written out already
+            value = loads(value)
+        except (ValueError, RecursionError):
+            pass
+    if not any(name.lower() == "content-type" for name in headers):
+        headers = {**headers, "Content-Type": "application/json"}
+    return headers, _encoded(dumps(value, ensure_ascii=False))
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ToolError(
+            "the body has half a character (a lone surrogate)", ErrorKind.VALIDATION, "Leave it out."
+        ) from None
+
+
+def _headers(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """By name; what came more than once is joined, cookies line by line."""
+    joined: dict[str, str] = {}
+    for name, value in pairs:
+        joined[name] = f"{joined[name]}{chr(10) if name == 'set-cookie' else ', '}{value}" if name in joined else value
+    return {name: sendable(value) for name, value in joined.items()}
+
+
+def _attachment(answer: Any) -> Attachment:
+    from forge.tools.web_parts.downloads import file_name, media_type_of
+
+    kind = media_type_of(answer.body, answer.content_type)
+    return Attachment(kind, answer.body, file_name(answer.url, kind, answer.header("content-disposition")))
+
+
+def _readable(body: str, content_type: str) -> str:
+    """JSON without line breaks is spread over some: a line that long would be cut."""
+    if len(body) <= LONGEST_LINE or "json" not in content_type:
+        return body
+    if max(map(len, body.split("\n"))) <= LONGEST_LINE:
+        return body
+    from forge.tools.web_parts.content import spread
+
+    return spread(body)

@@ -1,0 +1,198 @@
+"""Reads JSON, picks a part of it, and writes it for people to read."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from forge.core.arguments.parameters import Limits
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+
+if TYPE_CHECKING:
+    import json
+
+MAX_DEPTH = 200
+MAX_TEXT = 64 * 1024 * 1024  # characters of indented JSON; longer documents are written without indentation
+
+_NAMED = 5  # repeated keys named in a warning
+_SURROGATE = "[\ud800-\udfff]"  # patterns are compiled at their first use: listing tools needs none
+_NOT_A_NUMBER = r'(?s)"[^"\\]*(?:\\.[^"\\]*)*"|(-?Infinity|NaN)'
+
+
+class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
+    """Parse JSON text; return it indented, or only the part a query names. Syntax errors come with line and column."""
+
+    def __init__(self, max_depth: int = MAX_DEPTH) -> None:
+        self.max_depth = max_depth
+
+    def run(
+        self,
+        data: Annotated[str, Limits(example='{"a": [1, 2]}'), "The JSON text."],
+        query: Annotated[str, 'A path such as users[0].name, a["x.y"] or items[*].id; empty for everything.'] = "",
+    ) -> ToolResult:
+        from forge.tools.json_parse.path import read_path, select  # loads what only a query needs
+
+        steps = read_path(query)
+        document, repeated = read(data)
+        value, missed = select(document, steps)
+        warnings = [f"key {key[:60]!r} occurs twice in an object, the last value was kept" for key in repeated]
+        if missed:
+            warnings.append(f"items without what the query asks for were left out: {missed}")
+        result = ToolResult(for_llm=pretty(value, self.max_depth), data={"value": value})
+        return result.with_data(warning="; ".join(warnings)) if warnings else result
+
+
+class Verbatim(str):
+    """A number that Python would round or refuse, kept as it was written."""
+
+    __slots__ = ()
+
+
+def read(text: str) -> tuple[Any, list[str]]:
+    """The value of a JSON text, and the keys that occurred twice in one object."""
+    import json  # listing tools does without
+
+    text = text.removeprefix("\ufeff")
+    repeated: dict[str, None] = {}
+
+    def as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs) and len(repeated) < _NAMED:
+            repeated.update(dict.fromkeys(_repeated_keys(pairs)))
+        return made
+
+    try:
+        value = json.loads(
+            text,
+            parse_int=_whole,
+            parse_float=_fraction,
+            parse_constant=lambda name: _refuse_constant(text),
+            object_pairs_hook=as_object,
+        )
+    except json.JSONDecodeError as error:
+        raise _unreadable(text, error) from None
+    except RecursionError:
+        raise _too_deep(MAX_DEPTH) from None
+    return value, list(repeated)[:_NAMED]
+
+
+def pretty(value: Any, max_depth: int = MAX_DEPTH) -> str:
+    """JSON with two spaces of indentation, or without any when that would grow out of hand."""
+    try:
+        text = _Writer(max_depth, indent="  ").text(value)
+    except _TooLong:
+        text = _Writer(max_depth, indent="").text(value)
+    return re.sub(_SURROGATE, lambda lone: f"\\u{ord(lone[0]):04x}", text)
+
+
+class _TooLong(Exception):
+    pass
+
+
+class _Writer:
+    def __init__(self, max_depth: int, indent: str) -> None:
+        import json
+
+        self.max_depth = max_depth
+        self.indent = indent
+        self.left = MAX_TEXT if indent else math.inf
+        self.out = io.StringIO()
+        self.quote: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
+        self.plain: dict[type, Callable[[Any], str]] = {
+            str: self.quote,
+            int: repr,
+            float: repr,
+            Verbatim: str,
+            bool: lambda value: "true" if value else "false",
+            type(None): lambda value: "null",
+        }
+
+    def text(self, value: Any) -> str:
+        self._write("", value, 0)
+        return self.out.getvalue()
+
+    def _write(self, before: str, value: Any, depth: int) -> None:
+        plain = self.plain.get(type(value))
+        if plain is not None:
+            self._add(before + plain(value))
+        elif not value:
+            self._add(f"{before}{value!r}")
+        else:
+            self._group(before, value, depth + 1)
+
+    def _group(self, before: str, group: dict[str, Any] | list[Any], depth: int) -> None:
+        if depth > self.max_depth:
+            raise _too_deep(self.max_depth)
+        margin = f"\n{self.indent * depth}" if self.indent else ""
+        comma = f",{margin}" if self.indent else ", "
+        first = True
+        if isinstance(group, dict):
+            self._add(f"{before}{{{margin}")
+            for key, value in group.items():
+                self._write(f"{'' if first else comma}{self.quote(key)}: ", value, depth)
+                first = False
+        else:
+            self._add(f"{before}[{margin}")
+            for value in group:
+                self._write("" if first else comma, value, depth)
+                first = False
+        self._add(f"{margin.removesuffix(self.indent)}{'}' if isinstance(group, dict) else ']'}")
+
+    def _add(self, piece: str) -> None:
+        self.left -= len(piece)
+        if self.left < 0:
+            raise _TooLong
+        self.out.write(piece)
+
+
+def _repeated_keys(pairs: list[tuple[str, Any]]) -> list[str]:
+    seen: set[str] = set()
+    twice = []
+    for key, _ in pairs:
+        if key in seen:
+            twice.append(key)
+        seen.add(key)
+    return twice
+
+
+def _whole(digits: str) -> int | Verbatim:
+    try:
+        return int(digits)
+    except ValueError:  # Python's own limit on the digits of an integer
+        return Verbatim(digits)
+
+
+def _fraction(digits: str) -> float | Verbatim:
+    number = float(digits)
+    exact = len(digits) <= 17 or repr(number) == digits  # up to 15 significant digits survive a float
+    vanished = number == 0 and any(digit in "123456789" for digit in re.split("[eE]", digits)[0])
+    return number if exact and math.isfinite(number) and not vanished else Verbatim(digits)
+
+
+def _refuse_constant(text: str) -> Any:
+    """Raises with the position of the first NaN or Infinity outside a string."""
+    import json
+
+    found = next(match for match in re.finditer(_NOT_A_NUMBER, text) if match[1])
+    raise json.JSONDecodeError(f"{found[1]} is not JSON", text, found.start())
+
+
+def _unreadable(text: str, error: json.JSONDecodeError) -> ToolError:
+    if not text.strip():
+        return ToolError("there is no JSON in the text", ErrorKind.VALIDATION, "Give the JSON text itself as data.")
+    start, end = max(error.pos - 30, 0), error.pos + 30
+    excerpt = f"{'…' * (start > 0)}{text[start : error.pos]}⟨here⟩{text[error.pos : end]}{'…' * (end < len(text))}"
+    message = (
+        f"not valid JSON: {error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno}: {excerpt!r}"
+    )
+    return ToolError(message, ErrorKind.USER, "Correct the text at that place.")
+
+
+def _too_deep(depth: int) -> ToolError:
+    return ToolError(f"the JSON is nested more than {depth} levels deep", ErrorKind.USER, "Query a part of it.")

@@ -1,0 +1,1 @@
+"""Parts that the tools which start programs share. No tool lives here."""

@@ -1,0 +1,20 @@
+"""What a program that a tool starts may reach, where there is a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from forge.core.context import ToolContext
+from forge.core.spec import Permission
+from forge.permissions.gate import is_opened
+from forge.process.sandbox.layout import Confinement, confinement_of
+from forge.workspace.paths import PathValidator
+
+
+def confinement(
+    ctx: ToolContext, paths: PathValidator, *, network: bool, readable: Sequence[Path] = (), home: Path | None = None
+) -> Confinement:
+    """The workspace and the declared roots as they are declared, `readable` besides, and the network if it is open."""
+    opened = network or is_opened(ctx, Permission.NETWORK)
+    return confinement_of(ctx.scope, paths, also=readable, network=opened, home=home)

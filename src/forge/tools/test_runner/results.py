@@ -1,0 +1,136 @@
+"""What is said of a run of tests: to the model in a few lines, to programs in full."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.executor import readable
+from forge.core.result import ToolResult
+from forge.process.running.run import Finished
+from forge.tools.test_runner.commands import Plan, missing
+from forge.tools.test_runner.report import Broken, Report, clean, clipped
+from forge.workspace.paths import PathValidator
+
+SHOWN = 20  # failures that the model is told of
+SHOWN_MESSAGE = 1_000  # characters of each
+TAIL = 4_000  # characters of the end of the output
+NOTHING_TO_RUN = (0, 5)  # exit codes of frameworks that looked for tests and found none
+
+
+def told(ctx: ToolContext, plan: Plan, finished: Finished, report: Report | None, timeout: float) -> ToolResult:
+    tail = _tail(plan, finished, reported=report is not None)
+    failure = _failure(plan, finished, report, timeout)
+    counts = report if report is not None and (failure is None or report.total) else Report()
+    outcome = _outcome(counts) if failure is None else "timeout" if finished.timed_out else "error"
+    data: dict[str, Any] = {
+        "framework": plan.framework,
+        "command": plan.line,
+        "outcome": outcome,
+        "passed": counts.passed,
+        "failed": counts.failed,
+        "skipped": counts.skipped,
+        "errors": counts.errors,
+        "duration": counts.duration if counts.duration is not None else round(finished.duration, 3),
+        "failures": [_broken(ctx, plan, one) for one in counts.failures],
+        "exit_code": finished.exit_code,
+        "signal": finished.signal,
+        "timed_out": finished.timed_out,
+        "output": tail,
+        "sandbox": finished.sandbox,
+    }
+    if failure is not None:
+        failed = ToolResult.failed(failure, during=readable(ctx.call))
+        said = f"{failed.for_llm}\nThe end of its output:\n{tail or '(no output)'}"
+        return ToolResult(for_llm=said, title=f"{plan.framework}: {outcome}", data=data, failure=failed.failure)
+    lines = [_summary(plan, data), *_failures(data), *_oddities(finished, counts, tail)]
+    return ToolResult(for_llm="\n".join(lines), title=lines[0], data=data)
+
+
+def _failure(plan: Plan, finished: Finished, report: Report | None, timeout: float) -> ToolError | None:
+    """Why there is no verdict; None where there is one, good or bad."""
+    if finished.timed_out:
+        return ToolError(
+            f"{plan.framework} timed out after {timeout:g} s and was killed, with all that it had started",
+            ErrorKind.TIMEOUT,
+            "Run fewer tests at once with target, or give it more time.",
+        )
+    if report is None and _is_missing(plan, finished):
+        return missing(plan.framework, plan.program if "python" in plan.program else "")
+    if report is not None and (report.total or report.nothing or finished.exit_code in NOTHING_TO_RUN):
+        return None
+    how = f"ended by {finished.signal}" if finished.signal else f"exit code {finished.exit_code}"
+    return ToolError(
+        f"{plan.framework} broke off before it ran any test ({how})",
+        ErrorKind.USER,
+        "Its output says why: code that does not build or load, a wrong option, or a broken configuration.",
+    )
+
+
+def _is_missing(plan: Plan, finished: Finished) -> bool:
+    if finished.exit_code in (126, 127):
+        return True
+    return finished.exit_code == 1 and finished.errors.rstrip().endswith(f"No module named {plan.framework}")
+
+
+def _outcome(report: Report) -> str:
+    if report.failed or report.errors:
+        return "failed"
+    return "passed" if report.total else "no tests"
+
+
+def _summary(plan: Plan, data: dict[str, Any]) -> str:
+    if data["outcome"] == "no tests":
+        return f"{plan.framework}: no tests were found. It ran: {plan.line}"
+    words = {"passed": "passed", "failed": "failed", "errors": "error", "skipped": "skipped"}
+    words["errors"] += "" if data["errors"] == 1 else "s"
+    counts = ", ".join(f"{data[key]} {word}" for key, word in words.items() if data[key] or key in ("passed", "failed"))
+    return f"{plan.framework}: {counts} in {data['duration']:.2f} s"
+
+
+def _failures(data: dict[str, Any]) -> list[str]:
+    lines = []
+    for one in data["failures"][:SHOWN]:
+        place = f" ({one['file']}:{one['line']})" if one["file"] and one["line"] else ""
+        said = clipped(one["message"], SHOWN_MESSAGE).split("\n") if one["message"] else []
+        lines += [f"FAILED {one['name']}{place}", *(f"    {line}" for line in said)]
+    left = data["failed"] + data["errors"] - min(len(data["failures"]), SHOWN)
+    return [*lines, f"[{left} more failed]"] if left > 0 and data["failures"] else lines
+
+
+def _oddities(finished: Finished, report: Report, tail: str) -> list[str]:
+    """What the counts do not show: an end that does not fit them, and failures without words."""
+    broken = report.failed + report.errors
+    if finished.signal:
+        return [f"[ended by {finished.signal}]", tail]
+    if finished.exit_code and report.total and not broken:
+        return [f"[exit code {finished.exit_code}, although no test failed]", tail]
+    if broken and not report.failures:
+        return [tail]
+    return []
+
+
+def _broken(ctx: ToolContext, plan: Plan, one: Broken) -> dict[str, Any]:
+    file = _shown(ctx, plan, one.file)
+    return {"name": file if one.name == one.file else one.name, "file": file, "line": one.line, "message": one.message}
+
+
+def _shown(ctx: ToolContext, plan: Plan, file: str) -> str:
+    """As a path of the workspace, where it is one."""
+    if not file:
+        return ""
+    real = os.path.normpath(os.path.join(plan.project.path, file.removeprefix("file://")))
+    place = PathValidator.of(ctx.scope).place_of(real)
+    return place.shown if place is not None else file
+
+
+def _tail(plan: Plan, finished: Finished, *, reported: bool) -> str:
+    """What a person would look at: without reports that are for machines."""
+    errors, output = finished.errors, finished.output
+    if plan.framework == "pytest":
+        before, _, rest = errors.partition("<?xml")
+        errors = before + rest.partition("</testsuites>")[2]
+    parts = (errors,) if not plan.how.shows and reported else (output, errors)
+    return clean("\n".join(part.strip("\n") for part in parts if part.strip()))[-TAIL:]

@@ -1,0 +1,152 @@
+"""Reads pages of the web."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from forge.core.arguments.parameters import Limits
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import Attachment, ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+from forge.tools.web_fetch.cache import Cache, Turns
+
+if TYPE_CHECKING:  # the network is loaded by the first request
+    from forge.network.response import Response
+    from forge.tools.web_parts.content import Content
+    from forge.tools.web_parts.read_page import PageReader
+
+MAX_BYTES = 10 * 1024 * 1024  # of a page or file
+MAX_CHARS = 50_000  # shown at once
+MAX_TIMEOUT = 300.0  # seconds
+CACHED = 15 * 60.0  # seconds
+EACH_MINUTE = 10  # requests, of a host
+
+
+class WebFetch(
+    Tool,
+    category=Category.BUILTIN,
+    permissions={"network"},
+    target="url",
+    aliases=("webfetch", "fetch"),
+    argument_aliases={"uri": "url", "max_length": "max_chars", "start_index": "offset"},
+    idempotent=True,
+    timeout=MAX_TIMEOUT + 60,
+):
+    """Read a web page as markdown, text or clean HTML; JSON and plain text as they are, PDFs and images as files."""
+
+    def __init__(
+        self,
+        max_bytes: int = MAX_BYTES,
+        cache_seconds: float = CACHED,
+        requests_per_minute: int = EACH_MINUTE,
+        reading_seconds: int = 10,
+    ) -> None:
+        self.max_bytes = max_bytes
+        self.reading_seconds = reading_seconds  # of computing, for one page
+        self.cache: Cache[Content] = Cache(cache_seconds)
+        self.turns = Turns(requests_per_minute)
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        url: Annotated[str, Limits(example="https://example.com/"), "A complete http or https URL."],
+        format: Literal["markdown", "text", "html"] = "markdown",
+        timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
+        max_chars: Annotated[int, Limits(ge=1), "Show at most this many characters."] = MAX_CHARS,
+        offset: Annotated[int, Limits(ge=0), "Skip this many characters: to go on where the last part ended."] = 0,
+    ) -> ToolResult:
+        import asyncio  # which listing tools does without
+
+        from forge.network.egress import Egress
+        from forge.network.url import read_url
+        from forge.tools.web_fetch.page_part import shown
+        from forge.tools.web_parts.read_page import PageReader
+
+        place, egress = read_url(url), Egress.current()
+        egress.judge(place)  # before a turn is taken, or a page shown that was fetched when it was allowed
+        key = (ctx.scope.session_id, repr(egress), str(place), format)
+        content = self.cache.find(*key)
+        is_cached = content is not None
+        if content is None:
+            async with PageReader(self.reading_seconds) as reader:
+                await self._take_turn(ctx, place.host, timeout)
+                end = (
+                    asyncio.get_running_loop().time() + timeout
+                )  # for the whole of it; waiting for others is not its time
+                answer = await self._fetched(str(place), timeout, reader)
+                if answer.location:
+                    return _moved(answer)
+                try:
+                    async with asyncio.timeout_at(end):
+                        content = await self._content(ctx, answer, format, reader)
+                except TimeoutError:
+                    raise _too_slow(answer.url, timeout) from None
+            if 200 <= answer.status < 300 and content.file == "":
+                self.cache.keep(content, len(content.text) + 1_000, *key)
+        return shown(content, format, max_chars, offset, is_cached=is_cached)
+
+    async def _take_turn(self, ctx: ToolContext, host: str, timeout: float) -> None:
+        import asyncio
+
+        wait = self.turns.take(host, timeout)
+        if wait > 0:
+            ctx.progress(f"Waiting {wait:.1f} s until {host} may be asked again")
+            await asyncio.sleep(wait)
+
+    async def _fetched(self, url: str, timeout: float, reader: PageReader) -> Response:
+        from forge.network.client import fetch
+        from forge.network.limits import Limits as Bounds
+        from forge.tools.web_parts.read_page import may_be_a_page
+
+        if may_be_a_page(url):
+            await reader.start()
+        return await fetch(
+            "GET",
+            url,
+            headers={"Accept": "text/html, application/xhtml+xml, text/markdown, text/plain, */*;q=0.8"},
+            limits=Bounds(connect=min(10.0, timeout), read=timeout, total=timeout, size=self.max_bytes),
+            follow="same-host",
+        )
+
+    async def _content(self, ctx: ToolContext, answer: Response, format: str, reader: PageReader) -> Content:
+        from forge.tools.web_parts.content import Content, content_of
+        from forge.tools.web_parts.downloads import file_name, media_type_of, save
+
+        content = await content_of(answer, format, reader)
+        if content is not None:
+            return content
+        if answer.truncated:
+            raise ToolError(
+                f"the file at {answer.url[:300]} is larger than {self.max_bytes:,} bytes",
+                ErrorKind.USER,
+                "Look for a smaller one, or download it with a command if that is permitted.",
+            )
+        from forge.core.execution.threads import in_thread
+
+        kind = media_type_of(answer.body, answer.content_type)
+        name = file_name(answer.url, kind, answer.header("content-disposition"))
+        path = str(await in_thread(lambda: save(ctx, name, answer.body)))
+        image = Attachment(kind, answer.body, name) if kind.startswith("image/") else None
+        return Content(
+            url=answer.url, status=answer.status, kind=kind, file=path, size=len(answer.body), attachment=image
+        )
+
+
+def _too_slow(url: str, timeout: float) -> ToolError:
+    return ToolError(
+        f"{url[:300]} was fetched, but could not be read within {timeout:g} s",
+        ErrorKind.TIMEOUT,
+        "Give it a larger timeout, or look for the content elsewhere.",
+    )
+
+
+def _moved(answer: Response) -> ToolResult:
+    """Another server is another question to whoever permits: the model has to ask it."""
+    from forge.tools.web_parts.mark_untrusted import marked
+
+    data: dict[str, Any] = {"url": answer.url, "status": answer.status, "location": answer.location[:2_000]}
+    said = f"HTTP {answer.status}: it redirects to {answer.location[:2_000]}"
+    note = "another server: not followed; call web_fetch with that URL if it is what you want"
+    return ToolResult(for_llm=marked(said, answer.url, note), title="Redirected to another server", data=data)

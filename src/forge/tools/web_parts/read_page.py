@@ -1,0 +1,117 @@
+"""Reads a page in a program of its own, and gives up on one that takes too much time or memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from contextlib import AsyncExitStack
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import sendable
+from forge.process.running.lines import Program, running
+from forge.tools.web_parts.spare_program import prepare_spare, take_spare
+
+SECONDS = 10  # of computing
+MEMORY = 1024 * 1024 * 1024  # bytes of address space
+
+_HERE = Path(__file__).parent
+_START = "import sys; sys.path += sys.argv[3:]; from page_program import main; main()"  # compiled once, unlike a script
+_PYTHON = (sys.executable, "-I", "-S", "-X", "utf8", "-c", _START)
+_OTHER = re.compile(
+    r"\.(?:json|ndjson|txt|md|xml|rss|csv|tsv|ya?ml|toml|js|css|py|pdf|png|jpe?g|gif|webp|svg|mp[34]|zip|gz|tgz|docx?|xlsx?)"
+    r"(?:[?#].*)?\Z",
+    re.IGNORECASE,
+)
+_NEEDED = ("selectolax", "html_to_markdown")
+
+
+class Page(NamedTuple):
+    title: str
+    text: str
+
+
+class PageReader:
+    """The program, once it is needed; started before the page is there, it is ready when the page comes."""
+
+    def __init__(self, seconds: int = SECONDS, memory: int = MEMORY) -> None:
+        self.seconds, self.memory = seconds, memory
+        self._program: Program | None = None
+        self._end = AsyncExitStack()
+
+    async def __aenter__(self) -> PageReader:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end.aclose()  # kills the program
+
+    async def start(self) -> Program:
+        if self._program is None:
+            command = self._command()
+            spare = take_spare(command)
+            if spare is None:
+                self._program = await self._end.enter_async_context(running(command, _HERE, reads=True))
+            else:
+                self._program, self._end = spare
+        return self._program
+
+    async def read(self, html: str, url: str, form: str) -> Page:
+        """One page as `markdown`, `text` or `html`; `ToolError` where it cannot be read within its limits."""
+        program = await self.start()
+        await program.write(sendable(f"{form}\n{url}\n{html}").encode())
+        program.end_input()
+        answer: list[bytes] = []
+        while piece := await program.read(2.0 * self.seconds):
+            answer.append(piece)
+        if piece is None:
+            raise _unreadable(f"it was not read within {2 * self.seconds} s")
+        code, said = await program.ended()
+        if code:
+            raise _unreadable(_why(code, said, self.seconds))
+        await prepare_spare(self._command(), _HERE)  # whoever reads one page often reads another
+        title, _, text = b"".join(answer).decode().partition("\n")
+        return Page(title, text)
+
+    def _command(self) -> tuple[str, ...]:
+        return (*_PYTHON, str(self.seconds), str(self.memory), *_folders())
+
+
+def may_be_a_page(url: str) -> bool:
+    """Whether a page may be found there, as far as the URL tells."""
+    return not _OTHER.search(url)
+
+
+@cache
+def _folders() -> tuple[str, ...]:
+    """Where the libraries are that it needs."""
+    found = [str(_HERE)]
+    for name in _NEEDED:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise ToolError(
+                f"the package {name.replace('_', '-')} is missing",
+                ErrorKind.CONFIG,
+                "A person has to install Forge with all it requires.",
+            )
+        found.append(os.path.dirname(os.path.dirname(spec.origin)))
+    return tuple(dict.fromkeys(found))
+
+
+def _why(code: int, said: str, seconds: int) -> str:
+    if code in (-24, -9):  # SIGXCPU, SIGKILL
+        return f"it takes more than {seconds} s of computing"
+    if code in (-6, -11, -7) or "MemoryError" in said:  # SIGABRT, SIGSEGV, SIGBUS
+        return "it takes too much memory, or breaks what reads it"
+    return (said.strip().splitlines() or [f"exit code {code}"])[-1][:300]
+
+
+def _unreadable(why: str) -> ToolError:
+    return ToolError(
+        f"the page cannot be read: {why}",
+        ErrorKind.USER,
+        "Its HTML is broken or hostile; look for the content elsewhere, or get its source with http_request.",
+    )

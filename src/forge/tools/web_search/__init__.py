@@ -1,0 +1,162 @@
+"""Searches the web."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from forge.core.arguments.parameters import Limits
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+from forge.core.spec import Category
+from forge.core.tool import Tool
+
+if TYPE_CHECKING:  # the services are loaded by the first search
+    from forge.tools.web_search.services import Found, Search, Service
+
+MAX_BYTES = 4 * 1024 * 1024  # of an answer
+MAX_RESULTS = 20
+LONGEST = 2_000  # characters of a result's text
+SECONDS = 30.0
+
+
+class WebSearch(
+    Tool,
+    category=Category.BUILTIN,
+    permissions={"network"},
+    aliases=("websearch", "search_web"),
+    argument_aliases={"q": "query", "num_results": "max_results", "count": "max_results", "limit": "max_results"},
+    timeout=2 * SECONDS,
+):
+    """Search the web for recent or unknown facts. Results are titles, URLs and excerpts; read a page with web_fetch."""
+
+    def __init__(self, base_url: str = "", model: str = "", seconds: float = SECONDS) -> None:
+        """`base_url`: another server that speaks the provider's API, such as a proxy. `model`: Perplexity's."""
+        self.base_url = base_url.rstrip("/")
+        self.model = model
+        self.seconds = seconds
+
+    def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+        from forge.tools.web_search.services import chosen
+
+        return [self._url(chosen(os.environ, self.model)[0])]
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        query: Annotated[str, Limits(min_length=1, max_length=2_000, example="python 3.14 release date")],
+        max_results: Annotated[int, Limits(ge=1, le=MAX_RESULTS)] = 5,
+        search_depth: Annotated[Literal["basic", "advanced"], "advanced: slower, and finds more."] = "basic",
+        time_range: Annotated[Literal["day", "week", "month", "year", ""], "Only what is not older."] = "",
+        include_domains: Annotated[list[str] | None, 'Only these, such as ["example.com"].'] = None,
+        exclude_domains: Annotated[list[str] | None, "All but these."] = None,
+    ) -> ToolResult:
+        from forge.tools.web_search.services import Search, chosen
+
+        if not query.strip():
+            raise ToolError("the query is empty", ErrorKind.VALIDATION, "Say what to look for.")
+        service, key = chosen(os.environ, self.model)
+        search = Search(
+            query=query.strip(),
+            max_results=max_results,
+            depth=search_depth,
+            time_range=time_range,
+            include=[one.strip() for one in include_domains or () if one.strip()],
+            exclude=[one.strip() for one in exclude_domains or () if one.strip()],
+        )
+        return _answer(service, search, await self._found(service, key, search))
+
+    async def _found(self, service: Service, key: str, search: Search) -> Found:
+        import json  # listing tools does without
+
+        from forge.network.client import fetch  # the network is loaded by the first request
+        from forge.network.limits import Limits as Bounds
+        from forge.tools.web_search.services import explanation, refused
+
+        url = self._url(service)
+        try:
+            body = json.dumps(service.request(search), ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            problem = "the query has half a character (a lone surrogate)"
+            raise ToolError(problem, ErrorKind.VALIDATION, "Leave it out.") from None
+        answer = await fetch(
+            "POST",
+            url,
+            headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+            body=body,
+            egress=self._egress(url),
+            limits=Bounds(read=self.seconds, total=self.seconds, size=MAX_BYTES),
+            follow="none",  # the key is for this server
+        )
+        text = answer.text().text.replace(key, "[secret]")
+        try:
+            said = json.loads(text)
+        except (ValueError, RecursionError):
+            said = None
+        if not 200 <= answer.status < 300:
+            raise refused(service, answer.status, _one_line(explanation(said)), answer.header("retry-after"))
+        if not isinstance(said, dict):
+            raise ToolError(
+                f"{service.name} gave an answer that is no JSON object", ErrorKind.SYSTEM, "Try again later."
+            )
+        return service.found(said)
+
+    def _url(self, service: Service) -> str:
+        return f"{self.base_url or service.server}{service.path}"
+
+    def _egress(self, url: str) -> Any:
+        """The provider's server is allowed by the choice of the tool; one that a person configured, wherever it is."""
+        from dataclasses import replace
+
+        from forge.network.egress import Egress
+        from forge.network.url import read_url
+
+        server = read_url(url)
+        place = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
+        egress = Egress.current().including(place)
+        return replace(egress, private=(*egress.private, place)) if self.base_url else egress
+
+
+def _answer(service: Service, search: Search, found: Found) -> ToolResult:
+    from forge.tools.web_parts.mark_untrusted import marked
+
+    hits = found.hits[: search.max_results]
+    data: dict[str, Any] = {
+        "provider": service.name,
+        "query": search.query,
+        "results": [
+            {"title": hit.title, "url": hit.url, "content": hit.content[:LONGEST]}
+            | ({"date": hit.date} if hit.date else {})
+            | ({"score": hit.score} if hit.score is not None else {})
+            for hit in hits
+        ],
+    }
+    if found.answer:
+        data["answer"] = found.answer
+    title = f"{len(hits)} result{'s' * (len(hits) != 1)} for {search.query[:60]}"
+    if not hits and not found.answer:
+        return ToolResult(
+            for_llm="No results. Try other words, or fewer restrictions.", title=f"No {title[2:]}", data=data
+        )
+    return ToolResult(
+        for_llm=marked(_listed(found.answer, data["results"]), f"a web search ({service.name})"), title=title, data=data
+    )
+
+
+def _listed(answer: str, results: list[dict[str, Any]]) -> str:
+    parts = [answer] if answer else []
+    for number, one in enumerate(results, 1):
+        date = f" ({_one_line(one['date'])[:40]})" if one.get("date") else ""
+        lines = [f"{number}. {_one_line(one['title'])}{date}", f"   {one['url']}"]
+        if one["content"]:
+            lines.append(f"   {_one_line(one['content'])}")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _one_line(text: str) -> str:
+    from forge.tools.web_parts.mark_untrusted import one_line
+
+    return one_line(text, LONGEST)

@@ -1,0 +1,1 @@
+"""Changes files together or not at all, and recovers from a killed process."""

@@ -1,0 +1,200 @@
+"""Which paths lie inside the workspace: one validator for every tool, and the place a spelling leads to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forge.core.context import Root, Scope
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.held_directories import Held, find_held
+from forge.workspace import CAP
+
+WRITES = "AGENT_FILESYSTEM_WRITES_ENABLED"
+MAX_NAME = 255  # bytes of one name
+MAX_PATH = 4_095  # bytes of a path
+
+_OFF = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path inside a root with all links resolved: what is opened, whatever its spelling was."""
+
+    root: Path  # real
+    relative: str  # "a/b.txt"; "." is the root itself
+    shown: str  # relative to the workspace; absolute in another root
+    writable: bool = True
+
+    @property
+    def path(self) -> Path:
+        """For keys and messages. To open it by this name would follow a link put there meanwhile."""
+        return self.root if self.relative == "." else self.root / self.relative
+
+    @property
+    def name(self) -> str:
+        return self.relative.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Place:
+        """The directory it is in; the root is its own."""
+        above = self.relative.rpartition("/")[0] or "."
+        shown = self.shown.rpartition("/")[0] if self.relative != above else self.shown
+        return Place(self.root, above, shown or ".", self.writable)
+
+    def child(self, name: str) -> Place:
+        """What is called `name` in this directory, and is no link."""
+        relative = name if self.relative == "." else f"{self.relative}/{name}"
+        return Place(self.root, relative, name if self.shown == "." else f"{self.shown}/{name}", self.writable)
+
+
+class PathValidator:
+    """Confines paths to a workspace and further declared roots, and these to what the environment allows at most."""
+
+    def __init__(
+        self,
+        workspace: Path,
+        roots: Sequence[Root] = (),
+        *,
+        writes: bool = True,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        held = [find_held(place) for place in (workspace, *(one.path for one in roots))]
+        self._held = [one for one in held if one is not None]
+        self.workspace = _real(workspace, held[0])
+        found = [Root(self.workspace, True)]
+        found += [Root(_real(one.path, place), one.writable) for one, place in zip(roots, held[1:], strict=True)]
+        self.roots = tuple(sorted(found, key=lambda one: len(one.path.parts), reverse=True))  # the narrowest first
+        self.writes = writes and environment.get(WRITES, "").strip().lower() not in _OFF
+        self._cap = Path(os.path.realpath(environment[CAP])) if environment.get(CAP) else None
+
+    @classmethod
+    def of(cls, scope: Scope) -> PathValidator:
+        return cls(scope.workspace, scope.roots, writes=scope.writes)
+
+    def resolve(self, path: str, *, blank: bool = False, follow: bool = True) -> Place:
+        """Where a path leads, whether or not something is there. Raises `ToolError` if it leads outside.
+
+        A relative path starts at the workspace. `blank`: an empty one is the workspace itself. Without `follow` a link
+        as the last component stands for itself.
+        """
+        if blank and not path.strip():
+            path = "."
+        check_spelling(path)
+        for held in self._held:
+            held.check()
+        whole = os.path.join(self.workspace, path)
+        real = _settled(whole, follow=follow, shown=path)
+        place = self._place(real)
+        if place is None:
+            raise outside(path)
+        if path.endswith("/") and os.path.lexists(real) and not os.path.isdir(real):
+            raise ToolError(
+                f"{quoted(path)} ends like a directory, and is none", ErrorKind.USER, "Leave out the last slash."
+            )
+        return place
+
+    def resolve_for_writing(self, path: str, *, follow: bool = True) -> Place:
+        """The same where writing is enabled and the root may be written."""
+        if path.endswith("/"):
+            raise ToolError(f"{quoted(path)} names a directory", ErrorKind.VALIDATION, "Name a file.")
+        place = self.resolve(path, follow=follow)
+        if not self.writes:
+            raise ToolError(
+                f"{quoted(path)} cannot be written: writing files is switched off here",
+                ErrorKind.PERMISSION,
+                f"The person can switch it on: {WRITES}, or workspace.writes in forge.yaml.",
+            )
+        if not place.writable:
+            raise ToolError(
+                f"{quoted(path)} is in a directory that is declared read-only",
+                ErrorKind.PERMISSION,
+                "Write inside the workspace instead.",
+            )
+        return place
+
+    def spelled(self, path: str) -> str:
+        """The absolute path as it is written, with no link followed."""
+        return os.path.normpath(os.path.join(self.workspace, path))
+
+    def place_of(self, real: str) -> Place | None:
+        """The place of a real path; None outside."""
+        return self._place(real)
+
+    def _place(self, real: str) -> Place | None:
+        parts = Path(real).parts
+        if self._cap is not None and parts[: len(self._cap.parts)] != self._cap.parts:
+            return None
+        for root in self.roots:
+            above = len(root.path.parts)
+            if parts[:above] == root.path.parts:
+                relative = "/".join(parts[above:]) or "."
+                return Place(root.path, relative, self._shown(parts, real, relative), root.writable)
+        return None
+
+    def _shown(self, parts: tuple[str, ...], real: str, relative: str) -> str:
+        above = self.workspace.parts
+        return ("/".join(parts[len(above) :]) or ".") if parts[: len(above)] == above else real
+
+
+def _real(directory: Path, held: Held | None) -> Path:
+    """Where it leads: for one that is held, where it led when that began."""
+    return Path(os.path.realpath(directory)) if held is None else held.path
+
+
+def outside(path: str) -> ToolError:
+    """The refusal of a path that leaves the root: the same words whether or not something is there."""
+    return ToolError(
+        f"{quoted(path)} leads outside the workspace", ErrorKind.SECURITY, "Use a path inside the workspace."
+    )
+
+
+def check_spelling(path: str) -> None:
+    """Raise `ToolError` for what cannot be a path here."""
+    if not path.strip():
+        raise ToolError("the path is blank", ErrorKind.VALIDATION, "Name a file inside the workspace.")
+    if "\0" in path:
+        raise ToolError("the path contains a NUL byte", ErrorKind.SECURITY, "Leave it out.")
+    if path.startswith("~"):
+        raise ToolError(
+            f"{quoted(path)}: ~ does not stand for a home directory here",
+            ErrorKind.SECURITY,
+            "Use a path inside the workspace; a name that begins with ~ is written ./~name.",
+        )
+    try:
+        longest = max(len(os.fsencode(name)) for name in path.split("/"))
+    except UnicodeEncodeError:
+        raise ToolError("the path is not valid Unicode", ErrorKind.VALIDATION, "Write it again.") from None
+    if longest > MAX_NAME:
+        raise ToolError(
+            f"a name in the path has {longest:,} bytes, the limit is {MAX_NAME}", ErrorKind.VALIDATION, "Shorten it."
+        )
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise ToolError("the path is too long", ErrorKind.VALIDATION, "Shorten it.")
+
+
+def quoted(path: str) -> str:
+    """In quotes, on one line: a name may hold anything, line breaks included."""
+    shown = path[:200] if path[:200].isprintable() else "".join(map(_visible, path[:200]))
+    return f'"{shown}"' if len(path) <= 200 else f'"{shown}…"'
+
+
+def _visible(letter: str) -> str:
+    return letter if letter.isprintable() else ascii(letter)[1:-1]
+
+
+def _settled(whole: str, *, follow: bool, shown: str) -> str:
+    """The real path, where links come and go while they are followed."""
+    for _ in range(8):
+        try:
+            return os.path.realpath(whole) if follow else _real_parent(whole)
+        except OSError:
+            continue
+    raise ToolError(f"{quoted(shown)} was replaced while it was looked up", ErrorKind.SECURITY, "Try again.")
+
+
+def _real_parent(whole: str) -> str:
+    head, name = os.path.split(whole.rstrip("/"))
+    return os.path.join(os.path.realpath(head), name) if name not in ("", ".", "..") else os.path.realpath(whole)

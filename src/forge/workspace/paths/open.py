@@ -1,0 +1,213 @@
+"""Opens what lies at a place, so that no link put there meanwhile leads out of the root and no special file hangs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.held_directories import find_held
+from forge.workspace.paths import PathValidator, Place, quoted
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO without a writer must not hang
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WAY = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", 0)  # a directory that is only passed through
+_OPENAT2 = 437  # the same number on every architecture
+_NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
+_SPECIAL = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_file(place: Place) -> int:
+    """A descriptor for reading the regular file there; the caller closes it."""
+    with explained(place.shown):
+        descriptor = open_at(place, _READ)
+    try:
+        with explained(place.shown):
+            _check_regular(descriptor, place.shown)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_directory(place: Place) -> int:
+    """A descriptor of the directory there, for `os.scandir` and as `dir_fd`; the caller closes it."""
+    with explained(place.shown):
+        return open_at(place, _DIRECTORY)
+
+
+def status_of(place: Place) -> os.stat_result | None:
+    """What is there, a link as itself; None if nothing is."""
+    with explained(place.shown):
+        try:
+            if place.relative == ".":
+                held = find_held(place.root)
+                return os.stat(place.root) if held is None else os.fstat(held.descriptor)
+            parent = open_at(place.parent, _WAY)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return os.stat(place.name, dir_fd=parent, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        finally:
+            os.close(parent)
+
+
+def is_link(place: Place) -> bool:
+    status = status_of(place)
+    return status is not None and stat.S_ISLNK(status.st_mode)
+
+
+def read_file(scope: Scope, path: str, limit: int) -> bytes:
+    """The whole content of a file of the workspace that has at most `limit` bytes."""
+    place = PathValidator.of(scope).resolve(path)
+    with open(open_file(place), "rb") as file, explained(place.shown):
+        content = file.read(limit + 1)
+        if len(content) <= limit:
+            return content
+        size = os.fstat(file.fileno()).st_size
+    raise ToolError(
+        f"{quoted(place.shown)} has {max(size, limit + 1):,} bytes, the limit is {limit:,}",
+        ErrorKind.USER,
+        "Make a smaller file of the part that matters.",
+    )
+
+
+def open_at(place: Place, flags: int, mode: int = 0) -> int:
+    """Open below the root without following any link: a root that is held is not looked up again. Raises `OSError`."""
+    if (held := find_held(place.root)) is not None:
+        return _open_below(held.descriptor, place.relative, flags, mode)
+    try:
+        top = os.open(place.root, _WAY)
+    except OSError as error:
+        problem = f"the workspace cannot be opened: {error.strerror}"
+        raise ToolError(problem, ErrorKind.CONFIG, "Name an existing directory as the workspace.") from None
+    try:
+        return _open_below(top, place.relative, flags, mode)
+    finally:
+        os.close(top)
+
+
+@contextmanager
+def explained(shown: str, doing: str = "read") -> Iterator[None]:
+    """Everything the system may say about a path, in words a model can act on."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or 0
+        problem, kind, suggestion = _MEANING.get(number, (f"cannot be {doing}: {error.strerror}", ErrorKind.SYSTEM, ""))
+        past = {"read": "read", "write": "written"}.get(doing, doing)
+        raise ToolError(f"{quoted(shown)} {problem.format(doing=past)}", kind, suggestion) from None
+
+
+def _open_below(top: int, relative: str, flags: int, mode: int) -> int:
+    if _kernel_can():
+        for _ in range(8):  # EAGAIN: something was renamed meanwhile
+            descriptor, problem = _openat2(top, relative, flags, mode)
+            if problem == 0:
+                return descriptor
+            if problem != errno.EAGAIN:
+                break
+        raise OSError(problem, os.strerror(problem))
+    return _walk(top, relative, flags, mode)
+
+
+def _openat2(top: int, relative: str, flags: int, mode: int) -> tuple[int, int]:
+    """A descriptor, or -1 and the error's number."""
+    import ctypes  # slow to import, needed once a file is opened
+
+    how = (ctypes.c_uint64 * 3)(flags, mode, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
+    descriptor = _syscall()(
+        ctypes.c_long(_OPENAT2),
+        ctypes.c_int(top),
+        ctypes.c_char_p(os.fsencode(relative)),
+        ctypes.byref(how),
+        ctypes.c_size_t(ctypes.sizeof(how)),
+    )
+    return descriptor, ctypes.get_errno() if descriptor < 0 else 0
+
+
+@cache
+def _syscall() -> Any:
+    import ctypes
+
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.restype = ctypes.c_long
+    return syscall
+
+
+@cache
+def _kernel_can() -> bool:
+    if sys.platform != "linux":
+        return False
+    top = os.open("/", _WAY)
+    try:
+        descriptor, problem = _openat2(top, ".", _DIRECTORY, 0)
+    except ImportError:  # a Python built without ctypes
+        return False
+    finally:
+        os.close(top)
+    if problem == 0:
+        os.close(descriptor)
+    return problem not in (errno.ENOSYS, errno.EPERM)  # EPERM: a seccomp filter that does not know the call
+
+
+def _walk(top: int, relative: str, flags: int, mode: int) -> int:
+    """Component by component, never following a link: where the kernel has no openat2."""
+    *above, last = relative.split("/")
+    here = os.dup(top)
+    try:
+        for name in above:
+            below = os.open(name, _WAY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = below
+        return os.open(last, flags | os.O_NOFOLLOW, mode, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def _check_regular(descriptor: int, shown: str) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise ToolError(f"{quoted(shown)} is a directory", ErrorKind.USER, "Name a file in it.")
+    if not stat.S_ISREG(mode):
+        kind = _SPECIAL.get(stat.S_IFMT(mode), "no regular file")
+        raise ToolError(f"{quoted(shown)} is {kind} and cannot be read", ErrorKind.SECURITY, "Name a regular file.")
+    os.set_blocking(descriptor, True)
+
+
+_MEANING = {
+    errno.ENOENT: ("does not exist", ErrorKind.NOT_FOUND, "Check the spelling."),
+    errno.ENOTDIR: ("is not a directory, or passes through something that is none", ErrorKind.NOT_FOUND, ""),
+    errno.EISDIR: ("is a directory", ErrorKind.USER, "Name a file in it."),
+    errno.EACCES: ("may not be {doing} by this user", ErrorKind.PERMISSION, "Choose another, or ask the person."),
+    errno.EPERM: ("may not be {doing} by this user", ErrorKind.PERMISSION, "Choose another, or ask the person."),
+    errno.EROFS: ("is on a file system that is read-only", ErrorKind.PERMISSION, "Write somewhere else."),
+    errno.ELOOP: (
+        "is a link that goes in a circle, or was replaced while it was opened",
+        ErrorKind.SECURITY,
+        "Name the file itself.",
+    ),
+    errno.EXDEV: ("was replaced while it was opened", ErrorKind.SECURITY, "Try again."),
+    errno.EAGAIN: ("was replaced while it was opened", ErrorKind.SECURITY, "Try again."),
+    errno.EOPNOTSUPP: ("is a socket or a device and cannot be {doing}", ErrorKind.SECURITY, "Name a regular file."),
+    errno.ENXIO: ("is a socket or a device and cannot be {doing}", ErrorKind.SECURITY, "Name a regular file."),
+    errno.ENAMETOOLONG: ("is too long", ErrorKind.VALIDATION, "Shorten it."),
+    errno.ENOSPC: ("cannot be {doing}: the disk is full", ErrorKind.SYSTEM, "Free some space, then try again."),
+    errno.EDQUOT: ("cannot be {doing}: the disk quota is used up", ErrorKind.SYSTEM, "Free some space first."),
+    errno.EFBIG: ("cannot be {doing}: it would be larger than files may be here", ErrorKind.SYSTEM, "Write less."),
+    errno.EMFILE: ("cannot be {doing}: too many files are open", ErrorKind.SYSTEM, "Try again in a moment."),
+}

@@ -1,0 +1,1 @@
+"""Finds files: walks, glob patterns, ignore files, similar names."""

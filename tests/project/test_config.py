@@ -1,0 +1,239 @@
+"""`forge.yaml` is read with bounds and refused with its place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.project.config import KEYS, Configuration, load_configuration
+
+WHOLE = """
+tools:
+  - datetime_now
+  - group: read
+  - name: "math_*"
+    config: {timeout: 2.5, rate: {calls: 3, seconds: 60, max_calls: 10}, confirm: true, permissions: [read, network]}
+permissions:
+  rules: ["allow read", {action: deny, tool: "http_*"}]
+workspace: {root: sub}
+secrets: [GITHUB_TOKEN]
+"""
+
+
+def load(tmp_path: Path, text: str | bytes) -> Configuration:
+    path = tmp_path / "forge.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_configuration(str(path))
+
+
+def refused(tmp_path: Path, text: str | bytes) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        load(tmp_path, text)
+    assert caught.value.kind is ErrorKind.CONFIG
+    assert str(tmp_path / "forge.yaml") in caught.value.message
+    assert caught.value.suggestion
+    return caught.value
+
+
+def test_no_file_means_everything_and_no_rules():
+    assert load_configuration(None) == Configuration()
+
+
+def test_a_whole_file_is_read(tmp_path):
+    loaded = load(tmp_path, WHOLE)
+    assert loaded.tools is not None
+    first, second, third = loaded.tools
+    assert (first.name, second.group, third.name) == ("datetime_now", "read", "math_*")
+    assert third.config == {
+        "timeout": 2.5,
+        "rate": {"calls": 3, "seconds": 60, "max_calls": 10},
+        "confirm": True,
+        "permissions": ["read", "network"],
+    }
+    assert len(loaded.rules) == 2
+    assert loaded.root == tmp_path / "sub"
+    assert loaded.secrets == ("GITHUB_TOKEN",)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "tools: []"])
+def test_an_empty_file_is_a_configuration(tmp_path, text):
+    assert load(tmp_path, text).rules == ()
+
+
+def test_an_empty_list_of_tools_is_not_the_same_as_none(tmp_path):
+    assert load(tmp_path, "tools: []").tools == ()
+    assert load(tmp_path, "secrets: []").tools is None
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("tols: []", "tols", "unknown key"),
+        ("tools: {}", "tools", "expected a list, got an object"),
+        ("tools: null", "tools", "expected a list, got a null"),
+        ("tools: [5]", "tools[0]", "expected a mapping, got an integer"),
+        ("tools: [{}]", "tools[0]", "either a name or a group"),
+        ("tools: [{name: a, group: b}]", "tools[0]", "either a name or a group"),
+        ("tools: [{name: ''}]", "tools[0].name", "an empty text"),
+        ("tools: [{name: a, confg: {}}]", "tools[0].confg", "unknown key"),
+        ("tools: [{name: a, config: {timeout: 0}}]", "tools[0].config.timeout", "above 0"),
+        ("tools: [{name: a, config: {timeout: .inf}}]", "tools[0].config.timeout", "above 0"),
+        ("tools: [{name: a, config: {timeout: true}}]", "tools[0].config.timeout", "above 0"),
+        ("tools: [{name: a, config: {timeout: fast}}]", "tools[0].config.timeout", "above 0"),
+        ("tools: [{name: a, config: {confirm: 1}}]", "tools[0].config.confirm", "true or false"),
+        ("tools: [{name: a, config: {permissions: [raed]}}]", "tools[0].config.permissions[0]", "raed"),
+        ("tools: [{name: a, config: {rate: 5}}]", "tools[0].config.rate", "expected a mapping"),
+        ("tools: [{name: a, config: {rate: {calls: -1}}}]", "tools[0].config.rate.calls", "from 0"),
+        ("tools: [{name: a, config: {rate: {call: 1}}}]", "tools[0].config.rate.call", "unknown key"),
+        ("permissions: [allow read]", "permissions", "expected a mapping, got an array"),
+        ("permissions: {rule: []}", "permissions.rule", "unknown key"),
+        ("workspace: {root: 5}", "workspace.root", "expected a text, got an integer"),
+        ("secrets: [5]", "secrets[0]", "expected a text"),
+        ("5: x", "5", "expected a text as key"),
+        ("just text", "the document", "expected a mapping, got a string"),
+        ("- a", "the document", "expected a mapping, got an array"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path, text, place, words):
+    error = refused(tmp_path, text)
+    assert f": {place}: " in error.message
+    assert words in error.message
+
+
+def test_a_near_key_is_suggested_with_an_example_of_it(tmp_path):
+    suggestion = refused(tmp_path, "tols: []").suggestion
+    assert suggestion.startswith("Did you mean 'tools'? For example: tools: [{group: read}")
+    suggestion = refused(tmp_path, "tools: [{name: a, config: {permissions: [raed]}}]").suggestion
+    assert suggestion == "Did you mean 'read'? For example: permissions: [read]"
+
+
+@pytest.mark.parametrize(
+    ("text", "example"),
+    [
+        ("limits: {turns: 0}", "turns: 50"),
+        ("sandbox: maybe", "sandbox: required"),
+        ("egress: {mode: closed}", "mode: allowlist"),
+        ("tools: [{name: a, config: {timeout: 0}}]", "timeout: 30"),
+        ("mcpServers: {a: {}}", "a: {command: uvx, args: [mcp-server-git]}"),
+        ("agents: {a: {limits: {turns: x}}}", "turns: 50"),
+        ("schedules: [{id: a}]", "{id: nightly, cron:"),
+        ("permissions: {rules: allow read}", "rules: [allow read"),
+        ("5: x", "{agent:"),
+    ],
+)
+def test_every_refusal_shows_how_it_is_written(tmp_path, text, example):
+    assert f"For example: {example}" in refused(tmp_path, text).suggestion.replace("example: - ", "example: ")
+
+
+def test_a_key_like_no_other_lists_the_known_ones(tmp_path):
+    assert all(key in refused(tmp_path, "zzz: 1").suggestion for key in KEYS)
+
+
+def test_directories_beside_the_workspace_are_read_only_unless_said_otherwise(tmp_path):
+    loaded = load(tmp_path, "workspace: {roots: [lib, {path: notes, access: write}], writes: false}")
+    assert [(one.path.name, one.writable) for one in loaded.roots] == [("lib", False), ("notes", True)]
+    assert not loaded.writes
+    for text, words in (
+        ("workspace: {roots: lib}", "expected a list"),
+        ("workspace: {roots: [{access: read}]}", "path is missing"),
+        ("workspace: {roots: [{path: a, access: all}]}", "expected read or write"),
+        ("workspace: {writes: 1}", "expected true or false"),
+    ):
+        assert words in refused(tmp_path, text).message
+
+
+@pytest.mark.parametrize(("said", "meant"), [("off", "off"), ("false", "off"), ("required", "required")])
+def test_the_sandbox_is_one_of_a_few(tmp_path, said, meant):
+    assert load(tmp_path, f"sandbox: {said}").sandbox == meant
+    assert "expected one of" in refused(tmp_path, "sandbox: maybe").message
+
+
+def test_egress_names_domains_and_what_is_not_public(tmp_path):
+    loaded = load(tmp_path, "egress: {domains: [api.example.com], private: ['127.0.0.1:8080']}").egress
+    assert loaded is not None
+    assert (loaded.mode, loaded.domains, loaded.private) == ("allowlist", ("api.example.com",), ("127.0.0.1:8080",))
+    assert "expected one of" in refused(tmp_path, "egress: {mode: closed}").message
+    assert "expected a list" in refused(tmp_path, "egress: {domains: a.com}").message
+
+
+def test_an_agent_has_a_name_a_version_and_a_description(tmp_path):
+    agent = load(tmp_path, 'agent: {id: ops, version: 0.1.0, description: "", prompt: "", model: "openai:x"}').agent
+    assert (agent.id, agent.version, agent.description, agent.prompt, agent.model) == (
+        "ops",
+        "0.1.0",
+        "",
+        "",
+        "openai:x",
+    )
+    assert "expected a text, got a number" in refused(tmp_path, "agent: {version: 0.1}").message
+    assert "expected letters" in refused(tmp_path, "agent: {id: my agent}").message
+
+
+def test_secrets_are_names_or_files(tmp_path):
+    found = load(tmp_path, "secrets: [GITHUB_TOKEN, {file: private/token}]")
+    assert (found.secrets, found.secret_files) == (("GITHUB_TOKEN",), (tmp_path / "private/token",))
+    assert "file is missing" in refused(tmp_path, "secrets: [{}]").message
+    assert "unknown key" in refused(tmp_path, "secrets: [{value: x}]").message
+
+
+def test_the_variables_that_must_be_set_are_known_without_looking_them_up(tmp_path):
+    path = tmp_path / "forge.yaml"
+    path.write_text(
+        "secrets: [A]\nmcpServers: {x: {command: y, args: ['${B}', '${C:-c}'], headers_env: {D: D}}}\n"
+        "openapi: {p: {spec: s, auth: {bearer_env: E}}}\nchannels: {t: {type: telegram, token_env: F}}\n"
+    )
+    found = load_configuration(str(path), resolve=False)
+    assert found.variables == ("A", "B", "D", "E", "F")
+    assert found.servers["x"].command == ("y", "${B}", "${C:-c}")
+    with pytest.raises(ToolError, match="B is not set"):
+        load_configuration(str(path), environment={}).check_set()
+    assert load_configuration(str(path), environment=dict.fromkeys("ABDEF", "x")).servers["x"].command == (
+        "y",
+        "x",
+        "c",
+    )
+
+
+def test_a_secret_written_where_a_name_belongs_is_not_repeated(tmp_path):
+    error = refused(tmp_path, "secrets: ['sk-live-1234567890']")
+    assert "1234567890" not in error.message + error.suggestion
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"tools: [", "not valid YAML"),
+        (b"tools: []\n - a", "line 2"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"tools: []\ntools: []", "the key 'tools' is there twice"),
+        (b"tools: !!python/object:os.system {}", "not valid YAML"),
+        (b"workspace: {root: 2026-99-99}", "not valid YAML"),
+        (b"secrets: [" * 50, "20 levels deep"),
+        (b"a: &a [x]\nb: [" + b"*a," * 50 + b"]", "20 aliases"),
+        (b"secrets: [" + b"a," * 30_000 + b"]", "20,000 values"),
+        (b"#" * 300_000, "larger than 256 KiB"),
+        (b"a: 1\n---\nb: 2", "not valid YAML"),
+        (b"\x00", "not valid YAML"),
+    ],
+)
+def test_a_hostile_file_is_refused_before_it_is_built(tmp_path, text, words):
+    assert words in refused(tmp_path, text).message
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory", "fifo"])
+def test_what_is_no_file_is_refused(tmp_path, kind):
+    path = tmp_path / "forge.yaml"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    with pytest.raises(ToolError, match=r"forge\.yaml: cannot read the configuration"):
+        load_configuration(str(path))
+
+
+def test_a_name_no_file_can_have_is_refused():
+    with pytest.raises(ToolError, match="cannot read"):
+        load_configuration("a\0b")

@@ -1,0 +1,169 @@
+"""A key is declared once: the typed value, the check, the schema, the page and `config show` come from there."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.project.config import Configuration, read_configuration
+from forge.project.config.agent import AgentEntry
+from forge.project.config.declaration import known_variables, variables_set
+from forge.project.config.kinds import Choice, FilePath, Listed, Named, Text, Whole
+from forge.project.config.schema import config_schema
+from forge.project.config.section import ExactlyOne, Section, key, section_of
+from forge.project.effective import effective
+from scripts.reference.configuration import configuration_page
+
+
+class Retries(Section, example={"most": 3}):
+    """How often a call that failed is tried again."""
+
+    most: int = key(Whole(1), "So many times.", 3, default=2, unset=2)
+    pause: str = key(Choice("short", "long"), "Between two of them.", "long")
+
+
+class Talkative(AgentEntry):
+    """The agent of this test."""
+
+    tone: str = key(Text(), "How it speaks.", "friendly")
+
+
+class Larger(Configuration, example={"retries": {"most": 3}}):
+    """A document with keys that `forge.yaml` does not have."""
+
+    retries: Retries | None = key(Retries)
+    agent: Talkative = key(Talkative, default=Talkative())
+
+
+def read(text: str) -> Any:
+    return read_configuration(text, "forge.yaml", Larger)
+
+
+def refused(text: str) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        read(text)
+    assert caught.value.kind is ErrorKind.CONFIG
+    return caught.value
+
+
+def test_a_declared_key_is_a_typed_value():
+    found = read("retries: {most: 5}\nagent: {tone: friendly, model: 'a:b'}\n")
+    assert found.retries == Retries(most=5, pause="")
+    assert (found.agent.tone, found.agent.model) == ("friendly", "a:b")
+    assert read("retries: {}").retries == Retries(most=2)
+    assert read("{}").retries is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "fix"),
+    [
+        ("agent: {}\nretries:\n  most: 0\n", "retries.most: expected a whole number from 1, got 0 (line 3)", "most: 3"),
+        ("retries: {mots: 1}", "retries.mots: unknown key (line 1)", "Did you mean 'most'? For example: most: 3"),
+        ("\nretires: {}", "retires: unknown key (line 2)", "Did you mean 'retries'? For example: retries: {most: 3}"),
+        ("retries: {pause: lung}", "expected one of short, long, got 'lung' (line 1)", "Did you mean 'long'?"),
+        ("agent:\n  tone: ''", "agent.tone: expected a text, got an empty text (line 2)", "tone: friendly"),
+    ],
+)
+def test_a_declared_key_is_checked_with_its_file_line_and_fix(text, message, fix):
+    error = refused(text)
+    assert error.message.startswith("forge.yaml: ")
+    assert message in error.message
+    assert fix in error.suggestion
+
+
+def test_a_declared_key_is_in_the_schema():
+    validator = jsonschema_rs.validator_for(config_schema(Larger))
+    assert validator.is_valid({"retries": {"most": 1, "pause": "short"}, "agent": {"tone": "friendly"}})
+    assert not validator.is_valid({"retries": {"most": 0}})
+    assert not validator.is_valid({"retries": {"mots": 1}})
+    declared = config_schema(Larger)["anyOf"][1]["properties"]["retries"]
+    assert declared["description"] == "How often a call that failed is tried again."
+    assert declared["properties"]["most"] == {
+        "type": "integer",
+        "minimum": 1,
+        "exclusiveMaximum": 10**15,
+        "description": "So many times.",
+        "examples": [3],
+        "default": 2,
+    }
+
+
+def test_a_declared_key_is_on_the_reference_page():
+    page = configuration_page(Larger)
+    assert "## retries" in page
+    assert "| `retries.most` | integer, 1 or more | So many times. | `3` |" in page
+    assert "| `agent.tone` | string | How it speaks. | `friendly` |" in page
+    assert "retries" not in configuration_page()
+
+
+def test_a_declared_key_is_shown_and_explained():
+    unsaid = {one.place: one for one in effective(read("{}"))}
+    assert unsaid["retries.most"] == ("retries.most", 2, "defaults", "So many times.")
+    said = {one.place: one for one in effective(read("retries: {most: 7}"))}
+    assert (said["retries.most"].value, said["retries.most"].description) == (7, "So many times.")
+
+
+def test_forge_yaml_itself_does_not_have_them():
+    with pytest.raises(ToolError, match="retries: unknown key"):
+        read_configuration("retries: {}", "forge.yaml")
+
+
+def test_the_variables_that_say_something_are_declared_with_their_keys():
+    known = known_variables()
+    assert known["FORGE_MODEL"] == "agent.model"
+    assert known["FORGE_DATABASE"] == "durable.database"
+    assert all(name.startswith("FORGE_") for name in known)  # `variables_set` relies on it
+    assert variables_set({"FORGE_MODEL": "a:b", "FORGE_TURNS": ""}) == {"FORGE_MODEL": "agent.model"}
+
+
+def test_every_key_says_what_it_is_and_shows_how_it_is_written():
+    def undescribed(section: type[Section], place: str) -> list[str]:
+        found: list[str] = []
+        for name, one in section.keys.items():
+            at = f"{place}.{name}"
+            inner: Any = one.kind
+            while isinstance(inner, Listed | Named):
+                inner = inner.of
+            if (below := section_of(inner)) is not None:
+                found += undescribed(below, at)
+            schema = one.schema()
+            if "not" not in schema and not (schema.get("description") and schema.get("examples")):
+                found.append(at)
+        return found
+
+    assert undescribed(Configuration, "") == []
+
+
+class Shape(Section, alone="path", checks=[ExactlyOne(("path", "url"), "either a path or a url")]):
+    """A section with a short form."""
+
+    path: Path | None = key(FilePath(), "Where it lies.", "a.txt")
+    url: str = key(Text(), "Where it is.", "https://example.com")
+
+
+def test_typed_values_never_change_and_are_copied_with_changes():
+    one = Shape(url="a")
+    with pytest.raises(AttributeError, match=r"use replace\(url=…\)"):
+        one.url = "b"  # type: ignore[misc]
+    assert one.replace(url="b") == Shape(url="b")
+    assert one == copy.deepcopy(one) == Shape(url="a").replace(place="elsewhere")
+    assert one != Shape()
+    assert one != Retries()
+    assert repr(one) == "Shape(url='a')"
+
+
+def test_a_typed_value_takes_the_fields_it_has():
+    with pytest.raises(TypeError, match="Shape: uri is unknown"):
+        Shape(uri="a")  # type: ignore[call-arg]
+
+    class Strict(Section):
+        must: str = key(Text(), "Must be there.", "x", required=True)
+
+    with pytest.raises(TypeError, match="Strict: must is missing"):
+        Strict()
+    assert Strict(must="x").must == "x"
