@@ -12,6 +12,9 @@ CANDIDATES := $(if $(PYTHON),$(PYTHON),$(BIN)/python python3.14 python3.13 pytho
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 WORKERS := $(shell [ $(CORES) -lt 4 ] && echo $$((2 * $(CORES))) || echo $(CORES))
 
+# Collecting the tests takes as long as thousands of them: the processes share one collection.
+PYTEST := $(BIN)/python -m pytest -n0 -p tests.forking --forks $(WORKERS) -rR
+
 # Compiled modules are kept, whatever the environment says: hundreds of tests start a program of ours.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -173,11 +176,11 @@ bubblewrap:
 
 tests: $(READY) bubblewrap ## step: all tests
 	$(call step,tests: pytest)
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -rR -m 'not browser'
+	@$(PYTEST) -m 'not browser'
 
 quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 	$(call step,tests: pytest without the slow ones)
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -rR -m 'not slow and not browser'
+	@$(PYTEST) -m 'not slow and not browser'
 
 setup: $(READY) ## make .venv and nothing else
 

@@ -65,7 +65,8 @@ class Parent:
 
     def __init__(self, session: pytest.Session) -> None:
         self.session, self.hook = session, session.config.hook
-        self.chunks = list(_chunks(session.items))
+        # Tests that wait for programs come first, so that at the end no process is alone with long ones.
+        self.chunks = sorted(_chunks(session.items), key=lambda chunk: not _waits(session.items[chunk[0]]))
         self.children: dict[int, Child] = {}
         self.forked = 0
         self.selector = selectors.DefaultSelector()
@@ -214,6 +215,10 @@ def _chunks(items: list[pytest.Item]) -> Iterator[list[int]]:
         chunk.append(number)
     if chunk:
         yield chunk
+
+
+def _waits(item: pytest.Item) -> bool:
+    return item.get_closest_marker("flaky") is not None
 
 
 def _read(pipe: int, size: int) -> bytes:

@@ -10,15 +10,21 @@ from forge.core.tool import Tool
 from forge.tools import tool_search as module
 
 
-@pytest.fixture
-def many(bench):
-    """The built-ins and a thousand hidden tools, three of which mean something."""
-    bench.registry.add(
+@pytest.fixture(scope="module")
+def thousand():
+    """Hidden tools, three of which mean something."""
+    return [
         raw("github_create_pull_request", "Open a pull request from a branch.", "base_branch", "title"),
         raw("github_list_issues", "List the open issues of a repository.", "label"),
         raw("weather_forecast", "Tell tomorrow's weather for a city.", "city"),
         *(raw(f"filler_{n}", f"Do the thing with the number {n}.", "value") for n in range(997)),
-    )
+    ]
+
+
+@pytest.fixture
+def many(bench, thousand):
+    """The built-ins and a thousand hidden tools."""
+    bench.registry.add(*thousand)
     return bench
 
 

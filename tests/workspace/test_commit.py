@@ -410,7 +410,11 @@ class Broken(BaseException):
     """Not an error of the system: a bug, or Ctrl-C."""
 
 
-@pytest.mark.parametrize("problem", [OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "broken"), Broken()], ids=repr)
+@pytest.mark.parametrize(
+    "problem",
+    [OSError(errno.ENOSPC, "full"), pytest.param(OSError(errno.EIO, "broken"), marks=pytest.mark.slow), Broken()],
+    ids=repr,
+)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_failure_at_any_step_leaves_everything_or_nothing(tmp_path, monkeypatch, call, problem):
     """Each of the system's calls fails once, one after the other, until none is left to fail."""
