@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import forge.cli.commands.chat
+import forge.cli.running.chat
 from forge.agent.session import SessionStore
 from forge.cli import perform as run
 from tests.cli.scripts import call, script
@@ -148,7 +148,7 @@ class Fingers:
     ],
 )
 def test_ctrl_c_at_the_prompt_takes_back_the_line_and_twice_leaves(workspace, monkeypatch, happens, heard):
-    monkeypatch.setattr(forge.cli.commands.chat, "Keyboard", lambda history: Fingers(*happens))
+    monkeypatch.setattr(forge.cli.running.chat, "Keyboard", lambda history: Fingers(*happens))
     assert run(["run", "--model", script(workspace, "One.", "Two.")]) == 0
     assert said(workspace)[::2] == heard
 

@@ -99,7 +99,7 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         **more, session=options.session if named else None, reads_stdin=prompt == "-" or not sys.stdin.isatty()
     )
     if prompt is None:
-        from forge.cli.commands.chat import chat
+        from forge.cli.running.chat import chat
 
         return chat(options, asked)
     task = _whole_input() if prompt == "-" else prompt

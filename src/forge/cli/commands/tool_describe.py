@@ -7,9 +7,9 @@ import shlex
 
 import click
 
-from forge.cli.commands.tool_list import facts, needs
+from forge.cli.commands.tool_list import facts
 from forge.cli.options import Options, with_options
-from forge.cli.running.names import complete_name, project_tools, tool_named
+from forge.cli.running.names import complete_name, needed_permissions, project_tools, tool_named
 from forge.core.arguments.example import example_arguments
 from forge.core.spec import ToolSpec
 
@@ -44,7 +44,7 @@ def _page(spec: ToolSpec) -> str:
     timeout = f"{spec.timeout:g} s" if spec.timeout is not None else "none"
     entries = {
         "category": str(spec.category),
-        "needs": needs(spec),
+        "needs": needed_permissions(spec),
         "aliases": ", ".join(spec.aliases) or "none",
         "origin": spec.origin or "unknown",
         "time limit": timeout,

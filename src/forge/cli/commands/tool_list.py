@@ -8,10 +8,8 @@ from typing import Any
 import click
 
 from forge.cli.options import Options, with_options
-from forge.cli.running.names import project_tools
+from forge.cli.running.names import NO_PERMISSION, needed_permissions, project_tools
 from forge.core.spec import Category, Permission, ToolSpec
-
-NO_PERMISSION = "none"
 
 
 @click.command("list")
@@ -57,12 +55,6 @@ def origin(spec: ToolSpec) -> str:
     return spec.origin if ":" in spec.origin else str(spec.category)
 
 
-def needs(spec: ToolSpec) -> str:
-    """`read, network?`: the ones with a question mark are asked for when a call turns out to need them."""
-    optional = [f"{one}?" for one in sorted(spec.optional_permissions - spec.permissions)]
-    return ", ".join([*sorted(spec.permissions), *optional]) or NO_PERMISSION
-
-
 def _wanted(spec: ToolSpec, category: str | None, permission: str | None) -> bool:
     if category is not None and spec.category != category:
         return False
@@ -75,7 +67,7 @@ def _wanted(spec: ToolSpec, category: str | None, permission: str | None) -> boo
 def _table(specs: list[ToolSpec]) -> list[str]:
     """Aligned columns; on a terminal the descriptions end at its edge."""
     rows = [("NAME", "ORIGIN", "NEEDS", "DESCRIPTION")]
-    rows += [(spec.name, origin(spec), needs(spec), spec.description.partition("\n")[0]) for spec in specs]
+    rows += [(spec.name, origin(spec), needed_permissions(spec), spec.description.partition("\n")[0]) for spec in specs]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3])) for row in rows]
     if not sys.stdout.isatty():

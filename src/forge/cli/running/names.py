@@ -11,7 +11,7 @@ from forge.cli.refusal import Refusal, refusals
 from forge.core.arguments.checks import near
 from forge.core.errors import ToolError
 from forge.core.registry import ToolRegistry
-from forge.core.spec import Category
+from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
 from forge.project.assemble.choose import MEMORY, choose_tools
 from forge.project.assemble.own_tools import project_tools as tools_of
@@ -24,6 +24,8 @@ from forge.tools import built_ins
 
 if TYPE_CHECKING:  # read where some are active
     from forge.skills.active import ActiveSkills
+
+NO_PERMISSION = "none"
 
 
 def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
@@ -41,6 +43,12 @@ def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
         if name is not None and name in registry.names:
             return registry
         return mounted_tools(registry, sources if name is None else sources.of(name), note)
+
+
+def needed_permissions(spec: ToolSpec) -> str:
+    """Lists permissions as `read, network?`; one with a question mark is asked for only if a call needs it."""
+    optional = [f"{one}?" for one in sorted(spec.optional_permissions - spec.permissions)]
+    return ", ".join([*sorted(spec.permissions), *optional]) or NO_PERMISSION
 
 
 def note(text: str) -> None:

@@ -1,7 +1,7 @@
 """Reads the log of events: chosen, followed, summed up, a session's page by page; for `forge audit` and the console.
 
-The NDJSON files are the record. Queries that ask for few of many events use an index, which is made when it is missing
-and is never believed: every event comes from the record.
+The NDJSON files are the record. Queries for few of many events find them with an index, which is made when it is
+missing; the events themselves are read from the record. Only the counts of `--summary` come from the index.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import click
 
-from forge.cli.commands.tool_list import needs
 from forge.cli.options import Options
 from forge.cli.running.chat_session import ChatSession, RunFlags, open_chat_session
+from forge.cli.running.names import needed_permissions
 from forge.cli.terminal.keyboard import Keyboard
 from forge.cli.terminal.output import clip
 from forge.cli.terminal.show import as_text, harmless
@@ -128,7 +128,7 @@ class Chat:
         width, columns = max(map(len, registry)), shutil.get_terminal_size().columns
         for name, tool in sorted(registry.items()):
             words = tool.spec.description.partition("\n")[0]
-            _say(clip(f"{name:<{width}}  {needs(tool.spec):<10}  {words}", columns))
+            _say(clip(f"{name:<{width}}  {needed_permissions(tool.spec):<10}  {words}", columns))
 
     def _compact(self, _: str) -> None:
         stored = self.chat.stored
