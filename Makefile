@@ -31,11 +31,11 @@ demo: $(READY) ## an agent at work: a scripted model, real tools, the real gate;
 
 # Two steps at a time: one process checks the types, for a minute and a half, while another drives the browser.
 test: $(READY) bubblewrap ## everything that must hold, but for the slow tests
-	@$(MAKE) --no-print-directory -j2 format-check lint contracts types test-browser quick-tests
+	@$(MAKE) --no-print-directory -j2 format-check lint contracts dead-code types test-browser quick-tests
 
 .PHONY: test-all
 test-all: $(READY) bubblewrap ## the same with the slow tests: more rounds of killing, fuzzing, odd places
-	@$(MAKE) --no-print-directory -j2 format-check lint contracts types test-browser tests
+	@$(MAKE) --no-print-directory -j2 format-check lint contracts dead-code types test-browser tests
 
 check: test ## the same
 
@@ -165,6 +165,25 @@ types: $(READY) ## step: mypy --strict
 contracts: $(READY) ## step: the import contracts
 	$(call step,contracts: import-linter)
 	@$(BIN)/lint-imports --no-logo
+
+# Both read their settings from pyproject.toml.
+.PHONY: dead-code
+dead-code: $(READY) ## step: code that nothing uses, dependencies that nothing imports
+	$(call step,dead code: vulture; dependencies: deptry)
+	@$(BIN)/vulture && echo 'Nothing is unused.'
+	@$(BIN)/deptry src --no-ansi
+
+.PHONY: coverage
+coverage: $(READY) bubblewrap ## the share of lines that the quick tests run, into htmlcov/ (slower than the tests)
+	@$(BIN)/pytest -n $(WORKERS) --cov=forge --cov-report=term:skip-covered --cov-report=html -m 'not slow and not browser'
+
+.PHONY: signatures
+signatures: $(READY) ## record the public signatures after a change on purpose
+	@$(BIN)/python -m scripts.signatures
+
+.PHONY: pre-commit
+pre-commit: $(READY) ## check format, lint, types and contracts at every commit from now on
+	@$(BIN)/pre-commit install
 
 # The sandbox's tests need it; they are skipped, and say so, where it cannot be had.
 .PHONY: bubblewrap

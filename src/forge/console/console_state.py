@@ -251,9 +251,8 @@ class NoModel:
     def __init__(self, problem: str) -> None:
         self.problem = problem
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
         raise ToolError("there is no model", ErrorKind.CONFIG, self.problem)
-        yield  # it must be an iterator
 
 
 def _undoer(main: Agent) -> Agent:

@@ -1,0 +1,71 @@
+"""Writes the public signatures of `forge`, one a line, so that a test sees when one changes: `make signatures`."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import forge
+
+FILE = Path(__file__).parents[1] / "tests" / "public_signatures.txt"
+_ADDRESS = re.compile(r"<(?:function|class|bound method) '?([\w.<>]+)'?(?: at 0x[0-9a-f]+)?>| at 0x[0-9a-f]+")
+
+
+def signatures() -> list[str]:
+    """Returns every public name with its parameters, and the public members of every public class, sorted."""
+    return sorted({line for name in forge.__all__ for line in _lines(f"forge.{name}", getattr(forge, name))})
+
+
+def breaking_changes(old: list[str], new: list[str]) -> list[str]:
+    """Returns the old lines that are gone or read differently now."""
+    return sorted(set(old) - set(new))
+
+
+def recorded() -> list[str]:
+    """Returns the lines that were recorded last."""
+    return FILE.read_text(encoding="utf-8").splitlines()
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, type):
+        yield f"{name}{_signature(value)}" if callable(value) else f"{name}: {type(value).__name__}"
+        return
+    if issubclass(value, enum.Enum):
+        yield from (f"{name}.{one.name} = {one.value!r}" for one in value)
+        return
+    yield f"{name}{_signature(value)}"
+    for owner in (one for one in value.__mro__ if one.__module__.startswith("forge")):
+        for member, found in vars(owner).items():
+            if member.startswith("_"):
+                continue
+            if isinstance(found, property):
+                yield f"{name}.{member}: property"
+            elif callable(plain := getattr(found, "__func__", found)) and not isinstance(plain, type):
+                yield f"{name}.{member}{_signature(plain)}"
+
+
+def _signature(value: Any) -> str:
+    try:
+        text = str(inspect.signature(value))
+    except (TypeError, ValueError):  # an alias of a type
+        return ""
+    return _ADDRESS.sub(lambda found: found[1] or "", text)
+
+
+def main() -> int:
+    lines = signatures()
+    old = recorded() if FILE.exists() else []
+    for line in breaking_changes(old, lines):
+        print(f"gone or changed: {line}")
+    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(lines)} signatures written to {FILE.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
