@@ -84,7 +84,7 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
 )
 def test_what_makes_no_sense_is_said_at_once(module, arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command = import_module(f"forge.cli.{module}").command
+    command = import_module(f"forge.cli.commands.{module}").command
     ended = CliRunner().invoke(command, arguments)
     assert ended.exit_code == 2
     assert re.search(words, ended.output)
