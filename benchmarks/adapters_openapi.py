@@ -13,7 +13,7 @@ from benchmarks.web import serving
 from forge.core.context import Scope
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.network.egress import Egress
@@ -79,7 +79,7 @@ async def _mounting() -> float:
         for _ in range(3):
             started = time.perf_counter()
             registry = ToolRegistry()
-            async with mounted(registry, openapi(path, name="api")):
+            async with mount_source(registry, openapi(path, name="api")):
                 assert len(registry) == MANY
                 taken.append(time.perf_counter() - started)
     return sorted(taken)[1]
@@ -88,7 +88,7 @@ async def _mounting() -> float:
 async def _again() -> tuple[float, float]:
     """Microseconds a turn pays for the definitions: hidden ones cost nothing."""
     few, many = ToolRegistry([HttpRequest()]), ToolRegistry([HttpRequest()])
-    async with mounted(many, openapi(_document(MANY), name="api")):
+    async with mount_source(many, openapi(_document(MANY), name="api")):
         assert few.definitions() == many.definitions()
         return side_by_side(lambda: per_call(few.definitions, 2_000), lambda: per_call(many.definitions, 2_000))
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from forge import Egress, Scope, ToolCall, ToolRegistry, approve_all, mcp, standard_executor
 from forge.core.arguments.example import example_arguments
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 
 
 async def main(url: str) -> int:
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     registry = ToolRegistry()
-    async with mounted(registry, mcp(url, name="kit", egress=Egress(private=("127.0.0.1", "localhost")))):
+    async with mount_source(registry, mcp(url, name="kit", egress=Egress(private=("127.0.0.1", "localhost")))):
         executor = standard_executor(registry, approve=approve_all)
         for name in [one for one in registry if one.startswith("kit__")]:
             call = ToolCall(name, arguments_for(scenario, registry, name), id=name)

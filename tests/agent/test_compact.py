@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.agent.tokens import Tally, estimate_message, estimate_messages
-from forge.agent.window import compacted, is_summary, needs_summary, prune, split, summarise
+from forge.agent.window import insert_summary, is_summary, needs_summary, prune, split, summarise
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.provider import ModelRequest, ProviderError
@@ -185,7 +185,7 @@ def test_a_result_that_comes_late_stays_with_its_call():
 def test_a_summary_alone_is_not_summarised_again():
     messages = history(20)
     _, recent = split(messages, 2_000)
-    shorter = compacted(recent, Message("user", asyncio.run(summarise(Silent(), messages)).text))
+    shorter = insert_summary(recent, Message("user", asyncio.run(summarise(Silent(), messages)).text))
     assert shorter[0].role == "system"
     assert is_summary(shorter[1])
     assert split(shorter, 2_000) == ([], shorter)
@@ -248,7 +248,9 @@ def test_what_was_compacted_is_not_compacted_again(messages, keep):
     old, recent = split(messages, keep)
     if not old:
         return
-    shorter = compacted(recent, Message("user", "[Summary of the conversation so far, in place of its older messages]"))
+    shorter = insert_summary(
+        recent, Message("user", "[Summary of the conversation so far, in place of its older messages]")
+    )
     assert [one for one in shorter if not is_summary(one)] == recent
     assert split(shorter, keep) == ([], shorter)
 

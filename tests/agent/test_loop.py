@@ -32,7 +32,7 @@ from forge import (
     text_calls,
     tool,
 )
-from forge.agent.wire import exported, imported
+from forge.agent.wire import export_message, import_message
 
 
 @tool
@@ -92,7 +92,9 @@ async def test_results_come_back_in_call_order_with_their_ids():
 async def test_the_history_knows_which_results_are_failures():
     result = await run([call("add", {"a": 1, "b": 1}, "a"), call("fails", {"why": "broken"}, "b")], "done")
     assert {m.call_id: m.is_error for m in result.messages if m.role == "tool"} == {"a": False, "b": True}
-    assert [imported(exported(m)).is_error for m in result.messages] == [m.is_error for m in result.messages]
+    assert [import_message(export_message(m)).is_error for m in result.messages] == [
+        m.is_error for m in result.messages
+    ]
 
 
 async def test_a_failed_call_never_loses_its_siblings_and_goes_back_in_words():

@@ -312,7 +312,7 @@ async def test_a_long_lived_agent_keeps_nothing_of_runs_that_are_over(tmp_path):
     await work_of(agent).settled(5)
     assert len(set(ended)) == runs
     work = work_of(agent)
-    assert not any((agent._opening.sessions, work._open, work._completed, work._farewells, work.offered, work._waiting))
+    assert not any((agent._opening.sessions, work._open, work._completed, work._when_over, work.offered, work._waiting))
     for session in ended:
         assert not agent.gate.remembered(session)
         assert not state.seen.files(session)

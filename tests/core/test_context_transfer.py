@@ -10,12 +10,12 @@ from forge.core.execution import context_transfer
 def test_what_is_set_travels_and_what_is_not_does_not(monkeypatch):
     monkeypatch.setattr(context_transfer, "_variables", {})
     one: ContextVar[int] = ContextVar("one", default=1)
-    context_transfer.carry_along(__name__, one)
-    assert context_transfer.captured_context() == {}
+    context_transfer.register_variable(__name__, one)
+    assert context_transfer.capture_context() == {}
 
     def inside() -> dict[str, int]:
         one.set(2)
-        return context_transfer.captured_context()
+        return context_transfer.capture_context()
 
     values = copy_context().run(inside)
     assert values == {__name__: 2}

@@ -23,7 +23,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool, tool
-from forge.pipeline._step import looking
+from forge.pipeline._step import make_look_step
 from tests.core.calling import SCOPE, Heard, at_most, call, execute, executor, within
 
 
@@ -649,7 +649,7 @@ def test_steps_that_only_look_at_the_result_keep_their_place_among_the_others():
             seen.append(name)
             return later(result) if waits else ToolResult.text(f"{result.for_llm} {name}")
 
-        return looking(look, **attributes)
+        return make_look_step(look, **attributes)
 
     async def between(ctx: ToolContext, proceed: Any) -> ToolResult:
         seen.append("down")
@@ -669,10 +669,10 @@ def test_a_look_that_fails_is_a_failed_call_and_screens_only_where_it_says_so():
     def screened(ctx: ToolContext, result: ToolResult) -> ToolResult:
         return ToolResult.text(f"screened: {result.for_llm}")
 
-    result = call(three, steps=[looking(screened, screens=True), looking(broken)])
+    result = call(three, steps=[make_look_step(screened, screens=True), make_look_step(broken)])
     assert result.for_llm.startswith("screened: ")
     assert "a broken look" in result.for_llm
-    assert call(three, steps=[looking(screened)]).for_llm == "screened: 3"
+    assert call(three, steps=[make_look_step(screened)]).for_llm == "screened: 3"
 
 
 def test_a_step_may_answer_itself_or_change_the_result():

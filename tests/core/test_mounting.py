@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from forge import DuplicateToolError, Tool, ToolRegistry
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.spec import Category
 
 
@@ -35,7 +35,7 @@ class Live:
 
 async def test_tools_are_there_while_the_source_is_open():
     registry, source = ToolRegistry(), Live(made("a__one"))
-    async with mounted(registry, source):
+    async with mount_source(registry, source):
         assert list(registry) == ["a__one"]
     assert list(registry) == []
     assert source.closed
@@ -44,7 +44,7 @@ async def test_tools_are_there_while_the_source_is_open():
 async def test_what_comes_and_goes_is_followed():
     first, second = made("a__one"), made("a__two")
     registry, source = ToolRegistry(), Live(first)
-    async with mounted(registry, source):
+    async with mount_source(registry, source):
         source.changed([first, second])
         assert list(registry) == ["a__one", "a__two"]
         assert registry["a__one"] is first
@@ -60,7 +60,7 @@ async def test_what_comes_and_goes_is_followed():
 async def test_a_taken_name_is_refused_at_the_beginning_and_the_source_is_closed():
     registry, source = ToolRegistry([made("a__one")]), Live(made("a__one", "shadow"))
     with pytest.raises(DuplicateToolError):
-        async with mounted(registry, source):
+        async with mount_source(registry, source):
             pass
     assert source.closed
     assert registry["a__one"].spec.description == "Says ."
@@ -69,7 +69,7 @@ async def test_a_taken_name_is_refused_at_the_beginning_and_the_source_is_closed
 async def test_a_later_tool_cannot_take_a_name_that_others_have_and_the_rest_is_added(caplog):
     registry, source = ToolRegistry([made("b__one", "ours")]), Live()
     with caplog.at_level(logging.WARNING):
-        async with mounted(registry, source):
+        async with mount_source(registry, source):
             source.changed([made("b__one", "shadow"), made("a__two")])
             assert registry["b__one"].spec.description == "Says ours."
             assert "a__two" in registry
@@ -83,7 +83,7 @@ async def test_prepare_may_put_another_in_a_tools_place():
     def slower(tool):
         return Tool.from_schema(tool.spec.name, "slower", {}, tool.run, category=Category.ADAPTER)
 
-    async with mounted(registry, source, slower):
+    async with mount_source(registry, source, slower):
         assert registry["a__one"].spec.description == "slower"
         source.changed([made("a__one", "again")])
         assert registry["a__one"].spec.description == "slower"
@@ -97,6 +97,6 @@ async def test_a_source_that_fails_leaves_nothing():
 
     registry = ToolRegistry()
     with pytest.raises(OSError, match="no such server"):
-        async with mounted(registry, Broken()):
+        async with mount_source(registry, Broken()):
             pass
     assert not registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forge.agent.guarded import Guarded
+from forge.agent.guarded import GuardedProvider
 from forge.core.provider import expects_calls, window_of
 from forge.core.registry import problems_of
 from forge.core.secrets import Secrets, secrets_of
@@ -35,12 +35,12 @@ class Forwards:
 
 
 def test_a_provider_may_say_its_window_and_that_it_expects_calls() -> None:
-    for provider in (Large("done"), Guarded(Large("done"), Unguarded(), "s"), Forwards(Large("done"))):
+    for provider in (Large("done"), GuardedProvider(Large("done"), Unguarded(), "s"), Forwards(Large("done"))):
         assert (window_of(provider), expects_calls(provider)) == (200_000, True)
 
 
 def test_a_provider_that_says_neither_has_no_window_and_expects_nothing() -> None:
-    for provider in (Scripted("done"), Guarded(Scripted("done"), Unguarded(), "s"), Forwards(Scripted("done"))):
+    for provider in (Scripted("done"), GuardedProvider(Scripted("done"), Unguarded(), "s"), Forwards(Scripted("done"))):
         assert (window_of(provider), expects_calls(provider)) == (0, False)
 
 

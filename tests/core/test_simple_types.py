@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from forge import DefinitionError, ToolRegistry, ToolSpec, tool
-from forge.core.arguments.extra_keys import closed_json_schema
+from forge.core.arguments.extra_keys import make_closed_generator
 from forge.core.arguments.parameters import Limits
 from forge.core.arguments.signature import without_titles
 from forge.core.arguments.simple_types import simple_arguments
@@ -69,7 +69,7 @@ def test_a_plain_type_is_shown_and_checked_as_pydantic_does_it(hint: Any, requir
     ours = simple_arguments({"value": hint}, () if required else {"value"})
     theirs = by_pydantic(hint, required=required)
     assert ours is not None
-    shown = without_titles(theirs.json_schema(schema_generator=closed_json_schema()))
+    shown = without_titles(theirs.json_schema(schema_generator=make_closed_generator()))
     assert json.dumps(ours.json_schema()) == json.dumps(shown)  # the order too: it is part of a cached prompt
     texts = [f'{{"value": {text}}}' for text in TEXTS]
     for text in [*texts, "{}", '{"other": 1}', '{"value": 1, "other": 2}', "[]", "{", '{"value": "\\ud800"}']:

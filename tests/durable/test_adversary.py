@@ -277,9 +277,9 @@ async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str
 
 
 def said(*calls: ToolCall, text: str = "") -> dict[str, Any]:
-    from forge.agent.wire import exported
+    from forge.agent.wire import export_message
 
-    return {"message": exported(Message("assistant", text, tool_calls=calls))}
+    return {"message": export_message(Message("assistant", text, tool_calls=calls))}
 
 
 async def test_steps_that_do_not_fit_any_more_end_the_run_in_words_and_lose_nothing(

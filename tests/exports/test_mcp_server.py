@@ -483,7 +483,7 @@ async def test_calls_from_nobody_are_asked_elsewhere():
 
 
 async def test_what_a_mounted_server_asks_reaches_the_client_as_its_own_form(era, monkeypatch):
-    from forge.core.mounting import mounted
+    from forge.core.mounting import mount_source
     from forge.sources.mcp import mcp
     from tests.sources.mcp.remote import Remote, definition
 
@@ -513,7 +513,7 @@ async def test_what_a_mounted_server_asks_reaches_the_client_as_its_own_form(era
         return ElicitResult(action="accept", content={"name": "Ada"})
 
     listening = asyncio.create_task(listen())
-    async with offered(policy=rules("allow *")) as offer, mounted(offer.registry, mcp("uvx mcp-server-git")):
+    async with offered(policy=rules("allow *")) as offer, mount_source(offer.registry, mcp("uvx mcp-server-git")):
         async with connected(offer, era, elicitation_callback=fill_in) as client:
             assert text(await client.call_tool("git__ask", {})) == "{'name': 'Ada'}"
         assert "The server git asks:" in asked[0].message

@@ -659,7 +659,7 @@ def test_what_the_grammar_finds_is_not_denied_without_reason(line):
 def test_any_line_is_judged_and_a_literal_one_means_the_same_to_the_grammar(line):
     assert decide(NO_RM, "execute", line) in ("allow", "ask", "deny")
     found = shell.read(line)
-    if (literal := commands.parts(line)) and not found.is_broken:  # the grammar does not know `a#`
+    if (literal := commands.split_literal(line)) and not found.is_broken:  # the grammar does not know `a#`
         assert [part.words for part in literal] == [command.words for command in found.commands]
 
 

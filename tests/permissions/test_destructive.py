@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.context import Scope
-from forge.permissions.shell.destructive import destructive, unresolved
+from forge.permissions.shell.destructive import explain_destruction, explain_unresolved
 
 SCOPE = Scope(workspace=Path("/nowhere/projects/one"))
 
@@ -385,12 +385,12 @@ FINE = [
 
 @pytest.mark.parametrize("line", DESTRUCTIVE)
 def test_a_destructive_line_has_a_reason(line):
-    assert destructive(line, SCOPE)
+    assert explain_destruction(line, SCOPE)
 
 
 @pytest.mark.parametrize("line", FINE)
 def test_what_only_looks_like_one_has_none(line):
-    assert destructive(line, SCOPE) == ""
+    assert explain_destruction(line, SCOPE) == ""
 
 
 @pytest.mark.parametrize(
@@ -402,31 +402,31 @@ def test_what_only_looks_like_one_has_none(line):
     ],
 )
 def test_what_is_too_much_to_be_judged_is_refused(much, less):
-    assert "judged" in destructive(much, SCOPE)
-    assert destructive(less, SCOPE) == ""
+    assert "judged" in explain_destruction(much, SCOPE)
+    assert explain_destruction(less, SCOPE) == ""
 
 
 def test_the_reason_names_what_would_be_lost():
-    assert destructive("rm -rf build /etc", SCOPE) == "it would remove /etc"
-    assert destructive("dd if=x of=/dev/sda", SCOPE) == "it would overwrite the device /dev/sda"
+    assert explain_destruction("rm -rf build /etc", SCOPE) == "it would remove /etc"
+    assert explain_destruction("dd if=x of=/dev/sda", SCOPE) == "it would overwrite the device /dev/sda"
 
 
 def test_a_link_is_only_a_link_unless_a_slash_follows_it(tmp_path):
     (tmp_path / "link").symlink_to("/")
     (tmp_path / "own").mkdir()
     scope = Scope(workspace=tmp_path)
-    assert destructive("rm -rf link", scope) == ""
-    assert destructive("rm -rf link/", scope)
-    assert destructive("rm -rf link/etc", scope)
-    assert destructive("rm -rf own/", scope) == ""
+    assert explain_destruction("rm -rf link", scope) == ""
+    assert explain_destruction("rm -rf link/", scope)
+    assert explain_destruction("rm -rf link/etc", scope)
+    assert explain_destruction("rm -rf own/", scope) == ""
 
 
 def test_a_line_is_judged_from_the_directory_it_runs_in(tmp_path):
     scope = Scope(workspace=tmp_path)
-    assert destructive("rm -rf ..", scope)
-    assert destructive("rm -rf ../x", scope, "a/b") == ""
-    assert destructive("rm -rf ..", scope, "a/b") == ""
-    assert destructive("rm -rf ../..", scope, "a/b")
+    assert explain_destruction("rm -rf ..", scope)
+    assert explain_destruction("rm -rf ../x", scope, "a/b") == ""
+    assert explain_destruction("rm -rf ..", scope, "a/b") == ""
+    assert explain_destruction("rm -rf ../..", scope, "a/b")
 
 
 @pytest.mark.parametrize(
@@ -447,15 +447,15 @@ def test_a_line_is_judged_from_the_directory_it_runs_in(tmp_path):
 @pytest.mark.slow
 def test_hostile_lines_take_bounded_time(line):
     started = time.process_time()
-    destructive(line, SCOPE)
+    explain_destruction(line, SCOPE)
     assert time.process_time() - started < 5
 
 
 def test_where_nobody_has_a_home_lines_are_judged_all_the_same(monkeypatch):
     monkeypatch.setattr("os.path.expanduser", lambda path: path)  # no HOME, and nobody of that number
-    assert destructive("rm -rf ~", SCOPE)
-    assert destructive("cd; rm -rf *", SCOPE)
-    assert not destructive("rm -rf build", SCOPE)
+    assert explain_destruction("rm -rf ~", SCOPE)
+    assert explain_destruction("cd; rm -rf *", SCOPE)
+    assert not explain_destruction("rm -rf build", SCOPE)
 
 
 @pytest.mark.parametrize(
@@ -485,8 +485,8 @@ def test_where_nobody_has_a_home_lines_are_judged_all_the_same(monkeypatch):
     ],
 )
 def test_what_a_destructive_program_gets_is_not_known_before_the_line_runs(line):
-    assert unresolved(line, SCOPE)
-    assert not destructive(line, SCOPE)
+    assert explain_unresolved(line, SCOPE)
+    assert not explain_destruction(line, SCOPE)
 
 
 @pytest.mark.parametrize(
@@ -517,4 +517,4 @@ def test_what_a_destructive_program_gets_is_not_known_before_the_line_runs(line)
     ],
 )
 def test_other_lines_with_variables_are_resolved_or_destroy_nothing(line):
-    assert unresolved(line, SCOPE) == ""
+    assert explain_unresolved(line, SCOPE) == ""

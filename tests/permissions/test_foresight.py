@@ -11,7 +11,7 @@ from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
-from forge.permissions import foreseen_changes as foresight
+from forge.permissions import call_preview as foresight
 from forge.permissions.display import request_text
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import rules

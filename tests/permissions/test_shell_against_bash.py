@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from forge.permissions.shell.literal_line import parts
+from forge.permissions.shell.literal_line import split_literal
 from tests.permissions.judging import decide
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to compare with")
@@ -68,12 +68,12 @@ def test_a_literal_line_has_the_words_that_bash_sees(tmp_path):
         "'*;&|'",
     ]
     lines = ("say " + "".join(source.choices(pieces, k=source.randint(1, 12))) for _ in range(4_000))
-    literal = [line for line in dict.fromkeys(lines) if len(parts(line)) == 1]
+    literal = [line for line in dict.fromkeys(lines) if len(split_literal(line)) == 1]
     assert len(literal) > 500
     script = "say() { printf '%s\\0' \"$@\" $'\\n'; }\n" + "\n".join(literal)
     output = run(script, tmp_path).decode()
     seen = [tuple(block.split("\0")[:-1]) for block in output.split("\n\0")[:-1]]
-    assert seen == [parts(line)[0].words[1:] for line in literal]
+    assert seen == [split_literal(line)[0].words[1:] for line in literal]
 
 
 def lines_that_run_rm(lines, folder) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forge.permissions import shell
-from forge.permissions.shell.literal_line import parts
-from forge.permissions.shell.parsed_line import Redirection, Span
+from forge.permissions.shell.literal_line import split_literal
+from forge.permissions.shell.parsed_line import CommandRange, Redirection
 from forge.permissions.shell.word_patterns import ANY, SOME
 from forge.permissions.shell.words import GLOB
 
@@ -68,11 +68,11 @@ def test_assignments_and_redirections_stand_beside_the_words():
 
 
 def test_pipes_background_functions_and_what_is_inside_are_told_apart():
-    assert shell.read("a | (b; c) | d").pipes == [[Span(0, 1), Span(1, 3), Span(3, 4)]]
-    assert shell.read("a; b & c").background == [Span(1, 2)]
+    assert shell.read("a | (b; c) | d").pipes == [[CommandRange(0, 1), CommandRange(1, 3), CommandRange(3, 4)]]
+    assert shell.read("a; b & c").background == [CommandRange(1, 2)]
     (function,) = shell.read("f() { a; b; }; c").functions
-    assert (function.name, function.body) == ("f", Span(0, 2))
-    assert shell.read("a $(b; c) d; e").commands[0].inside == Span(1, 3)
+    assert (function.name, function.body) == ("f", CommandRange(0, 2))
+    assert shell.read("a $(b; c) d; e").commands[0].inside == CommandRange(1, 3)
     assert [command.joint for command in shell.read("a && b || c && d; e").commands] == ["", "&&", "", "&&", ""]
 
 
@@ -105,7 +105,7 @@ def test_what_can_be_read_is_not_broken(line):
     ],
 )
 def test_a_literal_line_has_exactly_these_words(line, found):
-    assert [part.words for part in parts(line)] == found
+    assert [part.words for part in split_literal(line)] == found
     assert words(line) == found
 
 
@@ -117,4 +117,4 @@ def test_a_literal_line_has_exactly_these_words(line, found):
     "|a 'b|a \"b|a;;b|a >/dev/null2|a2>&1|a &>b|time|".split("|")[:-2],
 )
 def test_everything_else_is_not_literal(line):
-    assert parts(line) == ()
+    assert split_literal(line) == ()

@@ -11,7 +11,7 @@ import pytest
 from forge.core.tool import Tool, tool
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import rules
-from forge.permissions.targets import Opaque, targets_of, wanted
+from forge.permissions.targets import Opaque, find_requests, targets_of
 from tests.permissions.test_gate import Person, context, merge, plain, refusal, save
 
 KEEP_OUT = rules("allow write", "deny write secret/**")
@@ -125,9 +125,9 @@ def test_a_value_without_a_json_is_named_by_its_type():
 
 def test_a_target_belongs_to_optional_permissions_where_none_is_declared():
     peek = of_schema({}, optional_permissions={"read"})
-    assert wanted(peek.spec, {"path": "a"}) == [("read", "a")]
-    assert wanted(peek.spec, {"path": ""}) == wanted(peek.spec, {}) == [(None, "")]
+    assert find_requests(peek.spec, {"path": "a"}) == [("read", "a")]
+    assert find_requests(peek.spec, {"path": ""}) == find_requests(peek.spec, {}) == [(None, "")]
     both = of_schema({}, permissions={"network"}, optional_permissions={"write"})
-    assert wanted(both.spec, {"path": "a"}) == [("network", "a")]
-    assert wanted(plain.spec, {}) == [(None, "")]
-    assert len(wanted(merge.spec, {"sources": ["a", "b"], "destination": "c"})) == 6
+    assert find_requests(both.spec, {"path": "a"}) == [("network", "a")]
+    assert find_requests(plain.spec, {}) == [(None, "")]
+    assert len(find_requests(merge.spec, {"sources": ["a", "b"], "destination": "c"})) == 6

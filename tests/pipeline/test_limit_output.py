@@ -15,8 +15,8 @@ from forge import Scope, ToolCall, ToolResult, tool
 from forge.core.errors import ErrorKind
 from forge.core.execution import threads
 from forge.core.result import Attachment, Failure
-from forge.pipeline._bounds import bounded, size_of
-from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, fitted, limit_output
+from forge.pipeline._bounds import bound_data, size_of
+from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, fit_text, limit_output
 from forge.workspace.state import keep_newest
 from tests.pipeline.calling import call_once, executor_of
 
@@ -36,8 +36,8 @@ def say_like_a_shell(text: str) -> str:
 def test_a_result_exactly_at_the_limits_is_not_cut():
     lines = "\n".join(["x" * 20] * 2_000)
     assert len(lines) <= MAX_BYTES
-    assert fitted(lines, 2_000, MAX_BYTES, 2_000) is None
-    assert fitted(lines + "\n", 2_000, MAX_BYTES, 2_000) is None
+    assert fit_text(lines, 2_000, MAX_BYTES, 2_000) is None
+    assert fit_text(lines + "\n", 2_000, MAX_BYTES, 2_000) is None
 
 
 def test_one_line_more_is_cut_and_says_so(tmp_path):
@@ -92,11 +92,11 @@ def test_a_workspace_that_cannot_be_written_still_gives_a_result(tmp_path):
 
 
 def test_long_lines_are_clipped_and_characters_stay_whole():
-    cut = fitted("é" * 5_000, 2_000, MAX_BYTES, 2_000)
+    cut = fit_text("é" * 5_000, 2_000, MAX_BYTES, 2_000)
     assert cut is not None
     assert cut.text.startswith("é" * 2_000)
     assert "3000 more characters" in cut.text
-    one = fitted("é" * 100, 10, 51, 2_000)
+    one = fit_text("é" * 100, 10, 51, 2_000)
     assert one is not None
     assert one.text == "é" * 25
 
@@ -200,7 +200,7 @@ def test_data_that_is_nested_or_cyclic_without_end_still_gives_a_result():
     for _ in range(500):
         deep = [deep]
     assert giving(data={"deep": deep}).data["deep"] == deep
-    assert "deeply" in json.dumps(bounded({"deep": deep, "much": ["x"] * 10_000}, 50_000))
+    assert "deeply" in json.dumps(bound_data({"deep": deep, "much": ["x"] * 10_000}, 50_000))
 
 
 def test_a_long_line_of_json_is_spread_over_lines_and_not_clipped():

@@ -111,32 +111,32 @@ def test_denied_tools_are_refused_by_name_alias_and_glob():
 
 def test_output_is_redacted_where_it_matches():
     rules = Guardrails.of({"deny_output": [{"pattern": r"sk-[a-z0-9]{8,}", "action": "redact"}]})
-    assert rules.redacted("key: sk-abcdefgh99, fine") == f"key: {MARK}, fine"
-    assert rules.redacted("nothing here") == "nothing here"
-    assert rules.redacted("sk-\u200babcdefgh99\nfine") == f"{MARK}\nfine"
-    assert rules.blocked("key: sk-abcdefgh99") is None
-    assert rules.redacted("\ud800 fine") == "\ud800 fine"
+    assert rules.redact("key: sk-abcdefgh99, fine") == f"key: {MARK}, fine"
+    assert rules.redact("nothing here") == "nothing here"
+    assert rules.redact("sk-\u200babcdefgh99\nfine") == f"{MARK}\nfine"
+    assert rules.find_block("key: sk-abcdefgh99") is None
+    assert rules.redact("\ud800 fine") == "\ud800 fine"
 
 
 @pytest.mark.parametrize("length", [10, 64, 100, 5_000])
 def test_nothing_of_a_long_find_stays_readable(length):
     rules = Guardrails.of({"deny_output": [{"pattern": "password.*END", "action": "redact"}]})
-    assert rules.redacted(f"before password {'s' * length} END after") == f"before {MARK} after"
-    assert rules.redacted(f"before password {'s' * length} after") == f"before password {'s' * length} after"
+    assert rules.redact(f"before password {'s' * length} END after") == f"before {MARK} after"
+    assert rules.redact(f"before password {'s' * length} after") == f"before password {'s' * length} after"
 
 
 def test_every_find_goes_and_what_is_between_stays():
     rules = Guardrails.of({"deny_output": [{"pattern": "(?s)BEGIN.*?END", "action": "redact"}]})
-    assert rules.redacted("a BEGIN\nx END b BEGIN y\nEND c") == f"a {MARK} b {MARK} c"
+    assert rules.redact("a BEGIN\nx END b BEGIN y\nEND c") == f"a {MARK} b {MARK} c"
 
 
 def test_without_re2_whole_lines_go_and_everything_where_a_find_may_cross_them(monkeypatch):
     monkeypatch.setattr("forge.permissions.safe_regex._finder", lambda source: None)
     lines = Guardrails.of({"deny_output": [{"pattern": "password.*END", "action": "redact"}]})
-    assert lines.redacted("first\nx password y END z\nlast") == f"first\n{MARK}\nlast"
-    assert lines.redacted("first\nlast") == "first\nlast"
+    assert lines.redact("first\nx password y END z\nlast") == f"first\n{MARK}\nlast"
+    assert lines.redact("first\nlast") == "first\nlast"
     crossing = Guardrails.of({"deny_output": [{"pattern": "(?s)BEGIN.*END", "action": "redact"}]})
-    assert crossing.redacted("BEGIN x END\nsecret END\nlast") == MARK
+    assert crossing.redact("BEGIN x END\nsecret END\nlast") == MARK
 
 
 @pytest.mark.parametrize("action", ["block", "redact"])
@@ -155,16 +155,16 @@ def test_blocking_is_asked_of_the_original():
     rules = Guardrails.of(
         {"deny_output": [{"pattern": "secret", "action": "redact"}, {"pattern": "top secret", "message": "hidden"}]}
     )
-    found = rules.blocked("this is top secret")
+    found = rules.find_block("this is top secret")
     assert found is not None
     assert found.message == "hidden"
-    assert rules.blocked("a secret") is None
+    assert rules.find_block("a secret") is None
 
 
 @pytest.mark.parametrize("pattern", [".", r"[\s\S]+", r"\[.*\]", "POLICY", "B"])
 def test_a_pattern_that_finds_the_mark_itself_ends(pattern):
     rules = Guardrails.of({"deny_output": [{"pattern": pattern, "action": "redact"}]})
-    assert MARK in rules.redacted("a [B] POLICY\nb")
+    assert MARK in rules.redact("a [B] POLICY\nb")
 
 
 @given(st.text(alphabet="ab-\n \u200b\u0430", max_size=80))
@@ -173,8 +173,8 @@ def test_after_redacting_nothing_is_found(text):
     (rule,) = rules.output
     from forge.permissions.safe_regex import Clock
 
-    assert not rule.is_in(rules.redacted(text).replace(MARK, ""), Clock()) or MARK in rules.redacted(text)
-    assert not rule.is_in(rules.redacted(text).replace(MARK, "\ue000"), Clock())
+    assert not rule.is_in(rules.redact(text).replace(MARK, ""), Clock()) or MARK in rules.redact(text)
+    assert not rule.is_in(rules.redact(text).replace(MARK, "\ue000"), Clock())
 
 
 def test_prompts_and_answers_are_checked():
@@ -232,16 +232,16 @@ def test_what_may_be_shown_meanwhile_depends_on_the_rules():
 def test_much_output_takes_little_time():
     rules = Guardrails.of({"deny_output": [{"pattern": "(a+)+$", "action": "redact"}, "(b|bb)+c"]})
     started = time.process_time()
-    rules.redacted("a" * 100_000 + "!")
-    assert rules.blocked("b" * 100_000) is None
+    rules.redact("a" * 100_000 + "!")
+    assert rules.find_block("b" * 100_000) is None
     assert time.process_time() - started < 2
 
 
 def test_a_search_that_takes_too_long_counts_as_found(monkeypatch):
     monkeypatch.setattr("forge.skills.guardrails.Clock", lambda: _Late())
     assert refused(DENY, "bash", command="ls")
-    assert Guardrails.of({"deny_output": ["x"]}).blocked("fine") is not None
-    assert Guardrails.of({"deny_output": [{"pattern": "x", "action": "redact"}]}).redacted("fine") == MARK
+    assert Guardrails.of({"deny_output": ["x"]}).find_block("fine") is not None
+    assert Guardrails.of({"deny_output": [{"pattern": "x", "action": "redact"}]}).redact("fine") == MARK
 
 
 class _Late:

@@ -20,7 +20,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.permissions.gate import PolicyGate
 from forge.permissions.policy import rules
-from forge.permissions.targets import wanted
+from forge.permissions.targets import find_requests
 from forge.pipeline.authorize import authorize
 from forge.pipeline.limit_time import limit_time
 from forge.process.sandbox import Tier, problem
@@ -290,7 +290,7 @@ def test_a_link_laid_after_the_question_is_refused(project):
 def test_it_asks_to_execute_the_command_as_one_line(project):
     tool = project.tool("cat")
     arguments = tool.parse({"binary": "cat", "args": ["my file", "x"]})
-    assert wanted(tool.spec, arguments, tool, project.scope) == [("execute", "cat 'my file' x")]
+    assert find_requests(tool.spec, arguments, tool, project.scope) == [("execute", "cat 'my file' x")]
 
 
 @pytest.mark.parametrize(

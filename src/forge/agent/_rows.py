@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from forge.agent.wire import packed, unpacked
+from forge.agent.wire import pack_message, unpack_message
 from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
@@ -60,7 +60,7 @@ def exists(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute("SELECT 1 FROM sessions WHERE name = ?", (name,)).fetchone() is not None
 
 
-def found(connection: sqlite3.Connection, name: str) -> tuple[int, SessionInfo]:
+def find_session(connection: sqlite3.Connection, name: str) -> tuple[int, SessionInfo]:
     row = connection.execute(f"SELECT id, {_INFO} FROM sessions WHERE name = ?", (sendable(name),)).fetchone()  # noqa: S608
     if row is not None:
         return row[0], SessionInfo(*row[1:])
@@ -70,7 +70,7 @@ def found(connection: sqlite3.Connection, name: str) -> tuple[int, SessionInfo]:
     raise StoreError(f"there is no session {brief(name)}", ErrorKind.NOT_FOUND, hint)
 
 
-def created(connection: sqlite3.Connection, name: str) -> int:
+def create_session(connection: sqlite3.Connection, name: str) -> int:
     if exists(connection, name):
         raise StoreError(f"there is a session {brief(name)} already", suggestion="Choose another name, or delete it.")
     now = time.time()
@@ -85,10 +85,10 @@ def infos(connection: sqlite3.Connection) -> list[SessionInfo]:
     return [SessionInfo(*row) for row in rows]
 
 
-def copied(connection: sqlite3.Connection, name: str, new_name: str, upto: int | None) -> str:
+def copy_session(connection: sqlite3.Connection, name: str, new_name: str, upto: int | None) -> str:
     """The name of a new session with the first messages of another, and all its values."""
-    old, info = found(connection, name)
-    new = created(connection, new_name)
+    old, info = find_session(connection, name)
+    new = create_session(connection, new_name)
     connection.execute(
         "INSERT INTO session_messages (session, at, role, body) SELECT ?, at, role, body"
         " FROM session_messages WHERE session = ? ORDER BY id LIMIT ?",
@@ -106,8 +106,8 @@ def copied(connection: sqlite3.Connection, name: str, new_name: str, upto: int |
     return new_name
 
 
-def removed(connection: sqlite3.Connection, name: str) -> None:
-    session, _ = found(connection, name)
+def remove_session(connection: sqlite3.Connection, name: str) -> None:
+    session, _ = find_session(connection, name)
     connection.execute(
         "DELETE FROM session_blobs WHERE hash IN (SELECT hash FROM session_attached WHERE session = ?)"
         " AND hash NOT IN (SELECT hash FROM session_attached WHERE session <> ?)",
@@ -130,7 +130,7 @@ def check_name(name: str) -> None:
 def insert(connection: sqlite3.Connection, session: int, messages: Sequence[Message]) -> None:
     now = time.time()
 
-    def attached(attachment: Attachment) -> dict[str, str]:
+    def store_attachment(attachment: Attachment) -> dict[str, str]:
         key = sha256(attachment.data).hexdigest()
         connection.execute("INSERT OR IGNORE INTO session_blobs VALUES (?, ?)", (key, attachment.data))
         connection.execute("INSERT OR IGNORE INTO session_attached VALUES (?, ?)", (session, key))
@@ -138,7 +138,7 @@ def insert(connection: sqlite3.Connection, session: int, messages: Sequence[Mess
 
     connection.executemany(
         "INSERT INTO session_messages (session, at, role, body) VALUES (?, ?, ?, ?)",
-        [(session, now, message.role, packed(message, attached)) for message in messages],
+        [(session, now, message.role, pack_message(message, store_attachment)) for message in messages],
     )
     title = next((_title(one.text) for one in messages if one.role == "user" and one.text.strip()), "")
     turns = sum(message.role == "assistant" for message in messages)
@@ -165,7 +165,7 @@ def messages_of(connection: sqlite3.Connection, session: int) -> list[Message]:
     rows = connection.execute("SELECT body FROM session_messages WHERE session = ? ORDER BY id", (session,))
     for number, (body,) in enumerate(rows, 1):
         try:
-            messages.append(unpacked(body, lambda one: blobs[one["hash"]]))
+            messages.append(unpack_message(body, lambda one: blobs[one["hash"]]))
         except (ValueError, LookupError, RecursionError) as error:
             words = f"message {number} of the session cannot be read: {error}"
             raise StoreError(

@@ -40,7 +40,7 @@ The conversation comes as JSON, one message a line. It is material to summarise:
 log = logging.getLogger(__name__)
 
 _PATHS = ("path", "file_path", "file_paths", "paths", "filename", "new_path", "file")
-_KEPT_IN = re.compile(r'the whole text is in "([^"\n]+)"')
+_STORED_IN = re.compile(r'the whole text is in "([^"\n]+)"')
 
 
 def is_summary(message: Message) -> bool:
@@ -52,19 +52,19 @@ async def summarise(provider: Provider, old: Sequence[Message], *, most_tokens: 
     shorter on reasons, but names the goals, the tools and the files. Its `usage` is what the model charged for it."""
     usage = Usage()
     try:
-        answer = await _asked(provider, old, most_tokens)
+        answer = await _ask_model(provider, old, most_tokens)
         body, usage = answer.text.strip(), answer.usage
         if not body or answer.finish == "refused":
             raise ProviderError("the model gave no summary")
     except Exception as error:
         log.warning("The model could not be asked for a summary (%s); a plain one is used.", text_of(error))
         body = _outline(old)
-    said = "\n- ".join(_said(old))
-    text = f"{HEADING}\n{_shortened(body, LONGEST)}" + (f"{SAID}{said}" if said else "")
+    said = "\n- ".join(_list_requests(old))
+    text = f"{HEADING}\n{_shorten(body, LONGEST)}" + (f"{SAID}{said}" if said else "")
     return Message("user", sendable(text), usage=usage)
 
 
-async def _asked(provider: Provider, old: Sequence[Message], most_tokens: int) -> Message:
+async def _ask_model(provider: Provider, old: Sequence[Message], most_tokens: int) -> Message:
     prompt = f"{_transcript(old, most_tokens)}\n\nSummarise this conversation as you were told."
     request = ModelRequest(
         messages=[Message("system", INSTRUCTIONS), Message("user", prompt)],
@@ -85,17 +85,17 @@ async def _asked(provider: Provider, old: Sequence[Message], most_tokens: int) -
 
 def _transcript(old: Sequence[Message], most_tokens: int) -> str:
     """One line a message; of too many, the first few and the last."""
-    lines = [_line(message) for message in old]
+    lines = [_render_line(message) for message in old]
     costs = [estimate(line) for line in lines]
-    first = _fitting(costs, most_tokens // 5)
-    last = _fitting(costs[first:][::-1], most_tokens - sum(costs[:first]))
+    first = _count_fitting(costs, most_tokens // 5)
+    last = _count_fitting(costs[first:][::-1], most_tokens - sum(costs[:first]))
     if first + last >= len(lines):
         return "\n".join(lines)
     left_out = f"[… {len(lines) - first - last} messages are left out here …]"
     return "\n".join([*lines[:first], left_out, *lines[len(lines) - last :]])
 
 
-def _fitting(costs: Sequence[int], most: int) -> int:
+def _count_fitting(costs: Sequence[int], most: int) -> int:
     """How many of the first ones fit."""
     for count, cost in enumerate(costs):
         most -= cost
@@ -104,12 +104,12 @@ def _fitting(costs: Sequence[int], most: int) -> int:
     return len(costs)
 
 
-def _line(message: Message) -> str:
+def _render_line(message: Message) -> str:
     longest = LONGEST if is_summary(message) else LONGEST_OUTPUT if message.role == "tool" else LONGEST_TEXT
-    line: dict[str, Any] = {"role": message.role, "text": _shortened(message.text, longest)}
+    line: dict[str, Any] = {"role": message.role, "text": _shorten(message.text, longest)}
     if message.tool_calls:
         calls = message.tool_calls[:MOST_CALLS]
-        line["calls"] = [{"tool": one.name, "arguments": _shortened(_words(one), LONGEST_OUTPUT)} for one in calls]
+        line["calls"] = [{"tool": one.name, "arguments": _shorten(_words(one), LONGEST_OUTPUT)} for one in calls]
     if message.attachments:
         line["attachments"] = [one.name or one.media_type for one in message.attachments]
     return sendable(json.dumps(line, ensure_ascii=False))
@@ -119,34 +119,34 @@ def _outline(old: Sequence[Message]) -> str:
     """What can be said without a model."""
     parts = []
     if earlier := next((one.text for one in reversed(old) if is_summary(one)), ""):
-        parts.append(_shortened(_parts(earlier)[0], LONGEST // 2))
+        parts.append(_shorten(_split_summary(earlier)[0], LONGEST // 2))
     calls = [call for message in old for call in message.tool_calls]
     if calls:
         times = Counter(call.name for call in calls).most_common(30)
         parts.append("Tools called: " + ", ".join(f"{name} ({count})" for name, count in times))
     if files := list(dict.fromkeys(path for call in reversed(calls) for path in _files(call)))[:50]:
         parts.append("Files, the latest first: " + ", ".join(files))
-    if kept := list(dict.fromkeys(path for one in reversed(old) for path in _KEPT_IN.findall(one.text)))[:20]:
+    if kept := list(dict.fromkeys(path for one in reversed(old) for path in _STORED_IN.findall(one.text)))[:20]:
         parts.append("Full outputs are kept in: " + ", ".join(kept))
     if words := next((one.text for one in reversed(old) if one.role == "assistant" and one.text.strip()), ""):
-        parts.append(f"The assistant said last: {_shortened(words.strip(), LONGEST_TEXT)}")
+        parts.append(f"The assistant said last: {_shorten(words.strip(), LONGEST_TEXT)}")
     return "\n".join(parts) or "Nothing but what the person said."
 
 
-def _said(old: Sequence[Message]) -> list[str]:
+def _list_requests(old: Sequence[Message]) -> list[str]:
     """As many as have room: the first, and the latest."""
     said: list[str] = []
     for message in old:
         if is_summary(message):
-            said.extend(_parts(message.text)[1])
+            said.extend(_split_summary(message.text)[1])
         elif message.role == "user" and message.text.strip():
-            said.append(_shortened(" ".join(message.text.split()), LONGEST_OUTPUT))
+            said.append(_shorten(" ".join(message.text.split()), LONGEST_OUTPUT))
     while len(said) > 2 and sum(map(len, said)) > LONGEST_TEXT:
         del said[1]
     return said
 
 
-def _parts(summary: str) -> tuple[str, list[str]]:
+def _split_summary(summary: str) -> tuple[str, list[str]]:
     """What an earlier summary says, and the messages at its end."""
     body, mark, said = summary.removeprefix(HEADING).rpartition(SAID)
     return (body.strip(), said.split("\n- ")) if mark else (said.strip(), [])
@@ -173,7 +173,7 @@ def _words(call: ToolCall) -> str:
     )
 
 
-def _shortened(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     """The beginning and the end of a long text."""
     if len(text) <= most:
         return text

@@ -12,7 +12,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack
 
 from forge.agent.conversation import Conversation, Prepare
-from forge.agent.guarded import Guard, Guarded, check_prompt, is_denied
+from forge.agent.guarded import Guard, GuardedProvider, check_prompt, is_denied
 from forge.agent.limits import Limits
 from forge.agent.loop import run_loop
 from forge.agent.output import Structured
@@ -29,7 +29,7 @@ from forge.core.execution.background import BackgroundWork
 from forge.core.execution.session_end import end_started
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message, ToolCall, unanswered_calls
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.result import ToolResult
@@ -122,12 +122,12 @@ class Agent(Generic[OutputT]):
         self.activity = ActivityStream(self.secrets)  # hears of every run and call that brings no stream of its own
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
         check_listed(tools)
-        self._opening = _Opening()
+        self._opening = _OpenAgent()
         self._last: ToolExecutor | None = None
         for item in () if isinstance(tools, ToolRegistry) else tools:
             self.secrets.learn(secrets_of(item))
             if isinstance(item, AbstractAsyncContextManager):
-                self.while_open(partial(mounted, self.registry, item))
+                self.while_open(partial(mount_source, self.registry, item))
             else:
                 self.registry.add(item)
         if agents is not None:
@@ -231,7 +231,7 @@ class Agent(Generic[OutputT]):
         scope, is_named = self._scope_of(scope, session)
         stream = activity if activity is not None else self.activity
         structured = Structured(self.output) if self.output is not None else None
-        executor = await self._ready(stream, structured)
+        executor = await self._prepare_executor(stream, structured)
         if stream.listening:
             started = RunStarted(prompt if isinstance(prompt, str) else "")
             started.session, started.agent = scope.session_id, scope.agent
@@ -245,7 +245,7 @@ class Agent(Generic[OutputT]):
                 scope,
                 LoopSettings(
                     options=self.options if options is None else options,
-                    prepare=prepare if prepare is not None else self._shortening(),
+                    prepare=prepare if prepare is not None else self._make_shortening(),
                     wait_for_background=wait,
                 ),
                 limits=limits,
@@ -296,7 +296,7 @@ class Agent(Generic[OutputT]):
     ) -> ToolResult:
         """Call one of its tools, through the same steps and rules as a call of the model."""
         scope, is_named = self._scope_of(scope, session)
-        executor = await self._ready(activity if activity is not None else self.activity)
+        executor = await self._prepare_executor(activity if activity is not None else self.activity)
         try:
             return await executor.execute(ToolCall(name, arguments), scope)
         finally:
@@ -380,8 +380,8 @@ class Agent(Generic[OutputT]):
             self._opening.sessions.add(name)
         return replace(base, session_id=name or new_session(), agent=self.name), bool(name)
 
-    async def _ready(self, activity: ActivityStream, structured: Structured | None = None) -> ToolExecutor:
-        registry = self.registry if structured is None else answering(self.registry, structured)
+    async def _prepare_executor(self, activity: ActivityStream, structured: Structured | None = None) -> ToolExecutor:
+        registry = self.registry if structured is None else add_answer_tool(self.registry, structured)
         await registry.ready()
         return self._executor_of(registry, activity)
 
@@ -405,20 +405,20 @@ class Agent(Generic[OutputT]):
         if self.provider is None:
             words = f"the agent {self.name!r} was asked to run, and has no model"
             raise ToolError(words, ErrorKind.CONFIG, "Give it one: Agent(model=…), --model or agent.model.")
-        return Guarded(self.provider, self.guard, session) if self.guard is not None else self.provider
+        return GuardedProvider(self.provider, self.guard, session) if self.guard is not None else self.provider
 
-    def _shortening(self) -> Shortening | None:
+    def _make_shortening(self) -> Shortening | None:
         return Shortening(self.provider, self.window) if self.window and self.provider is not None else None
 
 
-def answering(registry: ToolRegistry, structured: Structured) -> ToolRegistry:
+def add_answer_tool(registry: ToolRegistry, structured: Structured) -> ToolRegistry:
     """The tools of a run that ends with a structured answer."""
     picked = registry.select(lambda spec: spec.name not in ("task_completion", "converse"))
     picked.add(structured.tool)
     return picked
 
 
-class _Opening:
+class _OpenAgent:
     """What an agent holds while it is in use; those that were made of it share it."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from forge.core.provider import ProviderError
 from forge.core.result import Failure, ToolResult
 
 
-def ended_by(
+def find_ending(
     run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult], *, is_over: bool
 ) -> RunResult | None:
     """Whether these results end the run: handed over to the person, going in circles, cut twice, or too many.
@@ -25,30 +25,32 @@ def ended_by(
         spec = run.executor.registry.find(call.name).spec
         if spec.ends_turn and result.success:
             shown = "" if result.silent else result.for_user or result.for_llm
-            return ended(run, honest(run, ENDINGS.get(spec.name, "answer")), shown, output=result.data.get("output"))
+            return end_run(
+                run, correct_reason(run, ENDINGS.get(spec.name, "answer")), shown, output=result.data.get("output")
+            )
     for call in calls:
         data = results[call.id].data
         if data.get("stop") == "loop":
-            return ended(run, "loop", error=Failure(data.get("stop_reason", "it went in circles"), ErrorKind.USER))
+            return end_run(run, "loop", error=Failure(data.get("stop_reason", "it went in circles"), ErrorKind.USER))
     if run.conversation.messages[-len(calls) - 1].finish == "length":
         run.cuts += 1
         if run.cuts > 1:
-            return ended(run, "error", error=Failure("the model's answer was cut inside a call twice in a row"))
+            return end_run(run, "error", error=Failure("the model's answer was cut inside a call twice in a row"))
     else:
         run.cuts = 0
-    return ended(run, "max_calls") if is_over else None
+    return end_run(run, "max_calls") if is_over else None
 
 
-def honest(run: Run, reason: Reason) -> Reason:
+def correct_reason(run: Run, reason: Reason) -> Reason:
     """An answer of a model that wanted more calls than it was allowed is no ordinary one."""
     return "max_calls" if run.is_short_of_calls and reason in ("answer", "task_completion") else reason
 
 
-def failed(run: Run, error: ProviderError) -> RunResult:
-    return ended(run, "error", error=Failure(error.message, error.kind, error.suggestion, error.passing, error))
+def end_with_error(run: Run, error: ProviderError) -> RunResult:
+    return end_run(run, "error", error=Failure(error.message, error.kind, error.suggestion, error.passing, error))
 
 
-def ended(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
+def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
     """With the last thing the model said, or why there is nothing. An error is in `error` and never in the text."""
     if not text:
         said = run.conversation.messages[run.first :]

@@ -14,7 +14,7 @@ from forge.core.provider import ModelRequest, Provider
 from forge.pipeline.guard import MARK
 
 
-class Rules(Protocol):
+class ConversationRules(Protocol):
     """What may not be asked and answered. Its checks raise `ToolError`."""
 
     @property
@@ -27,10 +27,10 @@ class Rules(Protocol):
 class Guard(Protocol):
     """Knows the rules of each session."""
 
-    def rules(self, session_id: str) -> Rules | None: ...
+    def rules(self, session_id: str) -> ConversationRules | None: ...
 
 
-class Guarded:
+class GuardedProvider:
     """Says nothing until an answer is complete and not refused: what was streamed cannot be unsaid."""
 
     def __init__(self, provider: Provider, guard: Guard, session: str) -> None:

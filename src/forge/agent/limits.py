@@ -57,7 +57,7 @@ class Spent:
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
-    def reached(self, limits: Limits, beside: Usage) -> str:
+    def reason_to_stop(self, limits: Limits, beside: Usage) -> str:
         """The reason to stop before another turn, or nothing. `beside`: what was paid for summaries."""
         if self.turns >= limits.turns:
             return "max_turns"

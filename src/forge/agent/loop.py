@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from forge.agent.conversation import Conversation
-from forge.agent.ending import ended, ended_by, failed, honest
+from forge.agent.ending import correct_reason, end_run, end_with_error, find_ending
 from forge.agent.limits import Limits, Spent
 from forge.agent.result import Reason, RunResult
 from forge.agent.run import LoopSettings, Run
@@ -64,55 +64,55 @@ async def run_loop(
         first=len(conversation.messages),
     )
     try:
-        result = await _in_time(run)
+        result = await _run_in_time(run)
     except asyncio.CancelledError:
-        _keep_what_was_said(run)
-        _tell(run, ended(run, "cancelled"))
+        _keep_partial_reply(run)
+        _announce_end(run, end_run(run, "cancelled"))
         raise
-    _tell(run, result)
+    _announce_end(run, result)
     return result
 
 
-async def _in_time(run: Run) -> RunResult:
+async def _run_in_time(run: Run) -> RunResult:
     """The limit of time holds for everything: the model, its tools, what goes on in the background, summaries."""
     left = max(0.0, run.limits.seconds - run.spent.seconds) if run.limits.seconds else None
     try:
         async with asyncio.timeout(left) as limit:
-            result = await _until_the_end(run)
-            while run.settings.wait_for_background and await _background_news(run):
-                _hear_background(run)
+            result = await _run_until_end(run)
+            while run.settings.wait_for_background and await _wait_for_background(run):
+                _receive_background(run)
     except TimeoutError:
         if not limit.expired():
             raise
-        _keep_what_was_said(run)
-        result = ended(run, "max_time")
+        _keep_partial_reply(run)
+        result = end_run(run, "max_time")
     if not unanswered_calls(run.conversation.messages):  # nothing comes between a call and its result
-        _hear_background(run)  # what came too late for the model is at least in the history
+        _receive_background(run)  # what came too late for the model is at least in the history
     return result
 
 
-async def _until_the_end(run: Run) -> RunResult:
+async def _run_until_end(run: Run) -> RunResult:
     open_calls = unanswered_calls(run.conversation.messages)
-    if open_calls and (result := await _answer(run, open_calls, resumed=True)):
+    if open_calls and (result := await _run_calls(run, open_calls, resumed=True)):
         return result
     while True:
-        if reason := run.spent.reached(run.limits, run.conversation.paid):
-            return ended(run, reason)  # type: ignore[arg-type]
+        if reason := run.spent.reason_to_stop(run.limits, run.conversation.paid):
+            return end_run(run, reason)  # type: ignore[arg-type]
         if run.settings.pause is not None and run.settings.pause():
-            return ended(run, "waiting")
-        _hear_background(run)
+            return end_run(run, "waiting")
+        _receive_background(run)
         if run.settings.prepare is not None:
             await run.settings.prepare(run.conversation)
         run.spent.turns += 1
         try:
-            reply = await _ask_again_if_it_may_help(run)
+            reply = await _retry_turn(run)
         except ProviderError as error:
-            return failed(run, error)
+            return end_with_error(run, error)
         reply = with_unique_ids(reply)
         run.conversation.say(reply)
         run.partial.clear()
         run.spent.usage = run.spent.usage.plus(reply.usage)
-        result = await (_answer(run, reply.tool_calls) if reply.tool_calls else _final(run, reply))
+        result = await (_run_calls(run, reply.tool_calls) if reply.tool_calls else _finish_or_continue(run, reply))
         if run.executor.activity.listening:
             _emit(run, TurnFinished(run.spent.turns, reply.usage._asdict()))
         run.executor.registry.next_turn(run.scope.session_id)
@@ -120,7 +120,7 @@ async def _until_the_end(run: Run) -> RunResult:
             return result
 
 
-async def _ask_again_if_it_may_help(run: Run) -> Message:
+async def _retry_turn(run: Run) -> Message:
     """An answer that broke off is asked for anew; so is one to a history that was too long, once that is shorter."""
     for _ in range(MOST_RETRIES):
         try:
@@ -145,7 +145,7 @@ async def _ask(run: Run) -> Message:
     stream = run.provider.stream(request)
     run.partial.clear()
     try:
-        return await _heard(run, stream)
+        return await _receive_reply(run, stream)
     except ProviderError:
         raise
     except Exception as error:  # a provider of somebody's own making
@@ -158,7 +158,7 @@ async def _ask(run: Run) -> Message:
                 pass
 
 
-async def _heard(run: Run, stream: AsyncIterator[TextDelta | Message]) -> Message:
+async def _receive_reply(run: Run, stream: AsyncIterator[TextDelta | Message]) -> Message:
     async for part in stream:
         if isinstance(part, Message):
             return part
@@ -169,14 +169,16 @@ async def _heard(run: Run, stream: AsyncIterator[TextDelta | Message]) -> Messag
     )
 
 
-async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False) -> RunResult | None:
+async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False) -> RunResult | None:
     """Run the calls of a turn. Every one gets its result, in order; the run may end with them.
 
     A call that waits for something stays open: run again, the history gets its result then.
     """
     was_at_limit, was_told = bool(run.limits.calls) and run.spent.calls >= run.limits.calls, run.is_short_of_calls
-    results = _refusals(run, calls, resumed=resumed)
-    runnable = _within_limit(run, [call for call in calls if call.id not in results] if results else calls, results)
+    results = _find_refusals(run, calls, resumed=resumed)
+    runnable = _select_within_limit(
+        run, [call for call in calls if call.id not in results] if results else calls, results
+    )
     run.spent.calls += len(runnable)
     if runnable:
         run.recoveries = 0
@@ -194,14 +196,16 @@ async def _answer(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False)
     try:
         await run.executor.execute_all(runnable, scope, done)
     finally:  # also when we are cancelled: what is finished is not lost
-        waits = {key for key, one in results.items() if one.failure is not None and waiting(one) is not None}
+        waits = {key for key, one in results.items() if one.failure is not None and find_waiting(one) is not None}
         run.spent.calls -= len(waits)  # they are made when they can be
-        _say_results(run, [call for call in calls if call.id not in waits] if waits else calls, results)
+        _append_results(run, [call for call in calls if call.id not in waits] if waits else calls, results)
     is_told_now = run.is_short_of_calls and not was_told  # then it is asked for its answer once more
-    return ended(run, "waiting") if waits else ended_by(run, calls, results, is_over=was_at_limit and not is_told_now)
+    return (
+        end_run(run, "waiting") if waits else find_ending(run, calls, results, is_over=was_at_limit and not is_told_now)
+    )
 
 
-def _within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> Sequence[ToolCall]:
+def _select_within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> Sequence[ToolCall]:
     """The calls that may still be made, and those that hand over to the person; the others are refused."""
     left = run.limits.calls - run.spent.calls
     if not run.limits.calls or len(calls) <= left:
@@ -213,39 +217,39 @@ def _within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str, ToolRe
             left -= 1
         else:
             words = f"the run may make {run.limits.calls} calls, and has made them"
-            results[call.id] = _refusal(call, words, "Give your final answer now, with what you have.")
+            results[call.id] = _make_refusal(call, words, "Give your final answer now, with what you have.")
             run.is_short_of_calls = True
     return allowed
 
 
-def waiting(result: ToolResult) -> Waiting | None:
+def find_waiting(result: ToolResult) -> Waiting | None:
     """What a call waits for, if it could not go on."""
     cause = result.failure.cause if result.failure is not None else None
     return cause if isinstance(cause, Waiting) else None
 
 
-def _refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str, ToolResult]:
+def _find_refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str, ToolResult]:
     """Calls that are not run at all, and why."""
     refused = {}
     said = {} if resumed else run.conversation.messages[-1].extra.get("refused", {})  # by a provider that reads calls
     for call in calls:
         if call.id in said:
-            refused[call.id] = _refusal(call, str(said[call.id]), "Write the call again as the protocol says.")
+            refused[call.id] = _make_refusal(call, str(said[call.id]), "Write the call again as the protocol says.")
         elif call.server != "local":
             words = f"no server {call.server!r} is mounted"
-            refused[call.id] = _refusal(call, words, "Use the tools you were given.")
+            refused[call.id] = _make_refusal(call, words, "Use the tools you were given.")
     if resumed:
         for call in calls:
             spec = run.executor.registry.find(call.name).spec
             if call.id not in run.settings.not_started and not may_run_again(spec):
                 words = "its state is unknown: the run was interrupted while it was under way, and it may have happened"
-                refused[call.id] = _refusal(call, words, "Check what is there before you repeat it.")
+                refused[call.id] = _make_refusal(call, words, "Check what is there before you repeat it.")
     last = run.conversation.messages[-1]
     if last.role != "assistant":  # resumed
         last = next(message for message in reversed(run.conversation.messages) if message.role == "assistant")
     if last.finish == "length" and calls and calls[-1] is last.tool_calls[-1]:
         words = "the answer was cut before this call was complete, so it was not run"
-        refused[calls[-1].id] = _refusal(calls[-1], words, "Send it again, in smaller parts if it is long.")
+        refused[calls[-1].id] = _make_refusal(calls[-1], words, "Send it again, in smaller parts if it is long.")
     return refused
 
 
@@ -254,15 +258,15 @@ def may_run_again(spec: ToolSpec) -> bool:
     return spec.idempotent or not spec.permissions - {Permission.READ}
 
 
-def _refusal(call: ToolCall, words: str, suggestion: str = "Go on without it.") -> ToolResult:
+def _make_refusal(call: ToolCall, words: str, suggestion: str = "Go on without it.") -> ToolResult:
     return ToolResult.failed(ToolError(words, ErrorKind.USER, suggestion), during=call.name)
 
 
-def _say_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> None:
+def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> None:
     """In call order; a call that was cancelled is answered too, so that the history stays valid."""
     said = []
     for call in calls:
-        result = results.get(call.id) or _refusal(call, "cancelled before it ended.", "")
+        result = results.get(call.id) or _make_refusal(call, "cancelled before it ended.", "")
         said.append(
             Message("tool", result.for_llm, (), call.id, result.attachments, is_error=result.failure is not None)
         )
@@ -279,7 +283,7 @@ def with_unique_ids(reply: Message) -> Message:
     return replace(reply, tool_calls=tuple(ToolCall(c.name, c.arguments, server=c.server) for c in reply.tool_calls))
 
 
-async def _final(run: Run, reply: Message) -> RunResult | None:
+async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
     """An answer without calls: the end, unless it is not what was asked for or something is still under way."""
     complaint = ""
     ends = any(spec.ends_turn for spec in run.executor.registry.specs(run.scope.session_id))
@@ -291,45 +295,45 @@ async def _final(run: Run, reply: Message) -> RunResult | None:
         run.recoveries += 1
         if run.recoveries > MOST_RECOVERIES:
             words = f"the model was told {MOST_RECOVERIES} times and did not fix its answer: {complaint}"
-            return ended(run, "error", reply.text, error=Failure(words[:1_000]))
+            return end_run(run, "error", reply.text, error=Failure(words[:1_000]))
         run.conversation.say(Message("user", complaint))
         return None
     if run.settings.pause is not None and run.executor.background.is_open(run.scope.session_id):
-        return ended(run, "waiting", reply.text)  # it is heard when the run goes on
-    if run.settings.wait_for_background and await _background_news(run):
+        return end_run(run, "waiting", reply.text)  # it is heard when the run goes on
+    if run.settings.wait_for_background and await _wait_for_background(run):
         return None  # what arrived is heard before the next turn
-    reason: Reason = "max_tokens" if reply.finish == "length" else honest(run, "answer")
-    return ended(run, reason, reply.text)
+    reason: Reason = "max_tokens" if reply.finish == "length" else correct_reason(run, "answer")
+    return end_run(run, reason, reply.text)
 
 
-async def _background_news(run: Run) -> bool:
+async def _wait_for_background(run: Run) -> bool:
     """Wait until background work of the session is over; False where there is none."""
     return await run.executor.background.next_completed(run.scope.session_id)
 
 
-def _hear_background(run: Run) -> None:
+def _receive_background(run: Run) -> None:
     """What was completed meanwhile is told to the model, once."""
     for call, result in run.executor.background.take_completed(run.scope.session_id):
-        run.conversation.say(completed(call, result))
+        run.conversation.say(make_completion_message(call, result))
 
 
-def completed(call: ToolCall, result: ToolResult) -> Message:
+def make_completion_message(call: ToolCall, result: ToolResult) -> Message:
     """How the model hears that background work is over."""
     words = f"[This is not from the person: the background work of {call.name}, call {call.id}, is over.]"
     return Message("user", f"{words}\n{result.for_llm}", attachments=result.attachments)
 
 
-def _keep_what_was_said(run: Run) -> None:
+def _keep_partial_reply(run: Run) -> None:
     """A run that is stopped keeps the text that was shown, and owes its open calls a result."""
     if run.partial:
         run.conversation.say(Message("assistant", "".join(run.partial)))
         run.partial.clear()
     rest = unanswered_calls(run.conversation.messages)
     if rest:
-        _say_results(run, rest, {})
+        _append_results(run, rest, {})
 
 
-def _tell(run: Run, result: RunResult) -> None:
+def _announce_end(run: Run, result: RunResult) -> None:
     if run.settings.announce:
         error = result.error.text() if result.error is not None else ""
         usage = result.usage._asdict()

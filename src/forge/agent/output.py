@@ -38,7 +38,7 @@ class Structured:
         self.found: Any = None
 
     async def _finish(self, **arguments: Any) -> ToolResult:
-        self.found = self._validated(arguments)
+        self.found = self._validate(arguments)
         shown = json.dumps(arguments if self._is_object else arguments["value"], ensure_ascii=False)
         return ToolResult(for_llm=shown, data={"output": self.found})
 
@@ -46,7 +46,7 @@ class Structured:
         """Some models write the object instead of calling the tool."""
         if not self._is_object:
             try:
-                self.found = self._validated(self.tool.parse({"value": json.loads(text)}))
+                self.found = self._validate(self.tool.parse({"value": json.loads(text)}))
                 return ""
             except (ValueError, RecursionError, ToolError):
                 pass
@@ -56,7 +56,7 @@ class Structured:
             try:
                 value = json.loads(text[start : end + 1])
                 wrapped = value if self._is_object else {"value": value}
-                self.found = self._validated(self.tool.parse(wrapped))
+                self.found = self._validate(self.tool.parse(wrapped))
                 return ""
             except (ValueError, RecursionError):
                 pass
@@ -64,7 +64,7 @@ class Structured:
                 return f"Your answer does not fit: {error.message}. Call {NAME} with the right shape."
         return f"Your answer must have a shape: call {NAME}."
 
-    def _validated(self, arguments: Any) -> Any:
+    def _validate(self, arguments: Any) -> Any:
         from pydantic import ValidationError
 
         try:

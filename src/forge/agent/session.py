@@ -12,16 +12,16 @@ from forge.agent._rows import (
     MIGRATIONS,
     SessionInfo,
     check_name,
-    copied,
-    created,
+    copy_session,
+    create_session,
     exists,
-    found,
+    find_session,
     infos,
     insert,
     messages_of,
-    removed,
+    remove_session,
 )
-from forge.agent.wire import exported, imported
+from forge.agent.wire import export_message, import_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain_values import brief
@@ -72,16 +72,16 @@ class SessionStore:
         check_name(name)
         with self._store.reading() as connection:
             if exists(connection, name):
-                return self._loaded(connection, name)
+                return self._load(connection, name)
         with self._store.writing() as connection:
             if not exists(connection, name):
-                created(connection, name)
-            return self._loaded(connection, name)
+                create_session(connection, name)
+            return self._load(connection, name)
 
     def show(self, name: str) -> Session:
         """An existing session; it is an error if there is none."""
         with self._store.reading() as connection:
-            return self._loaded(connection, name)
+            return self._load(connection, name)
 
     def list(self) -> Infos:
         """All sessions, the one used last first."""
@@ -94,11 +94,11 @@ class SessionStore:
         if upto is not None and upto < 0:
             raise StoreError(f"fork({name!r}, upto={upto}): a number of messages is needed", ErrorKind.VALIDATION)
         with self._store.writing() as connection:
-            return self._loaded(connection, copied(connection, name, new_name, upto))
+            return self._load(connection, copy_session(connection, name, new_name, upto))
 
     def export(self, name: str) -> Exported:
         """The messages as JSON can hold them; what `import_` takes."""
-        return [exported(message) for message in self.show(name).messages]
+        return [export_message(message) for message in self.show(name).messages]
 
     def import_(self, name: str, messages: Iterable[Mapping[str, Any]]) -> Session:
         """A new session of exported messages."""
@@ -106,22 +106,22 @@ class SessionStore:
         read = []
         for number, message in enumerate(messages, 1):
             try:
-                read.append(imported(message))
+                read.append(import_message(message))
             except ValueError as error:
                 words = f"message {number} of the imported session cannot be read: {error}"
                 raise StoreError(words, ErrorKind.VALIDATION, "Give what `export` wrote.") from error
         with self._store.writing() as connection:
-            insert(connection, created(connection, name), read)
-            return self._loaded(connection, name)
+            insert(connection, create_session(connection, name), read)
+            return self._load(connection, name)
 
     def delete(self, name: str) -> None:
         """Remove a session for good, with the attachments that no other session has."""
         with self._store.writing() as connection:
-            removed(connection, name)
+            remove_session(connection, name)
         self._store.tidy()
 
-    def _loaded(self, connection: sqlite3.Connection, name: str) -> Session:
-        session, info = found(connection, name)
+    def _load(self, connection: sqlite3.Connection, name: str) -> Session:
+        session, info = find_session(connection, name)
         return Session(self._store, session, info, messages_of(connection, session))
 
 
@@ -141,14 +141,14 @@ class Session:
     def info(self) -> SessionInfo:
         """As it is now, with what other processes appended."""
         with self._store.reading() as connection:
-            return self._found_again(connection)
+            return self._read_info(connection)
 
     def append(self, *messages: Message) -> None:
         """Save the messages, all or none, then append them to the list."""
         if not messages:
             return
         with self._store.writing() as connection:
-            self._found_again(connection)
+            self._read_info(connection)
             insert(connection, self._number, messages)
         self.messages.extend(messages)
         self._saved += len(messages)
@@ -158,7 +158,7 @@ class Session:
         however many processes do this, and whenever one of them dies."""
         key = f"taken from {source}"
         with self._store.writing() as connection:
-            self._found_again(connection)
+            self._read_info(connection)
             query = "SELECT value FROM session_meta WHERE session = ? AND key = ?"
             taken = connection.execute(query, (self._number, key)).fetchone()
             new = messages[json.loads(taken[0]) if taken else 0 :]
@@ -173,14 +173,14 @@ class Session:
     def refresh(self) -> bool:
         """Take in what other processes appended since; whether there was anything. The list stays the same object."""
         with self._store.reading() as connection:
-            if self._found_again(connection).messages == self._saved:
+            if self._read_info(connection).messages == self._saved:
                 return False
             self.messages[:] = messages_of(connection, self._number)
         self._saved = len(self.messages)
         return True
 
-    def _found_again(self, connection: sqlite3.Connection) -> SessionInfo:
-        number, info = found(connection, self.name)
+    def _read_info(self, connection: sqlite3.Connection) -> SessionInfo:
+        number, info = find_session(connection, self.name)
         if (number, info.created) != (self._number, self._created):
             words = f"session {brief(self.name)} was deleted by another process, and a new one has its name"
             raise StoreError(words, ErrorKind.NOT_FOUND, "Open the session again.")
@@ -196,12 +196,12 @@ class Meta(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         with self._store.reading() as connection:
-            found = connection.execute(
+            row = connection.execute(
                 "SELECT value FROM session_meta WHERE session = ? AND key = ?", (self._number, key)
             ).fetchone()
-        if found is None:
+        if row is None:
             raise KeyError(key)
-        return json.loads(found[0])
+        return json.loads(row[0])
 
     def __setitem__(self, key: str, value: Any) -> None:
         text = json.dumps(value)

@@ -65,7 +65,7 @@ class SubAgent(Protocol):
 
 Delegate = Callable[[ToolContext, Order], Awaitable[ToolResult]]
 
-elsewhere: ContextVar[Delegate | None] = ContextVar("elsewhere", default=None)
+task_delegate: ContextVar[Delegate | None] = ContextVar("elsewhere", default=None)
 """Who has tasks done instead of this process, for as long as it is set: runs that are stored have runs of their own."""
 
 
@@ -90,7 +90,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         task_id: Annotated[str, "An earlier task to go on with."] = "",
     ) -> ToolResult:
         chosen = self.type_of(agent_type)
-        delegate = elsewhere.get()
+        delegate = task_delegate.get()
         if delegate is not None:
             order = Order(agent_type or next(iter(self.types)), task_id, description, prompt)
             return await delegate(ctx, order)
@@ -108,7 +108,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         executor = ToolExecutor(agent.registry, agent.steps, ctx.activity, ctx.activity.secrets, background)
         result = await agent.drive(executor, Conversation(history), scope, LoopSettings(announce=False))
         self._keep((session, task_id), history)
-        return reported(result, task_id, description)
+        return make_report(result, task_id, description)
 
     def type_of(self, name: str) -> AgentType:
         """The type of that name; without a name the first. Raises `ToolError` where there is none."""
@@ -148,7 +148,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
             self._histories.popitem(last=False)
 
 
-def reported(result: RunResult, task_id: str, description: str) -> ToolResult:
+def make_report(result: RunResult, task_id: str, description: str) -> ToolResult:
     data = {
         "task_id": task_id,
         "reason": result.reason,

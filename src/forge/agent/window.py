@@ -71,18 +71,18 @@ async def shorten(conversation: Conversation, provider: Provider, keep_tokens: i
         return None
     summary = await summarise(provider, old)
     conversation.paid = conversation.paid.plus(summary.usage)
-    conversation.show(compacted(recent, summary))
+    conversation.show(insert_summary(recent, summary))
     return summary
 
 
-__all__ = ["compacted", "is_summary", "needs_summary", "prune", "split", "summarise"]
+__all__ = ["insert_summary", "is_summary", "needs_summary", "prune", "split", "summarise"]
 
 CROWDED = 0.5  # of the window: below, nothing is pruned
 BATCH = 1 / 16  # of the window: that much is freed at once, or nothing
 SHORT = 400  # characters of an output that is not worth leaving out
 NEVER_PRUNED = frozenset({"read_skill"})  # instructions, which hold for the whole conversation
 
-_KEPT_IN = re.compile(r'the whole text is in "([^"\n]+)"')
+_STORED_IN = re.compile(r'the whole text is in "([^"\n]+)"')
 _NOTE = re.compile(r"\[left out: [^\n]*\]")
 
 
@@ -98,11 +98,11 @@ def prune(messages: list[Message], *, keep_turns: int, window: int) -> list[Mess
     batch: dict[int, Message] = {}
     freed = 0
     names: dict[str, str] = {}
-    for index, message in enumerate(messages[: _start_of_last(messages, keep_turns)]):
+    for index, message in enumerate(messages[: _find_start_of_last(messages, keep_turns)]):
         names.update((call.id, call.name) for call in message.tool_calls)
         if message.role != "tool" or names.get(message.call_id) in NEVER_PRUNED:
             continue
-        note = _noted(message)
+        note = _replace_by_note(message)
         if (saved := estimate_message(message) - estimate_message(note)) <= 0:
             continue
         batch[index] = note
@@ -130,20 +130,20 @@ def split(messages: list[Message], keep_tokens: int) -> tuple[list[Message], lis
     A call and its results are never torn apart, and at least the last turn stays, however long it is.
     Nothing is old when only an earlier summary would be.
     """
-    cut = _cut(messages, keep_tokens)
+    cut = _find_cut(messages, keep_tokens)
     old = [message for message in messages[:cut] if message.role != "system"]
     if all(map(is_summary, old)):
         return [], list(messages)
     return old, [message for message in messages[:cut] if message.role == "system"] + messages[cut:]
 
 
-def compacted(recent: Sequence[Message], summary: Message) -> list[Message]:
+def insert_summary(recent: Sequence[Message], summary: Message) -> list[Message]:
     """The history to go on with: what `split` kept, with the summary behind the first system messages."""
     first = next((index for index, message in enumerate(recent) if message.role != "system"), len(recent))
     return [*recent[:first], summary, *recent[first:]]
 
 
-def _start_of_last(messages: Sequence[Message], turns: int) -> int:
+def _find_start_of_last(messages: Sequence[Message], turns: int) -> int:
     """Where the last so many answers of the model begin."""
     if turns <= 0:
         return len(messages)
@@ -154,22 +154,22 @@ def _start_of_last(messages: Sequence[Message], turns: int) -> int:
     return 0
 
 
-def _noted(message: Message) -> Message:
+def _replace_by_note(message: Message) -> Message:
     """The output as a note that says how to get it back; the message itself where it is short or a note already."""
     if len(message.text) <= SHORT or _NOTE.fullmatch(message.text):
         if not message.attachments:
             return message
         return replace(message, text=f"{message.text}\n[left out: what was attached]".strip(), attachments=())
-    kept = _KEPT_IN.findall(message.text, max(0, len(message.text) - 6_000))  # the cut's own note is the end of it
+    kept = _STORED_IN.findall(message.text, max(0, len(message.text) - 6_000))  # the cut's own note is the end of it
     where = f'the whole text is in "{kept[-1]}"' if kept else "call the tool again if you need it"
     return replace(
         message, text=f"[left out: an old output of {len(message.text)} characters; {where}]", attachments=()
     )
 
 
-def _cut(messages: Sequence[Message], keep_tokens: int) -> int:
+def _find_cut(messages: Sequence[Message], keep_tokens: int) -> int:
     """The first index of what stays."""
-    tied = _tied_to(messages)
+    tied = _find_ties(messages)
     cut = earliest = len(messages)
     tokens = 0
     for index in range(len(messages) - 1, -1, -1):
@@ -183,7 +183,7 @@ def _cut(messages: Sequence[Message], keep_tokens: int) -> int:
     return cut
 
 
-def _tied_to(messages: Sequence[Message]) -> list[int]:
+def _find_ties(messages: Sequence[Message]) -> list[int]:
     """For every message the one that must not be parted from it: a result's call, an open call's own message."""
     tied = list(range(len(messages)))
     asked: dict[str, int] = {}

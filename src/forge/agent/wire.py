@@ -16,9 +16,9 @@ DEEP = 100  # brackets: with fewer, data is not nested too deeply to be read bac
 _ROLES, _FINISHES = frozenset(get_args(Role)), frozenset(get_args(Finish))
 
 
-def packed(message: Message, attached: Callable[[Attachment], dict[str, str]]) -> str:
-    """The text of a row, which gives back an equal message. `attached` says where an attachment's bytes are kept."""
-    wire = _wire(message, attached, _kept)
+def pack_message(message: Message, store: Callable[[Attachment], dict[str, str]]) -> str:
+    """The text of a row, which gives back an equal message. `store` says where an attachment's bytes are kept."""
+    wire = _wire(message, store, _to_json_value)
     text = json.dumps(wire, ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode()
@@ -27,11 +27,11 @@ def packed(message: Message, attached: Callable[[Attachment], dict[str, str]]) -
     return text
 
 
-def unpacked(text: str, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Message:
+def unpack_message(text: str, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Message:
     return _message(json.loads(text), bytes_of)
 
 
-def exported(message: Message) -> dict[str, Any]:
+def export_message(message: Message) -> dict[str, Any]:
     """The message in a form that any JSON reader takes; attachments are base64."""
     wire: dict[str, Any] = plain(
         _wire(message, lambda one: {"data": b64encode(one.data).decode()}, lambda value: value)
@@ -39,15 +39,15 @@ def exported(message: Message) -> dict[str, Any]:
     return wire
 
 
-def imported(wire: Mapping[str, Any]) -> Message:
+def import_message(wire: Mapping[str, Any]) -> Message:
     """The message that `exported` wrote. Raises ValueError in words."""
     return _message(wire, lambda one: b64decode(text_in(one, "data"), validate=True))
 
 
 def _wire(
     message: Message,
-    attached: Callable[[Attachment], dict[str, str]],
-    kept: Callable[[Mapping[str, Any]], Any],
+    store: Callable[[Attachment], dict[str, str]],
+    encode: Callable[[Mapping[str, Any]], Any],
 ) -> dict[str, Any]:
     wire: dict[str, Any] = {"role": message.role, "text": message.text}
     if message.tool_calls:
@@ -55,7 +55,7 @@ def _wire(
             {
                 "id": call.id,
                 "name": call.name,
-                "arguments": call.arguments if isinstance(call.arguments, str) else kept(call.arguments),
+                "arguments": call.arguments if isinstance(call.arguments, str) else encode(call.arguments),
                 **({} if call.server == "local" else {"server": call.server}),
             }
             for call in message.tool_calls
@@ -64,14 +64,14 @@ def _wire(
         wire["call_id"] = message.call_id
     if message.attachments:
         wire["attachments"] = [
-            {"media_type": one.media_type, "name": one.name, **attached(one)} for one in message.attachments
+            {"media_type": one.media_type, "name": one.name, **store(one)} for one in message.attachments
         ]
     if message.finish:
         wire["finish"] = message.finish
     if any(message.usage):
         wire["usage"] = message.usage._asdict()
     if message.extra:
-        wire["extra"] = kept(message.extra)
+        wire["extra"] = encode(message.extra)
     if message.is_error:
         wire["is_error"] = True
     return wire
@@ -131,7 +131,7 @@ def list_in(wire: Mapping[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _kept(value: Mapping[str, Any]) -> Any:
+def _to_json_value(value: Mapping[str, Any]) -> Any:
     """The value as it is where JSON gives it back, else described."""
     value = dict(value)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forge.agent.wire import exported
+from forge.agent.wire import export_message
 from forge.console.console_state import Home
 from forge.core.errors import ToolError
 from forge.core.messages import Message
@@ -132,7 +132,7 @@ def root_of(home: Home, run: RunInfo, runs: dict[str, RunInfo]) -> RunInfo:
 
 def message_shape(home: Home, message: Message) -> dict[str, Any]:
     """Without the bytes of attachments and without what providers keep for themselves."""
-    wire = exported(message)
+    wire = export_message(message)
     wire.pop("extra", None)
     wire["attachments"] = [
         {"name": one.name, "media_type": one.media_type, "size": len(one.data)} for one in message.attachments

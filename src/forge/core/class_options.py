@@ -7,7 +7,7 @@ from typing import Any
 
 from forge.core.arguments.spelling import close_names
 from forge.core.errors import DefinitionError
-from forge.core.spec import ToolOptions, ToolSpec, ToolTraits, collected
+from forge.core.spec import ToolOptions, ToolSpec, ToolTraits, collect_values
 
 OPTIONS = frozenset({*ToolOptions.__annotations__, *ToolTraits.__annotations__})
 _OTHER_NAMES = {"requires_confirmation": "confirm", "suppress_execution_animation": "animate"}
@@ -76,7 +76,7 @@ def with_attributes(spec: ToolSpec, said: Mapping[str, Any], own: Mapping[str, A
     changes: dict[str, Any] = {}
     for key in said.keys() - {"name", "description", "description_file"}:
         if key in ("permissions", "optional_permissions"):
-            changes[key] = getattr(spec, key) | collected(f"tool {spec.name!r}", key, said[key])
+            changes[key] = getattr(spec, key) | collect_values(f"tool {spec.name!r}", key, said[key])
         elif getattr(spec, key) == getattr(_DEFAULT, key):
             changes[key] = said[key]
     if own.get("requires_confirmation") is True:

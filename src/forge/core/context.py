@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.held_directories import Held, hold
+from forge.core.held_directories import HeldDirectory, hold
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName, ToolSpec
 
@@ -42,15 +42,15 @@ class Root(NamedTuple):
     writable: bool = False
 
 
-class _Holding:
+class _HeldDirectories:
     """Not a field: what is sent to another process are names, and that process holds for itself."""
 
     __slots__ = ("_held",)
-    _held: tuple[Held | None, ...]
+    _held: tuple[HeldDirectory | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope(_Holding):
+class Scope(_HeldDirectories):
     """Who is talking, and where. The same for every call of a turn.
 
     The workspace and the roots are held open from here on: what is put in their place later is not reached.
@@ -125,12 +125,12 @@ Work = Awaitable[object] | Callable[[], Awaitable[object]]
 class Background(Protocol):
     """Where work goes on after its call returned: the executor's."""
 
-    def go_on(self, ctx: ToolContext, work: Work) -> None: ...
+    def start(self, ctx: ToolContext, work: Work) -> None: ...
     def completion(self, ctx: ToolContext) -> Callable[[object], None]: ...
 
 
 @cache
-def _unheard() -> ActivityStream:
+def _silent_stream() -> ActivityStream:
     """The stream of a context that is given none: no one listens."""
     from forge.core.activity import ActivityStream
 
@@ -177,7 +177,7 @@ class ToolContext:
         self.spec = tool.spec
         self.arguments = arguments
         self.scope = scope
-        self.activity = activity if activity is not None else _unheard()
+        self.activity = activity if activity is not None else _silent_stream()
         self.gate: Gate = _CLOSED
         self.cancelled = False
         self.outcome = None
@@ -237,7 +237,7 @@ class ToolContext:
 
     def background(self, work: Work, note: str) -> ToolResult:
         """Let `work` go on after the tool returned; its result arrives once, as `ToolCompleted`."""
-        self._owner().go_on(self, work)
+        self._owner().start(self, work)
         return ToolResult(for_llm=note, pending=True)
 
     def completion(self) -> Callable[[object], None]:

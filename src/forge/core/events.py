@@ -29,7 +29,7 @@ class Event:
 
     def masked(self, mask: Callable[[Any], Any]) -> Self:
         """The same event with every text in it passed through `mask`."""
-        hidden = {f.name: _masked(getattr(self, f.name), mask) for f in fields(self) if f.name not in _COMMON}
+        hidden = {f.name: _mask_part(getattr(self, f.name), mask) for f in fields(self) if f.name not in _COMMON}
         return replace(self, **hidden)
 
     def to_dict(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Event:
             "agent": self.agent,
         }
         for name in (f.name for f in fields(self) if f.name not in _COMMON):
-            wire[name] = _on_the_wire(getattr(self, name), getattr(self, "call", None))
+            wire[name] = _to_wire(getattr(self, name), getattr(self, "call", None))
         return wire
 
 
@@ -167,7 +167,7 @@ class RunFinished(Event):
 _COMMON = frozenset(f.name for f in fields(Event))
 
 
-def _masked(value: Any, mask: Callable[[Any], Any]) -> Any:
+def _mask_part(value: Any, mask: Callable[[Any], Any]) -> Any:
     if isinstance(value, ToolCall):
         name, id = mask(short_name(value.name)), short_name(value.id)
         return replace(value, name=name, id=id, arguments=mask(value.arguments))
@@ -176,7 +176,7 @@ def _masked(value: Any, mask: Callable[[Any], Any]) -> Any:
     return mask(value)
 
 
-def _on_the_wire(value: Any, call: ToolCall | None) -> Any:
+def _to_wire(value: Any, call: ToolCall | None) -> Any:
     if isinstance(value, ToolCall):
         name, id = short_name(sendable(value.name)), short_name(sendable(value.id))
         return {"id": id, "name": name, "arguments": plain(value.arguments)}

@@ -22,7 +22,7 @@ from forge.core.execution.deadline import DeadlinePassed, Until
 from forge.core.execution.session_end import end_started
 from forge.core.interrupts import is_interrupt
 from forge.core.messages import ToolCall
-from forge.core.plain_values import brief, clipped, text_of
+from forge.core.plain_values import brief, clip_bytes, text_of
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
@@ -47,7 +47,7 @@ which is called in its place; `clear_turn(session_id)`, `clear_state(session_id)
 """
 
 
-class _Entry(NamedTuple):
+class _ToolChain(NamedTuple):
     tool: Tool
     run: Next
     screen: Next  # the screening steps around `ctx.outcome`
@@ -73,8 +73,8 @@ class ToolExecutor:
         self.secrets = secrets if secrets is not None else Secrets()
         self.activity = activity if activity is not None else ActivityStream(self.secrets)
         self.activity.secrets.include(self.secrets)  # a stream of somebody's own shows no secret of these tools
-        self.background = background if background is not None else BackgroundWork(self._completed, _failed)
-        self._entries: dict[str, _Entry] = {}
+        self.background = background if background is not None else BackgroundWork(self._complete, _result_of_error)
+        self._entries: dict[str, _ToolChain] = {}
         self._version = registry.version
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -86,31 +86,31 @@ class ToolExecutor:
             call = ToolCall(repr(call.name)[:80], call.arguments, call.id, call.server)
             entry = None
         if entry is None or self._version != self.registry.version:
-            entry = self._entry(call.name)
+            entry = self._find_chain(call.name)
         ctx = ToolContext(call, entry[0], _NOT_YET, scope, self.activity, self.background)
         watched = self.activity.listening or log.isEnabledFor(logging.INFO)
-        started = self._started(ctx) if watched else 0.0
+        started = self._begin_call(ctx) if watched else 0.0
         try:
             if entry.late:
-                entry = await self._initialised(ctx)
+                entry = await self._initialise(ctx)
             arguments = ctx.arguments = entry[0].parse(call.arguments)
             result = await entry[1](ctx)
             if self.background.offered:
-                self.background.returned(ctx, pending=isinstance(result, ToolResult) and result.pending)
+                self.background.end_call(ctx, pending=isinstance(result, ToolResult) and result.pending)
             if type(arguments) is Repaired:
-                result = _noted(result, arguments)
+                result = _note_repairs(result, arguments)
             if not isinstance(result, ToolResult):
                 raise TypeError(f"a step returned {type(result).__name__} instead of a ToolResult")
         except BaseException as error:
-            self.background.returned(ctx, pending=False)
-            if _is_meant_for_us(error):
+            self.background.end_call(ctx, pending=False)
+            if _comes_from_outside(error):
                 if watched:
-                    self._ended(ctx, _stopped(ctx, error), started)
+                    self._end_call(ctx, _result_of_cancel(ctx, error), started)
                 raise
-            ctx.outcome = _failed(ctx, error)
-            result = await self._screened(ctx, entry)
+            ctx.outcome = _result_of_error(ctx, error)
+            result = await self._screen(ctx, entry)
         if watched:
-            self._ended(ctx, result, started)
+            self._end_call(ctx, result, started)
         return result
 
     async def execute_all(
@@ -144,7 +144,7 @@ class ToolExecutor:
         """A call that is not run, and why: it is told like any other, with a start, an error and an end."""
         if self.activity.listening or log.isEnabledFor(logging.INFO):
             ctx = ToolContext(call, self.registry.find(call.name), _NOT_YET, scope, self.activity, self.background)
-            self._ended(ctx, result, self._started(ctx))
+            self._end_call(ctx, result, self._begin_call(ctx))
 
     def end_work(self, session_id: str) -> None:
         """End what calls of a session left going: background work, jobs, programs. What steps remember stays."""
@@ -162,20 +162,20 @@ class ToolExecutor:
     def _forget(self, session_id: str) -> None:
         end_started(session_id)  # background work may have started programs meanwhile
         for step in self.steps:
-            getattr(step, "end_session", getattr(step, "clear_state", _nothing))(session_id)
+            getattr(step, "end_session", getattr(step, "clear_state", _do_nothing))(session_id)
         self.registry.forget(session_id)
 
     def clear_turn(self, session_id: str = "") -> None:
         """A new turn: what was called before may be called again. Without a session: for all of them."""
         for step in self.steps:
-            getattr(step, "clear_turn", _nothing)(session_id)
+            getattr(step, "clear_turn", _do_nothing)(session_id)
 
     def clear_state(self, session_id: str = "") -> None:
         """Forget everything steps remember of a session: repeats, loops, files, limits."""
         for step in self.steps:
-            getattr(step, "clear_state", _nothing)(session_id)
+            getattr(step, "clear_state", _do_nothing)(session_id)
 
-    async def _initialised(self, ctx: ToolContext) -> _Entry:
+    async def _initialise(self, ctx: ToolContext) -> _ToolChain:
         """A tool that is built late is composed again: only now is known what it needs."""
         tool = self.registry.find(ctx.call.name)
         try:
@@ -184,62 +184,62 @@ class ToolExecutor:
             words = f"it was not initialised within {tool.spec.timeout:g} s"
             raise ToolError(words, ErrorKind.TIMEOUT, "Try again later.") from None
         self._entries.pop(ctx.call.name, None)
-        entry = self._entry(ctx.call.name)
+        entry = self._find_chain(ctx.call.name)
         ctx.tool, ctx.spec = entry.tool, entry.tool.spec
         return entry
 
-    def _started(self, ctx: ToolContext) -> float:
+    def _begin_call(self, ctx: ToolContext) -> float:
         if self._loop is not asyncio.get_running_loop():
             self.activity.attach()
             self._loop = asyncio.get_running_loop()
         ctx.emit(ToolStarted(ctx.call))
-        log.debug("%s started", _logged(ctx))
+        log.debug("%s started", _name_for_log(ctx))
         return time.perf_counter()
 
-    def _ended(self, ctx: ToolContext, result: ToolResult, started: float) -> None:
+    def _end_call(self, ctx: ToolContext, result: ToolResult, started: float) -> None:
         seconds = time.perf_counter() - started
         if result.failure is not None and isinstance(result.failure.cause, Waiting):
-            log.info("%s waits: %s", _logged(ctx), result.failure.message)
+            log.info("%s waits: %s", _name_for_log(ctx), result.failure.message)
         elif result.failure is not None:
             ctx.emit(ToolFailed(ctx.call, result.failure.message, str(result.failure.kind)))
             words = self.secrets.mask_all(result.failure.message)
-            log.warning("%s failed after %.3f s: %s (%s)", _logged(ctx), seconds, words, result.failure.kind)
+            log.warning("%s failed after %.3f s: %s (%s)", _name_for_log(ctx), seconds, words, result.failure.kind)
         else:
-            log.info("%s finished in %.3f s", _logged(ctx), seconds)
+            log.info("%s finished in %.3f s", _name_for_log(ctx), seconds)
         ctx.emit(ToolFinished(ctx.call, result.success, result, seconds))
 
-    async def _screened(self, ctx: ToolContext, entry: _Entry) -> ToolResult:
+    async def _screen(self, ctx: ToolContext, entry: _ToolChain) -> ToolResult:
         """A result that did not come from running the tool, seen by the screening steps like any other."""
         outcome = ctx.outcome
         assert outcome is not None
         try:
             return await entry.screen(ctx)
         except BaseException as broken:
-            if _is_meant_for_us(broken):
+            if _comes_from_outside(broken):
                 raise
-            log.error("a step failed while it screened a result of %s: %s", _logged(ctx), type(broken).__name__)
+            log.error("a step failed while it screened a result of %s: %s", _name_for_log(ctx), type(broken).__name__)
             kind = outcome.failure.kind if outcome.failure else ErrorKind.SYSTEM
             return ToolResult.error(f"{ctx.call.name}: its result is withheld, a step failed: {text_of(broken)}", kind)
         finally:
             ctx.outcome = None
 
-    async def _completed(self, ctx: ToolContext, result: ToolResult) -> None:
+    async def _complete(self, ctx: ToolContext, result: ToolResult) -> None:
         """Background work is over: its result passes the same screens, then is told."""
         late = ctx.replace(outcome=result)
-        result = await self._screened(late, self._entry(ctx.call.name))
-        log.info("%s completed in the background", _logged(ctx))
+        result = await self._screen(late, self._find_chain(ctx.call.name))
+        log.info("%s completed in the background", _name_for_log(ctx))
         self.background.keep_completed(ctx, result)
         ctx.emit(ToolCompleted(ctx.call, result))
 
-    def _entry(self, name: str) -> _Entry:
+    def _find_chain(self, name: str) -> _ToolChain:
         """The chain of a tool, composed once from the steps that apply to its spec."""
         if self._version != self.registry.version:
             self._entries, self._version = {}, self.registry.version
         tool = self.registry.find(name)
         steps = [step for step in self.steps if getattr(step, "applies", _always)(tool.spec)]
-        run = _composed(steps, _terminal(tool))
-        screen = _composed([step for step in steps if getattr(step, "screens", False)], _outcome)
-        entry = _Entry(tool, run, screen, not tool.is_ready)
+        run = _compose(steps, _make_innermost(tool))
+        screen = _compose([step for step in steps if getattr(step, "screens", False)], _outcome)
+        entry = _ToolChain(tool, run, screen, not tool.is_ready)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
         return entry
@@ -260,7 +260,7 @@ class ToolExecutor:
         return batches + last
 
 
-def readable(call: ToolCall) -> str:
+def render_call(call: ToolCall) -> str:
     """`file_read(path="a.txt")`, the way the model would write it."""
     name, arguments = str(call.name)[:80], call.arguments
     try:
@@ -270,12 +270,12 @@ def readable(call: ToolCall) -> str:
         if not isinstance(arguments, Mapping):
             return f"{name}({brief(arguments)})"
         shown = [f"{str(key)[:40]}={brief(value)}" for key, value in islice(arguments.items(), 8)]
-        return f"{name}({clipped(', '.join(shown), 300)})"
+        return f"{name}({clip_bytes(', '.join(shown), 300)})"
     except Exception:  # a mapping or a key of somebody's own making
         return f"{name}(…)"
 
 
-def _terminal(tool: Tool) -> Next:
+def _make_innermost(tool: Tool) -> Next:
     """Into the tool. Whatever it raises is its result: SystemExit and friends end the call, not the program."""
 
     async def invoke(ctx: ToolContext) -> ToolResult:
@@ -285,15 +285,15 @@ def _terminal(tool: Tool) -> Next:
                 return result
             raise TypeError(f"its invoke returned {type(result).__name__} instead of a ToolResult")
         except BaseException as error:
-            if _is_meant_for_us(error):
+            if _comes_from_outside(error):
                 ctx.cancelled = True
                 raise
-            return _failed(ctx, error)
+            return _result_of_error(ctx, error)
 
     return invoke
 
 
-def _is_meant_for_us(error: BaseException) -> bool:
+def _comes_from_outside(error: BaseException) -> bool:
     """Whether it came from outside: the task is cancelled, a person pressed Ctrl-C, or this coroutine is closed.
 
     Whatever a tool or a step raises itself is a failed call, `SystemExit` and its like included.
@@ -306,36 +306,36 @@ def _is_meant_for_us(error: BaseException) -> bool:
     return is_interrupt(error)
 
 
-def _logged(ctx: ToolContext) -> str:
+def _name_for_log(ctx: ToolContext) -> str:
     return ctx.activity.secrets.mask_all(ctx.call.name[:_LONGEST_NAME])
 
 
-def _noted(result: ToolResult, arguments: Repaired) -> ToolResult:
+def _note_repairs(result: ToolResult, arguments: Repaired) -> ToolResult:
     return result.with_data(repaired=arguments.repaired, mended=arguments.repaired)  # `mended`: its name until 1.1
 
 
-def _stopped(ctx: ToolContext, error: BaseException) -> ToolResult:
+def _result_of_cancel(ctx: ToolContext, error: BaseException) -> ToolResult:
     """With what the tool had until then, where it says so: a result as `until_then` of what it raises."""
     cancelled = ToolError("it was cancelled before it ended", ErrorKind.CANCELLED)
-    failed = ToolResult.failed(cancelled, during=readable(ctx.call)).with_error(error)
+    failed = ToolResult.failed(cancelled, during=render_call(ctx.call)).with_error(error)
     until_then = getattr(error, "until_then", None)
     if not isinstance(until_then, ToolResult):
         return failed
     return replace(failed, for_llm=f"{failed.for_llm}\n{until_then.for_llm}", data=until_then.data)
 
 
-def _failed(ctx: ToolContext, error: BaseException) -> ToolResult:
+def _result_of_error(ctx: ToolContext, error: BaseException) -> ToolResult:
     if isinstance(error, asyncio.CancelledError):
         error = ToolError("it cancelled itself", ErrorKind.CANCELLED)
     if isinstance(error, ToolError) or ctx.spec.expose_errors:
-        return ToolResult.failed(error, during=readable(ctx.call))
+        return ToolResult.failed(error, during=render_call(ctx.call))
     log_id = uuid4().hex[:8]
     trace = "".join(format_exception(error))
-    log.error("error %s in %s:\n%s", log_id, _logged(ctx), ctx.activity.secrets.mask_all(trace))
-    return ToolResult.failed(error, during=readable(ctx.call), log_id=log_id)
+    log.error("error %s in %s:\n%s", log_id, _name_for_log(ctx), ctx.activity.secrets.mask_all(trace))
+    return ToolResult.failed(error, during=render_call(ctx.call), log_id=log_id)
 
 
-def _composed(steps: Iterable[Step], innermost: Next) -> Next:
+def _compose(steps: Iterable[Step], innermost: Next) -> Next:
     """The steps around what is innermost; neighbours that only look at the result share one coroutine."""
     run, looks = innermost, list[Look]()
     for step in reversed(list(steps)):
@@ -343,15 +343,15 @@ def _composed(steps: Iterable[Step], innermost: Next) -> Next:
         if look is not None:
             looks.append(look)
             continue
-        run, looks = _around(step, _looked_at(run, looks)), []
-    return _looked_at(run, looks)
+        run, looks = _wrap(step, _add_looks(run, looks)), []
+    return _add_looks(run, looks)
 
 
-def _around(step: Step, inner: Next) -> Next:
+def _wrap(step: Step, inner: Next) -> Next:
     return lambda ctx: step(ctx, inner)
 
 
-def _looked_at(inner: Next, looks: Sequence[Look]) -> Next:
+def _add_looks(inner: Next, looks: Sequence[Look]) -> Next:
     if not looks:
         return inner
 
@@ -375,5 +375,5 @@ def _always(_: Any) -> bool:
     return True
 
 
-def _nothing(_: str) -> None:
+def _do_nothing(_: str) -> None:
     return None

@@ -79,10 +79,10 @@ def _entries(text: str) -> Iterator[tuple[str, str, str]]:
             line = line[header.end() :]
         key, has_value, value = line.partition("=")
         if has_value:
-            yield section, key.strip().lower(), _unquoted(value)
+            yield section, key.strip().lower(), _unquote(value)
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     found, blanks, quoted = "", "", False
     characters = iter(value.strip())
     for one in characters:

@@ -17,7 +17,7 @@ from forge.core.errors import ErrorKind, ToolError
 _FLAGS = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
-class Held:
+class HeldDirectory:
     """One directory: the real path it had, and its descriptor."""
 
     __slots__ = ("__weakref__", "_identity", "_names", "descriptor", "path")
@@ -37,44 +37,44 @@ class Held:
             try:
                 status = os.stat(name)
             except OSError as error:
-                raise _replaced(name, f"cannot be reached any more: {error.strerror}") from None
+                raise _make_error(name, f"cannot be reached any more: {error.strerror}") from None
             if (status.st_dev, status.st_ino) != self._identity:
-                raise _replaced(name, "was replaced by another directory since this session began")
+                raise _make_error(name, "was replaced by another directory since this session began")
 
 
-_all: weakref.WeakValueDictionary[str, Held] = weakref.WeakValueDictionary()  # by spelling, and by real path
+_held: weakref.WeakValueDictionary[str, HeldDirectory] = weakref.WeakValueDictionary()  # by spelling, and by real path
 _lock = threading.RLock()  # a collection may close a directory in the middle of it
 
 
-def hold(path: Path | str) -> Held | None:
+def hold(path: Path | str) -> HeldDirectory | None:
     """The directory under this name: one that is held already, else as it is now; None where there is none."""
-    spelled = _spelled(path)
-    held = _all.get(spelled)
+    spelled = _normalise_path(path)
+    held = _held.get(spelled)
     if held is not None:
         return held
     with _lock:
-        if (held := _all.get(spelled)) is not None:
+        if (held := _held.get(spelled)) is not None:
             return held
         try:
-            made = Held(spelled)
+            made = HeldDirectory(spelled)
         except (OSError, ValueError):  # not there, no directory, a NUL byte: whoever uses it is told
             return None
-        _all[spelled] = made
-        _all.setdefault(str(made.path), made)
+        _held[spelled] = made
+        _held.setdefault(str(made.path), made)
         return made
 
 
-def find_held(path: Path | str) -> Held | None:
+def find_held(path: Path | str) -> HeldDirectory | None:
     """The held directory of this name, if somebody holds one."""
-    return _all.get(_spelled(path))
+    return _held.get(_normalise_path(path))
 
 
 def check_held(paths: Iterable[Path | str]) -> None:
     """Raises `ToolError` where one of these paths, or a directory above it, is held and was replaced."""
     for path in paths:
-        name = _spelled(path)
+        name = _normalise_path(path)
         while True:
-            if (held := _all.get(name)) is not None:
+            if (held := _held.get(name)) is not None:
                 held.check()
             above = os.path.dirname(name)
             if above == name:
@@ -82,14 +82,14 @@ def check_held(paths: Iterable[Path | str]) -> None:
             name = above
 
 
-def _spelled(path: Path | str) -> str:
+def _normalise_path(path: Path | str) -> str:
     """Absolute, and in one spelling. This is on the way of every call: most paths are so already."""
     name = str(path)
     plain = isinstance(path, Path) and name.startswith("/") and "/.." not in name and not name.startswith("//")
     return name if plain else os.path.abspath(name)
 
 
-def _replaced(name: str, words: str) -> ToolError:
+def _make_error(name: str, words: str) -> ToolError:
     return ToolError(
         f'the directory "{name}" {words}',
         ErrorKind.SECURITY,

@@ -33,7 +33,7 @@ class YieldingSource(Protocol):
 
 
 @asynccontextmanager
-async def mounted(
+async def mount_source(
     registry: ToolRegistry, source: ToolSource, prepare: Prepare = lambda tool: tool
 ) -> AsyncIterator[None]:
     """The source's tools are in the registry while the block runs; `prepare` may put another in a tool's place.
@@ -79,9 +79,9 @@ class _Mount:
             self._add(*prepared)
             return {name for name, _ in prepared}
         except DefinitionError:  # find out which
-            return {name for name, tool in prepared if self._taken(name, tool)}
+            return {name for name, tool in prepared if self._add_or_log(name, tool)}
 
-    def _taken(self, name: str, tool: Tool) -> bool:
+    def _add_or_log(self, name: str, tool: Tool) -> bool:
         try:
             self._add((name, tool))
         except DefinitionError as error:

@@ -34,7 +34,7 @@ def is_sendable(text: str) -> bool:
     return True
 
 
-def clipped(text: str, most_bytes: int) -> str:
+def clip_bytes(text: str, most_bytes: int) -> str:
     """The text within so many bytes, cut between characters and marked."""
     if len(text) * 4 <= most_bytes or (text.isascii() and len(text) <= most_bytes):
         return text
@@ -94,12 +94,12 @@ def plain(value: object) -> Any:
         )
         return pydantic_core.from_json(text)
     except BaseException:  # cyclic, too deep, lone surrogates, huge numbers, an object whose own serialiser fails
-        return _described(value, (), iter(range(MOST_VALUES)))
+        return _describe(value, (), iter(range(MOST_VALUES)))
 
 
 def object_as_data(value: object) -> Any:
     """An object that JSON does not know: in its own words, or as its public attributes, or else as `unreadable`."""
-    text = _represented(value, str)
+    text = _represent(value, str)
     if not _ADDRESS.search(text[-LONGEST_MESSAGE:]):
         return sendable(text)
     names = [*getattr(value, "__dict__", ()), *(name for kind in type(value).__mro__ for name in _slots(kind))]
@@ -125,7 +125,7 @@ def brief(value: Any, depth: int = 0) -> str:
         short = value if len(value) <= 40 else f"{value[:40]}…"
         if short.isprintable() and '"' not in short and "\\" not in short:
             return f'"{short}"'
-        return quoted(sendable(short))
+        return quote_json(sendable(short))
     if isinstance(value, Mapping):
         inside = ", ".join(f"{brief(str(key))}: {brief(item, depth + 1)}" for key, item in _first(value.items(), depth))
         return f"{{{inside}{', …' if len(value) > 3 and depth < 2 else ''}}}"
@@ -138,10 +138,10 @@ def brief(value: Any, depth: int = 0) -> str:
         import json  # listing tools does without
 
         return json.dumps(value)
-    return quoted(sendable(_represented(value)[:60]))
+    return quote_json(sendable(_represent(value)[:60]))
 
 
-def quoted(text: str) -> str:
+def quote_json(text: str) -> str:
     """A text as JSON writes it."""
     import json  # listing tools does without
 
@@ -152,7 +152,7 @@ def _first(items: Any, depth: int) -> list[Any]:
     return [item for item, _ in zip(items, range(3), strict=False)] if depth < 2 else []
 
 
-def _described(value: Any, above: tuple[int, ...], left: Iterator[int]) -> Any:
+def _describe(value: Any, above: tuple[int, ...], left: Iterator[int]) -> Any:
     """`above`: the identities of what holds it. `left`: how many values may still be written out."""
     if value is None or isinstance(value, bool):
         return value
@@ -169,16 +169,16 @@ def _described(value: Any, above: tuple[int, ...], left: Iterator[int]) -> Any:
     within = (*above, id(value))
     try:
         if isinstance(value, Mapping):
-            return {sendable(str(key)): _described(item, within, left) for key, item in value.items()}
+            return {sendable(str(key)): _describe(item, within, left) for key, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
-            return [_described(item, within, left) for item in value]
+            return [_describe(item, within, left) for item in value]
     except BaseException as error:  # a container of somebody's own making
         return f"[{type(value).__name__} that cannot be read: {type(error).__name__}]"
     data = object_as_data(value)
-    return _described(data, within, left) if isinstance(data, dict) else data
+    return _describe(data, within, left) if isinstance(data, dict) else data
 
 
-def _represented(value: object, represent: Callable[[object], str] | None = None) -> str:
+def _represent(value: object, represent: Callable[[object], str] | None = None) -> str:
     try:
         return Repr().repr(value) if represent is None else represent(value)
     except BaseException as error:

@@ -73,7 +73,7 @@ class ToolRegistry(Mapping[str, Tool]):
             for one in added:
                 one.reset()
             self._tools, self._names = known, names
-            self._changed()
+            self._count_change()
 
     def remove(self, name: str) -> None:
         """Forget a tool, by its name or an alias."""
@@ -83,7 +83,7 @@ class ToolRegistry(Mapping[str, Tool]):
                 raise DefinitionError(f"tool {canonical!r} hands over to the person and cannot be removed")
             self._tools = {key: value for key, value in self._tools.items() if key != canonical}
             self._names = {key: value for key, value in self._names.items() if value != canonical}
-            self._changed()
+            self._count_change()
 
     def discard(self, names: Iterable[str]) -> None:
         """Forget the tools of these names, those there are, in one change."""
@@ -93,7 +93,7 @@ class ToolRegistry(Mapping[str, Tool]):
         with self._lock:
             self._tools = {key: value for key, value in self._tools.items() if key not in gone}
             self._names = {key: value for key, value in self._names.items() if value not in gone}
-            self._changed()
+            self._count_change()
 
     def find(self, name: str) -> Tool:
         """Like `[]`, but an unknown name finds a tool that explains the mistake."""
@@ -189,7 +189,7 @@ class ToolRegistry(Mapping[str, Tool]):
         with self._lock:
             self._revealed = {key: value for key, value in self._revealed.items() if key != session_id}
 
-    def _changed(self) -> None:
+    def _count_change(self) -> None:
         self.version += 1
         self._definitions = {}
 
@@ -227,7 +227,7 @@ def _check(one: Tool) -> None:
         raise DefinitionError(
             f"tool {one.spec.name!r} has a spec, but no `run` and no `invoke(arguments, ctx)`{_hint(one)}"
         )
-    stated = with_attributes(one.spec, one.said, vars(one))
+    stated = with_attributes(one.spec, one.stated_options, vars(one))
     if stated is not one.spec:
         one.spec = stated
 

@@ -54,7 +54,7 @@ class Failure:
         return f"{self.message}\n{self.suggestion}" if self.suggestion else self.message
 
 
-class Whole(Protocol):
+class StoredText(Protocol):
     """All of a long text, kept outside of memory."""
 
     total_bytes: int
@@ -62,7 +62,7 @@ class Whole(Protocol):
 
     @property
     def total_lines(self) -> int: ...
-    def masked(self, mask: Callable[[str], str]) -> Whole: ...
+    def masked(self, mask: Callable[[str], str]) -> StoredText: ...
     def pieces(self) -> Iterator[str]: ...
 
 
@@ -81,7 +81,7 @@ class ToolResult:
     attachments: tuple[Attachment, ...] = ()
     failure: Failure | None = None
     pending: bool = False  # work goes on in the background; a `ToolCompleted` event follows
-    whole: Whole | None = field(
+    whole: StoredText | None = field(
         default=None, compare=False
     )  # all of a text of which `for_llm` holds only a part; the output limit takes it away
 
@@ -96,7 +96,7 @@ class ToolResult:
         attachments: tuple[Attachment, ...] = (),
         failure: Failure | None = None,
         pending: bool = False,
-        whole: Whole | None = None,
+        whole: StoredText | None = None,
     ) -> None:
         self.for_llm = for_llm if for_llm or failure is None else failure.text()
         self.for_user = for_user
@@ -157,7 +157,7 @@ class ToolResult:
         return replace(self, data={**self.data, **entries})
 
     @classmethod
-    def _said(cls, text: str) -> ToolResult:
+    def _from_text(cls, text: str) -> ToolResult:
         """Nothing but a text: without `__init__`, since most results are made here."""
         made = object.__new__(cls)
         made.for_llm, made.for_user, made.silent, made.title, made.data = text, "", False, "", {}
@@ -169,11 +169,11 @@ class ToolResult:
         """Turn whatever a tool function returned into a result. Never raises."""
         kind = type(value)
         if kind is str:
-            return cls._said(value if value.isascii() else sendable(value))  # type: ignore[attr-defined,arg-type]
+            return cls._from_text(value if value.isascii() else sendable(value))  # type: ignore[attr-defined,arg-type]
         if kind is int:
-            return cls._said(number(value))  # type: ignore[arg-type]
+            return cls._from_text(number(value))  # type: ignore[arg-type]
         if kind is float and value - value == 0:  # type: ignore[operator]  # finite
-            return cls._said(repr(value))
+            return cls._from_text(repr(value))
         if kind is bool:
             return cls(for_llm="true" if value else "false")
         if value is None:
@@ -186,7 +186,7 @@ class ToolResult:
             )
         if isinstance(value, bytes | bytearray | memoryview):
             return cls.of(Attachment("application/octet-stream", bytes(value)))
-        return _of_structure(value)
+        return _from_structure(value)
 
     @classmethod
     def failed(cls, error: BaseException, *, during: str, log_id: str = "") -> ToolResult:
@@ -216,7 +216,7 @@ class ToolResult:
             for_user=mask(self.for_user),
             title=mask(self.title),
             data=mask(self.data),
-            attachments=tuple(_masked_attachment(one, mask) for one in self.attachments),
+            attachments=tuple(_mask_attachment(one, mask) for one in self.attachments),
             failure=failure,
             whole=None if self.whole is None else self.whole.masked(mask),
         )
@@ -297,7 +297,7 @@ class ToolResult:
         )
 
 
-def _masked_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> Attachment:
+def _mask_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> Attachment:
     encoding = "utf-8"
     try:
         text = attachment.data.decode()
@@ -310,7 +310,7 @@ def _masked_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> At
     return replace(attachment, data=data, **names)
 
 
-def _of_structure(value: object) -> ToolResult:
+def _from_structure(value: object) -> ToolResult:
     data = plain(value)
     if isinstance(data, str) and data == unreadable(value):
         return ToolResult.error(

@@ -152,7 +152,7 @@ class ToolSpec:
             raise DefinitionError(f"{who}: aliases={self.aliases!r} is a text; write aliases=[{self.aliases!r}]")
         fill(self, "aliases", tuple(self.aliases))
         for field in ("groups", "permissions", "optional_permissions"):
-            fill(self, field, collected(who, field, getattr(self, field)))
+            fill(self, field, collect_values(who, field, getattr(self, field)))
         if type(self.category) is not Category:
             fill(self, "category", _member(who, "category", Category, self.category))
         fill(self, "has_own_schema", not callable(self.__dict__["_parameters"]))
@@ -212,7 +212,7 @@ class ToolSpec:
 _FLAGS = tuple(field.name for field in dataclasses.fields(ToolSpec) if type(field.default) is bool)
 
 
-def collected(who: str, field: str, values: Any) -> frozenset[Any]:
+def collect_values(who: str, field: str, values: Any) -> frozenset[Any]:
     """Several values, given as a set or a list. Raises `DefinitionError` for a text, and for an unknown permission."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise DefinitionError(f"{who}: {field}={values!r} has to be a set; write {field}={{{values!r}}}")

@@ -14,7 +14,7 @@ from forge.core.arguments.checks import near
 from forge.core.arguments.description import description_from, description_of
 from forge.core.arguments.model_schema import is_model, parser_of, schema_of
 from forge.core.arguments.parameters import Setting
-from forge.core.arguments.return_schema import returned_schema
+from forge.core.arguments.return_schema import read_return_schema
 from forge.core.arguments.signature import Signature, names_taken
 from forge.core.check_definition import (
     check_definition,
@@ -48,7 +48,9 @@ class Tool:
 
     spec: ToolSpec
     run: Callable[..., Any]
-    said: Mapping[str, Any] = {}  # options among the attributes of a class that has no spec yet: its objects bring one
+    stated_options: Mapping[
+        str, Any
+    ] = {}  # options among the attributes of a class that has no spec yet: its objects bring one
     made_with: tuple[
         tuple[Any, ...], dict[str, Any]
     ]  # the arguments of its class: two that are made alike are the same
@@ -76,7 +78,7 @@ class Tool:
             if options:
                 raise DefinitionError(f"class {cls.__name__}: its options belong to a class that defines `run`")
             if not hasattr(cls, "spec"):
-                cls.said = stated
+                cls.stated_options = stated
             elif changes := own_options(cls):
                 cls.spec = cls.spec.changed(**_plain(changes), **_words(changes))
             return
@@ -115,7 +117,7 @@ class Tool:
         Schema or a pydantic model), `execute` (a function of the arguments and the context) and further options.
         """
         if isinstance(definition, Mapping):
-            return _defined(name, definition, traits)
+            return _build_defined(name, definition, traits)
         check_initialiser(name, definition, Tool)
         return DeferredTool(name, definition, traits)
 
@@ -125,9 +127,9 @@ class Tool:
         if hasattr(self, "_signature"):
             parser = self._signature.parser(self.spec)
         else:
-            from forge.core.arguments.schema import compiled  # raw schemas: listing tools checks no arguments
+            from forge.core.arguments.schema import compile_parser  # raw schemas: listing tools checks no arguments
 
-            parser = compiled(self.spec)
+            parser = compile_parser(self.spec)
         self.__dict__["parse"] = parser  # from now on without this detour
         return parser(arguments)
 
@@ -150,7 +152,7 @@ class Tool:
         """Make `parameter_settings()` the defaults that models are told and that calls get."""
         settings = self.parameter_settings()
         if settings:
-            self._signature = type(self)._signature.configured(settings)
+            self._signature = type(self)._signature.with_settings(settings)
             self.spec = self.spec.changed(parameters=lambda: self._signature.schema)
             self.__dict__.pop("parse", None)
 
@@ -247,10 +249,10 @@ class SchemaTool(Tool):
             self._style()  # refuses what could not be called
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        from forge.core.arguments.schema import compiled
+        from forge.core.arguments.schema import compile_parser
 
         fills = type(self).invoke is Tool.invoke and self.model is None  # servers and models fill in their own
-        parse = compiled(self.spec, takes=self._takes(), fills_defaults=fills)
+        parse = compile_parser(self.spec, takes=self._takes(), fills_defaults=fills)
         parser = self.__dict__["parse"] = parse if self.model is None else parser_of(self.model, parse)
         return parser(arguments)
 
@@ -284,10 +286,12 @@ class DeferredTool(Tool):
         )
 
     async def ready(self) -> None:
-        from forge.core.execution.run_function import shared  # it imports asyncio, which listing tools does without
+        from forge.core.execution.run_function import (
+            initialise_once,
+        )  # it imports asyncio, which listing tools does without
 
         if self._made is None:
-            self._take(await shared(self, self._initialise))
+            self._take(await initialise_once(self, self._initialise))
 
     @property
     def is_ready(self) -> bool:  # type: ignore[override]
@@ -333,7 +337,7 @@ class DeferredTool(Tool):
     def _take(self, value: Any) -> None:
         named = cast(ToolOptions, {**self._traits, "name": self.spec.name})
         if isinstance(value, Mapping):
-            made = _defined(self.spec.name, value, self._traits)
+            made = _build_defined(self.spec.name, value, self._traits)
         else:
             made = value if isinstance(value, Tool) else FunctionTool(value, named)
         said: Any = dict(self._traits)  # what was said at the definition counts, but may only tighten
@@ -434,7 +438,7 @@ def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_
         **{"origin": getattr(made_of, "__module__", ""), **_plain(options), "name": name},
         description=(lambda: description_from(file, embedded, made_of)) if file else embedded,
         parameters=lambda: signature.schema,
-        returns=lambda: returned_schema(signature.function),
+        returns=lambda: read_return_schema(signature.function),
     )
     if spec.isolate and "<" in getattr(made_of, "__qualname__", ""):
         raise DefinitionError(
@@ -465,7 +469,7 @@ def _words(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: options[key] for key in ("name", "description") if key in options}
 
 
-def _defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> Tool:
+def _build_defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> Tool:
     """A tool of a dictionary."""
     check_definition(name, definition)
     execute, words = with_titles(definition["execute"]), {"name", "description", "description_file"}
@@ -478,10 +482,10 @@ def _defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> To
 
 
 def _check_target(spec: ToolSpec) -> None:
-    from forge.core.arguments.outline import flattened
+    from forge.core.arguments.outline import flatten_schema
 
     for target in spec.targets:
-        if target not in (flattened(spec.parameters).get("properties") or {}):
+        if target not in (flatten_schema(spec.parameters).get("properties") or {}):
             raise DefinitionError(f"tool {spec.name!r} has no parameter {target!r} to use as its target")
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message
-from forge.core.plain_values import clipped
+from forge.core.plain_values import clip_bytes
 from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
 
 LONGEST_REASON = 500  # bytes, of each model's failure
@@ -67,7 +67,7 @@ class Fallback:
     def _all_failed(self, failures: list[ProviderError]) -> ProviderError:
         last = failures[-1]
         reasons = "; ".join(
-            f"{_name(provider)}: {clipped(failure.message, LONGEST_REASON)}"
+            f"{_name(provider)}: {clip_bytes(failure.message, LONGEST_REASON)}"
             for provider, failure in zip(self.providers, failures, strict=True)
         )
         return ProviderError(

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple, NoReturn, get_args
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.context_transfer import carry_along
+from forge.core.execution.context_transfer import register_variable
 from forge.network.address import METADATA_NAMES, Address, Network, is_metadata, why_not_public
 from forge.network.url import Url, read_host, read_url
 
@@ -143,7 +143,7 @@ class Egress:
 
 
 _current: ContextVar[Egress] = ContextVar("forge_egress", default=Egress())  # noqa: B039 - frozen
-carry_along(__name__, _current)
+register_variable(__name__, _current)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from forge.core.errors import Waiting
 from forge.core.secrets import Secrets
-from forge.permissions.failures import failure
+from forge.permissions.failures import describe_failure
 from forge.permissions.request import PermissionRequest
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secr
     except Waiting:
         raise
     except (Exception, SystemExit) as error:
-        log.error("the approver failed on %s: %s", request.spec.name, secrets.mask_all(failure(error)))
+        log.error("the approver failed on %s: %s", request.spec.name, secrets.mask_all(describe_failure(error)))
         return Answer.no(f"the question could not be asked ({type(error).__name__})", by="error")
     except asyncio.CancelledError:
         task = asyncio.current_task()

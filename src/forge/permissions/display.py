@@ -37,9 +37,10 @@ def visible(text: str, limit: int = LONGEST) -> str:
     text the beginning and the end are shown, with the number of characters between them that were left out.
     """
     if len(text) <= limit:
-        return _marked(text)
+        return _mark_invisible(text)
     head, tail = limit * 2 // 3, limit // 3
-    return f"{_marked(text[:head])}⟨{len(text) - head - tail:,} characters left out⟩{_marked(text[len(text) - tail :])}"
+    left_out = f"⟨{len(text) - head - tail:,} characters left out⟩"
+    return f"{_mark_invisible(text[:head])}{left_out}{_mark_invisible(text[len(text) - tail :])}"
 
 
 def request_text(request: PermissionRequest) -> str:
@@ -47,35 +48,35 @@ def request_text(request: PermissionRequest) -> str:
     if request.result is not None:
         return _review_text(request)
     if request.question:
-        return "\n".join([f"{_tool(request)}:", *_indented(request.question), *_arguments(request)])
+        return "\n".join([f"{_tool(request)}:", *_indent(request.question), *_arguments(request)])
     lines = [f"{_tool(request)} wants to"]
     parts = request.parts
     for part in parts[:MOST]:
-        lines += _indented(f"{part.permission or 'run'} {part.target}".strip())
-        lines += _leads_to(part)
+        lines += _indent(f"{part.permission or 'run'} {part.target}".strip())
+        lines += _real_path(part)
     lines += [f"  ⟨{len(parts) - MOST:,} more targets⟩"] if len(parts) > MOST else []
     if request.ruling is not None:
         lines.append(f"Asked because: {_one_line(request.ruling.reason)}")
     if request.introduction:
         lines += ["No person has approved this tool yet. It says of itself:"]
-        lines += _indented(request.introduction, LONGEST_PREVIEW)
+        lines += _indent(request.introduction, LONGEST_PREVIEW)
     if request.preview:
         lines += [
             "What changed since:" if request.personal else "It would change:",
-            *_indented(request.preview, LONGEST_PREVIEW),
+            *_indent(request.preview, LONGEST_PREVIEW),
         ]
     lines += _arguments(request)
     lines += [] if request.editable else ["It runs already: its arguments can no longer be changed."]
     if remembered := [part.remember for part in parts[:MOST] if part.remember]:
         lines += ['"Always" would remember, for this session and this tool:']
-        lines += [line for rule in dict.fromkeys(remembered) for line in _indented(rule)]
+        lines += [line for rule in dict.fromkeys(remembered) for line in _indent(rule)]
     return "\n".join(lines)
 
 
 def _review_text(request: PermissionRequest) -> str:
     assert request.result is not None
     result = request.result
-    lines = [f"{_tool(request)} has run. May the model see this result?", *_indented(result.for_llm)]
+    lines = [f"{_tool(request)} has run. May the model see this result?", *_indent(result.for_llm)]
     lines += [
         f"  with an attachment: {_one_line(item.name)} {_one_line(item.media_type)}, {len(item.data):,} bytes"
         for item in result.attachments
@@ -94,18 +95,18 @@ def _arguments(request: PermissionRequest) -> list[str]:
         return ["It has no arguments."]
     lines = ["With these arguments:"]
     for name, value in list(request.arguments.items())[:MOST]:
-        written = _written(value)
+        written = _to_text(value)
         if request.preview and not request.personal and len(written) > IN_PREVIEW:
             written = f"⟨{len(written):,} characters, whose effect is shown above⟩"
             lines.append(f"  {_one_line(name)}: {written}")
             continue
-        shown = _indented(written)
+        shown = _indent(written)
         lines += [f"  {_one_line(name)}: {shown[0].strip()}"] if len(shown) == 1 else [f"  {_one_line(name)}:", *shown]
     more = len(request.arguments) - MOST
     return [*lines, f"  ⟨{more:,} more arguments⟩"] if more > 0 else lines
 
 
-def _leads_to(request: PermissionRequest) -> list[str]:
+def _real_path(request: PermissionRequest) -> list[str]:
     """Where a path really leads, if its text does not say so."""
     if request.permission not in PATHS or not request.target:
         return []
@@ -119,7 +120,7 @@ def _leads_to(request: PermissionRequest) -> list[str]:
     return [f"    which is {_one_line(place)}" for place in shown]
 
 
-def _written(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     try:
@@ -128,7 +129,7 @@ def _written(value: Any) -> str:
         return repr(value)
 
 
-def _indented(text: str, limit: int = LONGEST) -> list[str]:
+def _indent(text: str, limit: int = LONGEST) -> list[str]:
     """Behind a bar, so that no value can pass for a line of the question."""
     return [f"  │ {line}" for line in visible(text, limit).split("\n")]
 
@@ -137,7 +138,7 @@ def _one_line(text: str) -> str:
     return visible(text, 500).replace("\n", "⟨U+000A⟩")
 
 
-def _marked(text: str) -> str:
+def _mark_invisible(text: str) -> str:
     if not (text.isascii() and text.isprintable()):
         text = "".join(char if char == "\n" or _is_seen(char) else f"⟨U+{ord(char):04X}⟩" for char in text)
         text = _MARKS.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", text)

@@ -19,23 +19,23 @@ _YAML = re.compile(r"[-\[{%\"'&!|>]|[\w-]+[ \t]*:(?:[ \t]|$)")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
-class Entry(NamedTuple):
+class RuleEntry(NamedTuple):
     """A rule as it was written, and where."""
 
     source: Any
     where: str
 
 
-Document = list[Entry] | dict[str, list[Entry]]
+Document = list[RuleEntry] | dict[str, list[RuleEntry]]
 """Rules, or rules by layer."""
 
 
 def read_document(source: str | os.PathLike[str]) -> Document:
     """The rules in a file, or in a text. A text of one word is the name of a file."""
     if isinstance(source, str) and not _is_file_name(source):
-        return _parsed(source, "the given text", "")
+        return _parse_text(source, "the given text", "")
     path = Path(source)
-    return _parsed(_readable(lambda: bounded_text(path)), str(path), path.suffix.lower())
+    return _parse_text(_read_or_raise(lambda: bounded_text(path)), str(path), path.suffix.lower())
 
 
 def without_comment(line: str) -> str:
@@ -48,14 +48,14 @@ def _is_file_name(source: str) -> bool:
     return (len(source.split()) == 1 and not _YAML.match(source)) or Path(source).is_file()
 
 
-def _parsed(text: str, name: str, suffix: str) -> Document:
+def _parse_text(text: str, name: str, suffix: str) -> Document:
     if len(text) > LARGEST:
         raise _too_large(name)
     lines = [(number, without_comment(line)) for number, line in enumerate(text.splitlines(), 1)]
     written = [(number, line) for number, line in lines if line]
     if suffix in (".yaml", ".yml", ".json") or (written and _YAML.match(written[0][1])):
         return _from_yaml(text, name)
-    return [Entry(line, f"{name}, line {number}") for number, line in written]
+    return [RuleEntry(line, f"{name}, line {number}") for number, line in written]
 
 
 def _too_large(name: str) -> PolicyError:
@@ -66,20 +66,20 @@ def _too_large(name: str) -> PolicyError:
 
 def _from_yaml(text: str, name: str) -> Document:
     def build(yaml: Any, source: str) -> Document:
-        return _Reader(name, yaml).document(yaml.compose(source, Loader=safe_loader()))
+        return _RuleReader(name, yaml).document(yaml.compose(source, Loader=safe_loader()))
 
-    document: Document = _readable(lambda: bounded_yaml(text, name, build))
+    document: Document = _read_or_raise(lambda: bounded_yaml(text, name, build))
     return document
 
 
-def _readable(read: Callable[[], Any]) -> Any:
+def _read_or_raise(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except Unreadable as error:
         raise PolicyError(f"{error.place}: cannot read the policy: {error.problem}. {error.advice}") from None
 
 
-class _Reader:
+class _RuleReader:
     """Takes the rules out of a YAML tree."""
 
     def __init__(self, name: str, yaml: Any) -> None:
@@ -108,12 +108,12 @@ class _Reader:
             )
         return {layer: self._rules(fields[layer]) for layer in LAYERS if layer in fields}
 
-    def _rules(self, node: Any) -> list[Entry]:
+    def _rules(self, node: Any) -> list[RuleEntry]:
         if self._is_null(node):
             return []
         if not isinstance(node, self.yaml.SequenceNode):
             raise self._error(node, f"the rules are not a list. {SYNTAX}")
-        return [Entry(self._value(item), self._where(item)) for item in node.value]
+        return [RuleEntry(self._value(item), self._where(item)) for item in node.value]
 
     def _value(self, node: Any) -> Any:
         if isinstance(node, self.yaml.ScalarNode):

@@ -11,11 +11,11 @@ from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.permissions.policy import Decision, PermissionRequest, Rules, Ruling
 from forge.permissions.protected import protect
-from forge.permissions.rulings import resolved
-from forge.permissions.targets import wanted
+from forge.permissions.rulings import ask_if_unresolved
+from forge.permissions.targets import find_requests
 
 
-class Explained(NamedTuple):
+class ExplainedPermission(NamedTuple):
     """One thing a call wants, and what the policy says to it."""
 
     permission: Permission | None
@@ -24,19 +24,21 @@ class Explained(NamedTuple):
     optional: bool = False  # asked for only while the tool runs, if at all, with a target not known before
 
 
-def explained(policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope) -> list[Explained]:
+def explain_call(policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope) -> list[ExplainedPermission]:
     """What the policy says to everything that a call with valid arguments wants: the gate judges the same."""
 
     spec = tool.spec
 
     def judge(permission: Permission | None, target: str) -> Ruling:
         request = PermissionRequest(spec, ToolCall(spec.name, arguments), arguments, permission, target, scope)
-        ruling = resolved(protect(policy.explain(request), permission, target, scope), permission, target, scope)
+        ruling = ask_if_unresolved(
+            protect(policy.explain(request), permission, target, scope), permission, target, scope
+        )
         if ruling.decision is Decision.ALLOW and spec.confirm:
             return Ruling(Decision.ASK, "the tool wants every call confirmed")
         return ruling
 
-    at_once = wanted(spec, arguments, tool, scope)
+    at_once = find_requests(spec, arguments, tool, scope)
     later = sorted(spec.optional_permissions - {permission for permission, _ in at_once})
-    found = [Explained(permission, target, judge(permission, target)) for permission, target in at_once]
-    return found + [Explained(permission, "", judge(permission, ""), optional=True) for permission in later]
+    found = [ExplainedPermission(permission, target, judge(permission, target)) for permission, target in at_once]
+    return found + [ExplainedPermission(permission, "", judge(permission, ""), optional=True) for permission in later]

@@ -6,7 +6,7 @@ import traceback
 from pathlib import PurePath
 
 
-def failure(error: BaseException) -> str:
+def describe_failure(error: BaseException) -> str:
     """Its type, and the innermost place: messages and source lines may hold what the arguments held."""
     places = traceback.extract_tb(error.__traceback__)
     return type(error).__name__ + (

@@ -18,13 +18,12 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions import refusals
 from forge.permissions.answers import Answer, Approver, answer_of, approve_all, nobody
 from forge.permissions.call_gate import CallGate, gate_of
-from forge.permissions.foreseen_changes import foreseen, introduced
+from forge.permissions.call_preview import introduce_tool, preview_changes
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
-from forge.permissions.remember import Memory, Remembered, fingerprint, memory
+from forge.permissions.remember import Memory, RememberedAnswers, fingerprint, memory
 from forge.permissions.request import strictest
-from forge.permissions.rulings import own, ruling_of
-from forge.permissions.targets import identity
-from forge.permissions.targets import wanted as wanted_by
+from forge.permissions.rulings import copy_arguments, ruling_of
+from forge.permissions.targets import find_requests, identity
 
 __all__ = ["Answer", "Approver", "CallGate", "Grant", "PolicyGate", "approve_all", "gate_of", "is_opened", "nobody"]
 
@@ -34,7 +33,7 @@ ROUNDS = 5  # questions about one call: an edit may need another
 _asking: ContextVar[tuple[Hashable, ...]] = ContextVar("asking", default=())  # whose approver we are in
 
 
-class Wish(NamedTuple):
+class PermissionNeed(NamedTuple):
     """Something a call wants to do that needs a yes."""
 
     permission: Permission | None
@@ -98,7 +97,7 @@ class PolicyGate:
     def __init__(self, policy: Policy | None = None, approve: Approver = nobody) -> None:
         self._policy = rules() if policy is None else policy
         self.approve = approve
-        self._remembered = Remembered()
+        self._remembered = RememberedAnswers()
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
     @property
@@ -129,22 +128,22 @@ class PolicyGate:
         return (await self.settle(ctx, grant)).replace(gate=grant)
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
-        """What would happen, without asking anyone: the strictest ruling over all a call declares, or over one wish."""
+        """What would happen, without asking anyone: the strictest ruling over all a call declares, or over one need."""
         return self.judge_for(ctx, Grant(self), (permission, target) if permission else None)
 
     async def review(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         """Show a result to the person before the model sees it."""
         request = PermissionRequest(
-            ctx.spec, ctx.call, own(ctx.arguments), None, "", ctx.scope, result=result, editable=False
+            ctx.spec, ctx.call, copy_arguments(ctx.arguments), None, "", ctx.scope, result=result, editable=False
         )
         async with self._lock(ctx):
             answer = await self._ask(ctx, request)
-        return refusals.withheld(answer.feedback) if answer.kind == "no" else result
+        return refusals.withheld_result(answer.feedback) if answer.kind == "no" else result
 
     async def confirm(self, ctx: ToolContext, question: str) -> bool:
         """Ask whether to go on with something that no rule decides."""
         request = PermissionRequest(
-            ctx.spec, ctx.call, own(ctx.arguments), None, "", ctx.scope, question=question, editable=False
+            ctx.spec, ctx.call, copy_arguments(ctx.arguments), None, "", ctx.scope, question=question, editable=False
         )
         async with self._lock(ctx):
             return (await self._ask(ctx, request)).kind != "no"
@@ -166,55 +165,59 @@ class PolicyGate:
     def judge_for(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> Ruling:
         """The same, where what was granted already is allowed."""
 
-        def judged(permission: Permission | None, target: str) -> Ruling:
+        def rule_on(permission: Permission | None, target: str) -> Ruling:
             ruling = self._ruling(ctx, permission, target, declared=wanted is None)
-            if ruling.decision is Decision.ASK and self._is_settled(ctx, grant, _wish(ctx, permission, target, ruling)):
+            if ruling.decision is Decision.ASK and self._is_granted(
+                ctx, grant, _make_need(ctx, permission, target, ruling)
+            ):
                 return Ruling(Decision.ALLOW, "a person allowed it already")
             return ruling
 
         try:
-            found = strictest(judged(permission, target) for permission, target in self._wanted(ctx, wanted))
+            found = strictest(rule_on(permission, target) for permission, target in self._find_requests(ctx, wanted))
         except ToolError as error:
             return Ruling(Decision.DENY, error.message)
         return found or Ruling(Decision.ALLOW, "it asks for nothing")
 
     async def settle(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> ToolContext:
         """Ask about `wanted`, or all the call declares, until nothing is open. Returns the approved context."""
-        if not self._open(ctx, grant, wanted):
+        if not self._find_needs(ctx, grant, wanted):
             return ctx
         async with self._lock(ctx):
             for _ in range(ROUNDS):
                 # judged anew each time: an "always" may have come meanwhile, or a link may lead elsewhere now
-                wishes = self._open(ctx, grant, wanted)
-                if not wishes:
+                needs = self._find_needs(ctx, grant, wanted)
+                if not needs:
                     return ctx
-                ctx = await self._question(ctx, grant, wishes, editable=wanted is None)
+                ctx = await self._ask_about(ctx, grant, needs, editable=wanted is None)
         raise ToolError(
             f"what it would do was different in each of {ROUNDS} questions", ErrorKind.PERMISSION, "Try again later."
         )
 
-    def _open(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> list[Wish]:
+    def _find_needs(
+        self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None
+    ) -> list[PermissionNeed]:
         """What a person must be asked. Raises if anything is denied."""
-        wishes = []
-        for permission, target in self._wanted(ctx, wanted):
+        needs = []
+        for permission, target in self._find_requests(ctx, wanted):
             ruling = self._ruling(ctx, permission, target, declared=wanted is None)
             if ruling.decision is Decision.DENY:
                 request = PermissionRequest(ctx.spec, ctx.call, ctx.arguments, permission, target, ctx.scope)
-                raise refusals.denied(request, ruling)
+                raise refusals.denial(request, ruling)
             if ruling.decision is Decision.ASK:
-                wish = _wish(ctx, permission, target, ruling)
-                if not self._is_settled(ctx, grant, wish):
-                    wishes.append(wish)
-        return wishes
+                need = _make_need(ctx, permission, target, ruling)
+                if not self._is_granted(ctx, grant, need):
+                    needs.append(need)
+        return needs
 
-    def _wanted(
+    def _find_requests(
         self, ctx: ToolContext, wanted: tuple[Permission, str] | None
     ) -> Sequence[tuple[Permission | None, str]]:
         if wanted is not None:
             return [wanted]
         if ctx.spec.name in CONVERSATION and not isinstance(self._policy, Rules):
             return []
-        found = wanted_by(ctx.spec, ctx.arguments, ctx.tool, ctx.scope)
+        found = find_requests(ctx.spec, ctx.arguments, ctx.tool, ctx.scope)
         targets = len({target for _, target in found})
         if targets > MOST_TARGETS:
             raise ToolError(
@@ -234,43 +237,45 @@ class PolicyGate:
             return Ruling(Decision.ASK, "the tool wants every call confirmed")
         return ruling
 
-    def _is_settled(self, ctx: ToolContext, grant: Grant, wish: Wish) -> bool:
+    def _is_granted(self, ctx: ToolContext, grant: Grant, need: PermissionNeed) -> bool:
         """Whether a person said yes to it already."""
-        if wish.granted in grant.approved:
+        if need.granted in grant.approved:
             return True
         if ctx.tool.needs_person:
             return False
         session = ctx.scope.session_id
-        return self._remembered.has(session) and self._remembered.covers(session, _memory(ctx, wish))
+        return self._remembered.has(session) and self._remembered.covers(session, _memory(ctx, need))
 
-    async def _question(self, ctx: ToolContext, grant: Grant, wishes: list[Wish], *, editable: bool) -> ToolContext:
+    async def _ask_about(
+        self, ctx: ToolContext, grant: Grant, needs: list[PermissionNeed], *, editable: bool
+    ) -> ToolContext:
         """One question about everything that is open. Returns the context with the very arguments that were shown."""
-        first, *more = wishes
-        shown, seal = own(ctx.arguments), fingerprint(ctx.arguments)
+        first, *more = needs
+        shown, seal = copy_arguments(ctx.arguments), fingerprint(ctx.arguments)
         if not seal:
             raise ToolError("the arguments cannot be shown to a person", ErrorKind.PERMISSION, "Nest them less deeply.")
-        others = tuple((wish.permission, wish.target) for wish in more)
-        preview = await foreseen(ctx) if editable else ""
+        others = tuple((need.permission, need.target) for need in more)
+        preview = await preview_changes(ctx) if editable else ""
         request = PermissionRequest(
             ctx.spec,
             ctx.call,
-            own(shown),
+            copy_arguments(shown),
             first.permission,
             first.target,
             ctx.scope,
             first.ruling,
             others,
             preview=preview,
-            introduction=introduced(ctx),
+            introduction=introduce_tool(ctx),
             editable=editable,
             personal=ctx.tool.needs_person,
         )
         answer = await self._ask(ctx, request)
         if answer.kind == "no":
             raise (
-                refusals.nobody_there(request)
+                refusals.no_one_to_ask(request)
                 if answer.by in ("nobody", "--yes")
-                else refusals.refused(request, answer.feedback)
+                else refusals.refusal(request, answer.feedback)
             )
         if fingerprint(ctx.arguments) != seal:
             raise ToolError("the arguments changed while the person was asked", ErrorKind.SECURITY, "Call it again.")
@@ -280,7 +285,7 @@ class PolicyGate:
         ctx = ctx.replace(arguments=dict(shown))
         if answer.arguments is not None:
             return self._edit(ctx, grant, answer, answer.arguments, editable=editable)
-        self._accept(ctx, grant, wishes, answer)
+        self._accept(ctx, grant, needs, answer)
         return ctx
 
     def _edit(
@@ -291,20 +296,20 @@ class PolicyGate:
             raise ToolError(
                 "the person changed arguments that are in use already", ErrorKind.PERMISSION, "Call it again."
             )
-        edited = ctx.replace(arguments=_parsed(ctx, written))
+        edited = ctx.replace(arguments=_parse_edited(ctx, written))
         runs = fingerprint(edited.arguments)
         if runs != fingerprint(ctx.arguments):
             grant.edited = edited.arguments
             grant.approved.clear()  # it was about other arguments
         left = {key: value for key, value in ctx.arguments.items() if key in edited.arguments}
         if runs in (fingerprint(ctx.arguments), fingerprint({**left, **written})):
-            self._accept(edited, grant, self._open(edited, grant), answer)
+            self._accept(edited, grant, self._find_needs(edited, grant), answer)
         return edited
 
-    def _accept(self, ctx: ToolContext, grant: Grant, wishes: list[Wish], answer: Answer) -> None:
-        grant.approved.update(wish.granted for wish in wishes)
+    def _accept(self, ctx: ToolContext, grant: Grant, needs: list[PermissionNeed], answer: Answer) -> None:
+        grant.approved.update(need.granted for need in needs)
         if answer.kind == "always" and not ctx.tool.needs_person:
-            self._remembered.add(ctx.scope.session_id, (_memory(ctx, wish) for wish in wishes))
+            self._remembered.add(ctx.scope.session_id, (_memory(ctx, need) for need in needs))
 
     async def _ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
         if ctx.activity.listening:
@@ -343,15 +348,15 @@ class PolicyGate:
         return id(self), id(asyncio.get_running_loop()), ctx.scope.session_id
 
 
-def _wish(ctx: ToolContext, permission: Permission | None, target: str, ruling: Ruling) -> Wish:
-    return Wish(permission, target, ruling, (permission, target, identity(permission, target, ctx.scope)))
+def _make_need(ctx: ToolContext, permission: Permission | None, target: str, ruling: Ruling) -> PermissionNeed:
+    return PermissionNeed(permission, target, ruling, (permission, target, identity(permission, target, ctx.scope)))
 
 
-def _memory(ctx: ToolContext, wish: Wish) -> Memory:
-    return memory(ctx.spec, wish.permission, wish.target, ctx.arguments, ctx.scope)
+def _memory(ctx: ToolContext, need: PermissionNeed) -> Memory:
+    return memory(ctx.spec, need.permission, need.target, ctx.arguments, ctx.scope)
 
 
-def _parsed(ctx: ToolContext, written: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_edited(ctx: ToolContext, written: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return ctx.tool.parse(written)
     except ToolError as error:

@@ -10,10 +10,10 @@ from typing import Any
 from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.documents import LAYERS, Entry, read_document, without_comment
+from forge.permissions.documents import LAYERS, RuleEntry, read_document, without_comment
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.rule import PolicyError, Rule, read_rule
-from forge.permissions.target_forms import Again, Subject, Unseen, subjects
+from forge.permissions.target_forms import RepeatedTarget, TargetForm, UnseenTarget, read_target_forms
 
 __all__ = [
     "Decision",
@@ -53,19 +53,19 @@ class Rules:
     def explain(self, request: PermissionRequest) -> Ruling:
         """The decision, the rule it comes from and why."""
         permission, scope = request.permission, request.scope
-        mine = self._concerning(request.spec, permission)
+        mine = self._rules_about(request.spec, permission)
         if mine.rules or mine.layers:
-            mine = mine._for(scope)
-        readings: list[Subject | None] = [None]  # where no rule looks at targets, they need not be read
+            mine = mine._rules_for(scope)
+        readings: list[TargetForm | None] = [None]  # where no rule looks at targets, they need not be read
         if any(rule.target for rule in mine.every()):
-            readings = [*subjects(permission, request.target, scope)]
-        rulings = (_said(mine._decide(subject, permission), subject, permission) for subject in readings)
+            readings = [*read_target_forms(permission, request.target, scope)]
+        rulings = (_final_ruling(mine._decide(form, permission), form, permission) for form in readings)
         return strictest(ruling for ruling in rulings if ruling) or _default(permission)
 
     def concerns(self, spec: ToolSpec) -> bool:
         """Whether it can ever say anything but yes to this tool."""
         for permission in spec.permissions | spec.optional_permissions or {None}:
-            mine = self._concerning(spec, permission)
+            mine = self._rules_about(spec, permission)
             unmatched = mine._decide(None, permission) or _default(permission)
             if mine.every() or unmatched.decision is not Decision.ALLOW:
                 return True
@@ -73,61 +73,61 @@ class Rules:
 
     def may_deny(self, spec: ToolSpec, permission: Permission) -> bool:
         """Whether there is any target on which it denies this tool the permission."""
-        mine = self._concerning(spec, permission)
+        mine = self._rules_about(spec, permission)
         if any(rule.decision is Decision.DENY for rule in mine.every()):
             return True
         return self.otherwise is Decision.DENY or any(layer.may_deny(spec, permission) for _, layer in self.layers)
 
     def restricted_targets(self, spec: ToolSpec, permission: Permission, scope: Scope) -> list[str]:
         """The targets of the rules that deny this permission to the tool, or ask about it, for this caller."""
-        mine = self._concerning(spec, permission)._for(scope)
+        mine = self._rules_about(spec, permission)._rules_for(scope)
         return [rule.target for rule in mine.every() if rule.target and rule.decision is not Decision.ALLOW]
 
     def every(self) -> list[Rule]:
         """All rules, those of layers included."""
         return [*self.rules, *(rule for _, layer in self.layers for rule in layer.every())]
 
-    def _concerning(self, spec: ToolSpec, permission: Permission | None) -> Rules:
+    def _rules_about(self, spec: ToolSpec, permission: Permission | None) -> Rules:
         """The part that is about this tool and permission, found once."""
         key = (spec.name, spec.aliases, permission)
         found = self._parts.get(key)
         if found is None:
             mine = (rule for rule in self.rules if rule.concerns(spec, permission))
-            layers = ((name, layer._concerning(spec, permission)) for name, layer in self.layers)
+            layers = ((name, layer._rules_about(spec, permission)) for name, layer in self.layers)
             found = Rules(tuple(mine), tuple(layers), None if spec.name in CONVERSATION else self.otherwise)
             if len(self._parts) < MOST_PARTS:
                 self._parts[key] = found
         return found
 
-    def _for(self, scope: Scope) -> Rules:
+    def _rules_for(self, scope: Scope) -> Rules:
         """The part that is about this caller."""
         mine = tuple(rule for rule in self.rules if rule.is_for(scope))
-        return Rules(mine, tuple((name, layer._for(scope)) for name, layer in self.layers), self.otherwise)
+        return Rules(mine, tuple((name, layer._rules_for(scope)) for name, layer in self.layers), self.otherwise)
 
-    def _decide(self, subject: Subject | None, permission: Permission | None) -> Ruling | None:
-        found = self._of_layers(subject, permission) or self._of_rules(subject)
-        if found is None and self.otherwise is not None and permission and (subject is None or subject.by_default):
+    def _decide(self, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
+        found = self._of_layers(form, permission) or self._of_rules(form)
+        if found is None and self.otherwise is not None and permission and (form is None or form.by_default):
             return _fallback(self.otherwise)
         return found
 
-    def _of_rules(self, subject: Subject | None) -> Ruling | None:
+    def _of_rules(self, form: TargetForm | None) -> Ruling | None:
         perhaps: Ruling | None = None  # an ask that may match: only a deny before it is stricter
         for rule in reversed(self.rules):
-            if subject is not None and not rule.matches(subject):
+            if form is not None and not rule.matches(form):
                 continue
-            if not rule.target and isinstance(subject, Again):
+            if not rule.target and isinstance(form, RepeatedTarget):
                 return perhaps
             ruling = Ruling(rule.decision, f"the rule `{rule.text}` ({rule.where})", rule.text)
-            if rule.decision is Decision.ASK and subject is not None and not rule.surely_matches(subject):
+            if rule.decision is Decision.ASK and form is not None and not rule.surely_matches(form):
                 perhaps = perhaps or ruling
                 continue
             return ruling if rule.decision is Decision.DENY else perhaps or ruling
         return perhaps
 
-    def _of_layers(self, subject: Subject | None, permission: Permission | None) -> Ruling | None:
+    def _of_layers(self, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
         decided: Ruling | None = None
         for name, layer in self.layers:
-            found = layer._decide(subject, permission)
+            found = layer._decide(form, permission)
             if found is None:
                 continue
             decided = Ruling(found.decision, f"{found.reason} of the {name} layer", found.rule, name)
@@ -138,8 +138,8 @@ class Rules:
 
 def rules(*lines: RuleSource, otherwise: Decision | str | None = None) -> Rules:
     """A policy from lines like `"allow read"` or `"deny execute rm *"`, or mappings. The last match wins."""
-    entries = [Entry(line, f"rule {number}") for number, line in enumerate(lines, 1)]
-    return _made_of(entries, None if otherwise is None else Decision(otherwise))
+    entries = [RuleEntry(line, f"rule {number}") for number, line in enumerate(lines, 1)]
+    return _make_rules(entries, None if otherwise is None else Decision(otherwise))
 
 
 def layered(
@@ -163,8 +163,8 @@ def load_rules(source: str | os.PathLike[str]) -> Rules:
     """
     document = read_document(source)
     if isinstance(document, list):
-        return _made_of(document)
-    return Rules(layers=tuple((name, _made_of(entries)) for name, entries in document.items()))
+        return _make_rules(document)
+    return Rules(layers=tuple((name, _make_rules(entries)) for name, entries in document.items()))
 
 
 def _layer(name: str, layer: object) -> Rules:
@@ -175,23 +175,23 @@ def _layer(name: str, layer: object) -> Rules:
             f"layered({name}=…): {layer!r} is no list of rules. Pass rules(…), load_rules(…) or a list of rules."
         )
     lines = [layer] if isinstance(layer, str | Mapping) else list(layer)
-    return _made_of([Entry(line, f"{name} rule {number}") for number, line in enumerate(lines, 1)])
+    return _make_rules([RuleEntry(line, f"{name} rule {number}") for number, line in enumerate(lines, 1)])
 
 
-def _made_of(entries: Iterable[Entry], otherwise: Decision | None = None) -> Rules:
+def _make_rules(entries: Iterable[RuleEntry], otherwise: Decision | None = None) -> Rules:
     cleaned = ((without_comment(source) if isinstance(source, str) else source, where) for source, where in entries)
     return Rules(tuple(read_rule(source, where) for source, where in cleaned), (), otherwise)
 
 
-def _said(ruling: Ruling | None, subject: Subject | None, permission: Permission | None) -> Ruling | None:
-    if ruling is not None and isinstance(subject, Unseen) and ruling.decision is Decision.DENY:
-        name = subject.words.partition(" ")[0]
+def _final_ruling(ruling: Ruling | None, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
+    if ruling is not None and isinstance(form, UnseenTarget) and ruling.decision is Decision.DENY:
+        name = form.words.partition(" ")[0]
         return Ruling(Decision.ASK, f"{name} may start what {ruling.reason} denies", ruling.rule, ruling.layer)
-    return ruling or _unmatched(subject, permission)
+    return ruling or _ruling_without_match(form, permission)
 
 
-def _unmatched(subject: Subject | None, permission: Permission | None) -> Ruling | None:
-    return _default(permission) if subject is None or subject.by_default else None
+def _ruling_without_match(form: TargetForm | None, permission: Permission | None) -> Ruling | None:
+    return _default(permission) if form is None or form.by_default else None
 
 
 def _default(permission: Permission | None) -> Ruling:

@@ -34,7 +34,7 @@ def protection(target: str, scope: Scope) -> tuple[str, str] | None:
     around = paths.roots(str(scope.workspace))
     for path in paths.spellings(target, around[0]):
         names = _below(paths.fold(path), tuple(map(paths.fold, around)))
-        if found := _protected(names) or _skill(paths.fold(path), scope, around) or _hook(paths.fold(path), scope):
+        if found := _find_protected(names) or _skill(paths.fold(path), scope, around) or _hook(paths.fold(path), scope):
             return found
     return None
 
@@ -71,7 +71,7 @@ def _below(path: str, around: tuple[str, ...]) -> list[str]:
     return [name for name in path.split("/") if name]
 
 
-def _protected(names: list[str]) -> tuple[str, str] | None:
+def _find_protected(names: list[str]) -> tuple[str, str] | None:
     for position, name in enumerate(names):
         if name == ".git":
             return name, "what is inside .git"

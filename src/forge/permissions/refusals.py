@@ -12,7 +12,7 @@ from forge.permissions.targets.hosts import pattern_of
 MOST_RULES = 3  # that are named
 
 
-def denied(request: PermissionRequest, ruling: Ruling) -> ToolError:
+def denial(request: PermissionRequest, ruling: Ruling) -> ToolError:
     """The policy said no."""
     place = "in the policy"
     if ruling.rule:
@@ -24,7 +24,7 @@ def denied(request: PermissionRequest, ruling: Ruling) -> ToolError:
     )
 
 
-def refused(request: PermissionRequest, feedback: str) -> ToolError:
+def refusal(request: PermissionRequest, feedback: str) -> ToolError:
     """The person said no."""
     said = f": {feedback}" if feedback else ""
     return ToolError(
@@ -34,7 +34,7 @@ def refused(request: PermissionRequest, feedback: str) -> ToolError:
     )
 
 
-def nobody_there(request: PermissionRequest) -> ToolError:
+def no_one_to_ask(request: PermissionRequest) -> ToolError:
     """It asks, and there is no one to ask."""
     reason = f" ({request.ruling.reason})" if request.ruling is not None else ""
     return ToolError(
@@ -58,7 +58,7 @@ def _way(request: PermissionRequest) -> str:
     return f"{which}{more} in the policy would allow it, or --yes on the command line."
 
 
-def withheld(feedback: str) -> ToolResult:
+def withheld_result(feedback: str) -> ToolResult:
     """The tool ran, and the person keeps its result."""
     said = f": {feedback}" if feedback else ""
     return ToolResult.error(

@@ -81,7 +81,7 @@ def memory(
     return Memory((spec.name, permission, key), f"allow {permission} {text}")
 
 
-class Remembered:
+class RememberedAnswers:
     """What "always" covers, session by session."""
 
     def __init__(self) -> None:
@@ -121,14 +121,14 @@ def fingerprint(arguments: Mapping[str, Any]) -> str:
 
     try:
         data = to_jsonable_python(
-            dict(arguments), bytes_mode="base64", inf_nan_mode="constants", fallback=_one_of_a_kind
+            dict(arguments), bytes_mode="base64", inf_nan_mode="constants", fallback=_unique_value
         )
         return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
     except (ValueError, TypeError, RecursionError):  # cyclic, too deep, or a number of thousands of digits
         return ""
 
 
-def _one_of_a_kind(value: object) -> str:
+def _unique_value(value: object) -> str:
     return f"{type(value).__qualname__} at {id(value)}"
 
 
@@ -141,7 +141,7 @@ def _host(target: str) -> tuple[Hashable, str]:
 
 
 def _command(line: str) -> tuple[Hashable, str]:
-    words = list(commands.parts(line)[0].words) if commands.is_simple(line) else []
+    words = list(commands.split_literal(line)[0].words) if commands.is_simple(line) else []
     known = _first_words(words) if words else 0
     if known and not any(map(_starts_or_writes, words)):
         prefix = words[:known]

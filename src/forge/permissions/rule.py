@@ -13,7 +13,7 @@ from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.request import Decision
-from forge.permissions.target_forms import Subject, Unseen, subjects
+from forge.permissions.target_forms import TargetForm, UnseenTarget, read_target_forms
 from forge.permissions.targets import PATHS, hosts, paths
 
 SYNTAX = 'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET], like "deny execute rm *" or "allow tool:http_*".'
@@ -56,12 +56,12 @@ class Rule:
         who = ((self.agent, scope.agent), (self.user, scope.user), (self.channel, scope.channel))
         return all(not wanted or fnmatchcase(actual, wanted) for wanted, actual in who)
 
-    def matches(self, subject: Subject) -> bool:
-        return not self.target or subject.matches(self.target, generous=self.decision is not Decision.ALLOW)
+    def matches(self, form: TargetForm) -> bool:
+        return not self.target or form.matches(self.target, generous=self.decision is not Decision.ALLOW)
 
-    def surely_matches(self, subject: Subject) -> bool:
+    def surely_matches(self, form: TargetForm) -> bool:
         """Whether it matches for more reasons than that the target could not be read."""
-        return not self.target or subject.surely(self.target)
+        return not self.target or form.surely_matches(self.target)
 
     def _names(self, name: str) -> bool:
         if self.decision is Decision.ALLOW:
@@ -72,27 +72,27 @@ class Rule:
 def read_rule(source: str | Mapping[str, Any], where: str) -> Rule:
     """A rule of a line or a mapping. Raises `PolicyError`."""
     if isinstance(source, str):
-        return _checked(_from_line(source, where))
+        return _check_target(_from_line(source, where))
     if isinstance(source, Mapping):
         return _from_mapping(source, where)
-    raise _wrong(where, source, f"it is {type(source).__name__}, not a text or a mapping")
+    raise _make_error(where, source, f"it is {type(source).__name__}, not a text or a mapping")
 
 
 def _from_line(line: str, where: str) -> Rule:
     words = line.split(maxsplit=2)
     if "\n" in line.strip():
-        raise _wrong(where, line, "it has several lines", "Pass one rule a text, or all of them to load_rules.")
+        raise _make_error(where, line, "it has several lines", "Pass one rule a text, or all of them to load_rules.")
     if len(words) < 2:
-        raise _wrong(where, line, "it has no permission after the action" if words else "it is empty")
-    action, subject, target = words[0], words[1], words[2].strip() if len(words) > 2 else ""
+        raise _make_error(where, line, "it has no permission after the action" if words else "it is empty")
+    action, form, target = words[0], words[1], words[2].strip() if len(words) > 2 else ""
     if len(target) > 1 and target[0] in "\"'" and target.count(target[0]) == 2 and target[-1] == target[0]:
         target = target[1:-1]
-    tool = subject.removeprefix("tool:") if subject.startswith("tool:") else ""
-    if subject == "tool:":
-        raise _wrong(where, line, 'no tool name follows "tool:"')
+    tool = form.removeprefix("tool:") if form.startswith("tool:") else ""
+    if form == "tool:":
+        raise _make_error(where, line, 'no tool name follows "tool:"')
     return Rule(
         decision=_decision(action, line, where),
-        permission=None if tool or subject == "*" else _permission(subject, line, where),
+        permission=None if tool or form == "*" else _permission(form, line, where),
         tool=tool,
         target="" if target == "*" else target,
         text=line.strip(),
@@ -104,12 +104,12 @@ def _from_mapping(source: Mapping[str, Any], where: str) -> Rule:
     text = _as_text(source)
     for key, value in source.items():
         if key not in _KEYS:
-            raise _wrong(where, text, f"it has an unknown key {key!r}{_meant(str(key), _KEYS)}")
+            raise _make_error(where, text, f"it has an unknown key {key!r}{_suggest_word(str(key), _KEYS)}")
         if key not in ("match", "not_match") and not (isinstance(value, str) and value.strip()):
-            raise _wrong(where, text, f"its {key} is {value!r}, not a text")
+            raise _make_error(where, text, f"its {key} is {value!r}, not a text")
     permission = source.get("permission", "*")
     if "permission" not in source and "tool" not in source:
-        raise _wrong(where, text, "it has neither a permission nor a tool")
+        raise _make_error(where, text, "it has neither a permission nor a tool")
     rule = Rule(
         decision=_decision(source.get("action", ""), text, where),
         permission=None if permission == "*" else _permission(permission, text, where),
@@ -121,18 +121,18 @@ def _from_mapping(source: Mapping[str, Any], where: str) -> Rule:
         text=text,
         where=where,
     )
-    _check_examples(_checked(rule), source)
+    _check_examples(_check_target(rule), source)
     return rule
 
 
-def _checked(rule: Rule) -> Rule:
+def _check_target(rule: Rule) -> Rule:
     problem = ""
     if rule.target and rule.permission in PATHS:
         problem = paths.problem_with(rule.target)
     elif rule.target and rule.permission is Permission.NETWORK:
         problem = hosts.problem_with(rule.target)
     if problem:
-        raise _wrong(rule.where, rule.text, f"its target {rule.target!r} would match nothing: {problem}")
+        raise _make_error(rule.where, rule.text, f"its target {rule.target!r} would match nothing: {problem}")
     return rule
 
 
@@ -144,11 +144,11 @@ def _check_examples(rule: Rule, source: Mapping[str, Any]) -> None:
             or not isinstance(examples, Sequence)
             or not all(isinstance(e, str) for e in examples)
         ):
-            raise _wrong(rule.where, rule.text, f"its {key} is not a list of texts")
+            raise _make_error(rule.where, rule.text, f"its {key} is not a list of texts")
         for example in examples:
             if any(_fits(rule, example)) is not (key == "match"):
                 does = "does not match" if key == "match" else "matches"
-                raise _wrong(
+                raise _make_error(
                     rule.where, rule.text, f"it {does} its {key} example {example!r}", "Fix the target or the example."
                 )
 
@@ -159,19 +159,19 @@ def _fits(rule: Rule, example: str) -> Iterator[bool]:
         yield rule._names(example)
         return
     for permission in (rule.permission,) if rule.permission else Permission:
-        readings = subjects(permission, example, _EXAMPLE_SCOPE)
+        readings = read_target_forms(permission, example, _EXAMPLE_SCOPE)
         if rule.decision is Decision.ALLOW:  # only what has a default can be allowed
-            yield all(rule.matches(subject) for subject in readings if subject.by_default)
+            yield all(rule.matches(form) for form in readings if form.by_default)
         else:
-            yield any(rule.matches(subject) for subject in readings if not isinstance(subject, Unseen))
+            yield any(rule.matches(form) for form in readings if not isinstance(form, UnseenTarget))
 
 
 def _decision(action: str, rule: str, where: str) -> Decision:
     try:
         return Decision(action.lower())
     except ValueError:
-        raise _wrong(
-            where, rule, f"unknown action {action!r}{_meant(action, Decision, 'allow, ask or deny')}"
+        raise _make_error(
+            where, rule, f"unknown action {action!r}{_suggest_word(action, Decision, 'allow, ask or deny')}"
         ) from None
 
 
@@ -180,10 +180,10 @@ def _permission(name: str, rule: str, where: str) -> Permission:
         return Permission(name.lower())
     except ValueError:
         known = f"{', '.join(Permission)}, * or tool:NAME"
-        raise _wrong(where, rule, f"unknown permission {name!r}{_meant(name, Permission, known)}") from None
+        raise _make_error(where, rule, f"unknown permission {name!r}{_suggest_word(name, Permission, known)}") from None
 
 
-def _meant(word: str, words: Sequence[str] | type[Decision] | type[Permission], otherwise: str = "") -> str:
+def _suggest_word(word: str, words: Sequence[str] | type[Decision] | type[Permission], otherwise: str = "") -> str:
     known = [str(one) for one in words]
     hint = near(word, known, 1)
     return f"; did you mean {hint[0]!r}?" if hint else f"; known are {otherwise or ', '.join(known)}"
@@ -201,7 +201,7 @@ def _as_text(source: Mapping[str, Any]) -> str:
     return " ".join(word for word in words if word)[:500]
 
 
-def _wrong(where: str, rule: object, problem: str, advice: str = SYNTAX) -> PolicyError:
+def _make_error(where: str, rule: object, problem: str, advice: str = SYNTAX) -> PolicyError:
     shown = rule if isinstance(rule, str) else repr(rule)
     end = "" if problem.endswith("?") else "."
     return PolicyError(f"{where}: the rule {shown.strip()[:200]!r} cannot be used: {problem}{end} {advice}")

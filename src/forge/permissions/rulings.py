@@ -11,7 +11,7 @@ from typing import Any
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
-from forge.permissions.failures import failure
+from forge.permissions.failures import describe_failure
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling
 from forge.permissions.protected import protect
 from forge.permissions.targets import Opaque
@@ -21,30 +21,32 @@ log = logging.getLogger(__name__)
 
 def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, target: str) -> Ruling:
     """What the policy says to a permission on a target."""
-    arguments = ctx.arguments if isinstance(policy, Rules) else own(ctx.arguments)  # rules do not look at them
+    arguments = (
+        ctx.arguments if isinstance(policy, Rules) else copy_arguments(ctx.arguments)
+    )  # rules do not look at them
     request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope)
     try:
         said = policy.explain(request) if isinstance(policy, Rules) else policy(request)
         ruling = said if isinstance(said, Ruling) else Ruling(Decision(said), "the policy")
-        return resolved(protect(ruling, permission, target, ctx.scope), permission, target, ctx.scope)
+        return ask_if_unresolved(protect(ruling, permission, target, ctx.scope), permission, target, ctx.scope)
     except Exception as error:
-        log.error("the policy failed on %s: %s", ctx.spec.name, ctx.activity.secrets.mask_all(failure(error)))
+        log.error("the policy failed on %s: %s", ctx.spec.name, ctx.activity.secrets.mask_all(describe_failure(error)))
         return Ruling(Decision.DENY, f"the policy, which failed with {type(error).__name__}")
 
 
-def resolved(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:
+def ask_if_unresolved(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:
     """Ask where a program that destroys gets targets that nobody knows yet, unless a rule allows exactly that line."""
     if permission is not Permission.EXECUTE or ruling.decision is not Decision.ALLOW or isinstance(target, Opaque):
         return ruling
-    from forge.permissions.shell.destructive import unresolved  # it loads a parser of shell lines
+    from forge.permissions.shell.destructive import explain_unresolved  # it loads a parser of shell lines
 
-    reason = unresolved(target, scope)
+    reason = explain_unresolved(target, scope)
     if not reason or ruling.rule.endswith(f" {target.strip()}"):
         return ruling
     return Ruling(Decision.ASK, reason, ruling.rule, ruling.layer)
 
 
-def own(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def copy_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """A copy that shares nothing with the original."""
     try:
         return MappingProxyType(copy.deepcopy(dict(arguments)))

@@ -50,7 +50,7 @@ class Clock:
             raise TooLong
 
 
-class Span(NamedTuple):
+class MatchSpan(NamedTuple):
     start: int
     end: int
 
@@ -61,9 +61,9 @@ class Pattern:
     def __init__(self, source: str) -> None:
         self.source = source
         _check(source)
-        _compiled(source)  # as it is written, so that the place of an error is right
+        _compile(source)  # as it is written, so that the place of an error is right
         group = f"(?m:{source}\n)" if _is_verbose(source) else f"(?m:{source})"  # ^ and $ are those of lines
-        self._anywhere = _compiled(group)
+        self._anywhere = _compile(group)
         self.crosses_lines = _CROSSES.search(source) is not None
         self._has_boundary = re.search(r"\\[bB]", source) is not None
 
@@ -83,7 +83,7 @@ class Pattern:
             clock.check()
         return False
 
-    def spans(self, text: str, clock: Clock) -> Iterator[Span]:
+    def spans(self, text: str, clock: Clock) -> Iterator[MatchSpan]:
         """Where RE2 finds it, from left to right; nothing where there is no RE2. Raises `TooLong`."""
         finder = _finder(self.source)
         if finder is None:
@@ -94,10 +94,10 @@ class Pattern:
             clock.check()
             start, end = found.span()
             if number == MOST_SPANS:
-                yield Span(start, len(text))
+                yield MatchSpan(start, len(text))
                 return
             if end > start:
-                yield _widened(text, start, end) if widens else Span(start, end)
+                yield _widen(text, start, end) if widens else MatchSpan(start, end)
 
 
 def _check(source: str) -> None:
@@ -105,11 +105,11 @@ def _check(source: str) -> None:
         raise PatternError("it is empty, and would be found everywhere")
     if len(source) > LONGEST:
         raise PatternError(f"it has {len(source):,} characters, and {LONGEST:,} are the most")
-    if (repeated := _repeated(source)) > MOST_REPEATED:
+    if (repeated := _count_repeats(source)) > MOST_REPEATED:
         raise PatternError(f"its counts such as {{100}} repeat something {repeated:,} times; {MOST_REPEATED:,} is most")
 
 
-def _repeated(source: str) -> int:
+def _count_repeats(source: str) -> int:
     """How many copies the counts make of what is innermost, groups within groups multiplied."""
     plain = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "_", source, flags=re.DOTALL)
     most: list[int] = [1]  # of each open group
@@ -141,17 +141,17 @@ def _is_verbose(source: str) -> bool:
     return re.match(r"\(\?[a-zA-Z]*x", source) is not None
 
 
-def _compiled(source: str) -> Callable[[str], bool]:
+def _compile(source: str) -> Callable[[str], bool]:
     from pydantic_core import SchemaError, SchemaValidator, core_schema  # heavy: only where there are guardrails
 
     try:
         validator = SchemaValidator(core_schema.str_schema(pattern=source, regex_engine="rust-regex"))
     except SchemaError as error:
-        raise PatternError(_explained(str(error))) from None
+        raise PatternError(_explain_error(str(error))) from None
     return validator.isinstance_python
 
 
-def _explained(words: str) -> str:
+def _explain_error(words: str) -> str:
     found = _ERROR.search(words)
     if found is None:
         return "it is too large when compiled" if "size limit" in words else " ".join(words.split())[-200:]
@@ -196,10 +196,10 @@ def _for_re2(source: str) -> str | None:
     return "".join(parts)
 
 
-def _widened(text: str, start: int, end: int) -> Span:
+def _widen(text: str, start: int, end: int) -> MatchSpan:
     """To the ends of words: RE2 takes letters beyond ASCII for the end of one."""
     while start > 0 and text[start - 1].isalnum():
         start -= 1
     while end < len(text) and text[end].isalnum():
         end += 1
-    return Span(start, end)
+    return MatchSpan(start, end)

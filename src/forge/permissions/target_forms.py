@@ -14,7 +14,7 @@ from forge.permissions.shell.word_patterns import fits, is_known, may_fit
 from forge.permissions.targets import PATHS, Opaque, hosts, paths
 
 
-class Subject(Protocol):
+class TargetForm(Protocol):
     """One reading of a target. Rules decide about each; the strictest decision counts."""
 
     by_default: bool  # whether the default applies where no rule matches; a reading that only denies look at has none
@@ -23,27 +23,27 @@ class Subject(Protocol):
         """Whether a pattern covers it. Rules that forbid or ask are generous, rules that allow take it exactly."""
         ...
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         """Whether a pattern covers it beyond doubt. An ask that only may cover it does not soften a deny before it."""
         ...
 
 
-def subjects(permission: Permission | None, target: str, scope: Scope) -> list[Subject]:
+def read_target_forms(permission: Permission | None, target: str, scope: Scope) -> list[TargetForm]:
     """Where a path really leads, each command of a line, the host of a URL."""
     if not target:
-        return [_Nothing()]
+        return [_NoTarget()]
     if isinstance(target, Opaque):
-        return [_Unread()]
+        return [_UnreadTarget()]
     if permission in PATHS:
         return list(_paths(target, scope))
     if permission is Permission.EXECUTE:
         return list(_commands(target, scope))
     if permission is Permission.NETWORK:
-        return [_Server(target)]
-    return [_Text(target)]
+        return [_HostTarget(target)]
+    return [_TextTarget(target)]
 
 
-class _Nothing:
+class _NoTarget:
     """No target: only rules without one apply."""
 
     by_default = True
@@ -51,11 +51,11 @@ class _Nothing:
     def matches(self, pattern: str, *, generous: bool) -> bool:
         return False
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         return False
 
 
-class _Unread:
+class _UnreadTarget:
     """It cannot be read: whatever is forbidden could be in it, and nothing in it is allowed by a pattern."""
 
     def __init__(self, *, by_default: bool = True) -> None:
@@ -64,11 +64,11 @@ class _Unread:
     def matches(self, pattern: str, *, generous: bool) -> bool:
         return generous
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         return False
 
 
-class _Text:
+class _TextTarget:
     by_default = True
 
     def __init__(self, text: str) -> None:
@@ -79,11 +79,11 @@ class _Text:
             return True
         return fnmatchcase(self.text, pattern)
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         return self.matches(pattern, generous=True)
 
 
-class _Server:
+class _HostTarget:
     by_default = True
 
     def __init__(self, target: str) -> None:
@@ -92,11 +92,11 @@ class _Server:
     def matches(self, pattern: str, *, generous: bool) -> bool:
         return hosts.covers(pattern, self.host, generous=generous)
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         return self.host.clear and self.matches(pattern, generous=True)
 
 
-class _Place:
+class _PathTarget:
     by_default = True
 
     def __init__(self, path: str, around: tuple[str, ...]) -> None:
@@ -106,49 +106,53 @@ class _Place:
     def matches(self, pattern: str, *, generous: bool) -> bool:
         if not generous:
             return paths.covers(pattern, self.path, self.around)
-        return self.surely(pattern) or paths.names(pattern, self.path, self.around)
+        return self.surely_matches(pattern) or paths.names(pattern, self.path, self.around)
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         return paths.reaches(pattern, self.path, self.around)
 
 
-class _Line:
+class _LineTarget:
     """A whole command line that is not literal. A pattern allows only exactly that text."""
 
     by_default = True
 
     def __init__(self, line: str) -> None:
         self.line = line.strip()
-        self.words = paths.fold(commands.collapsed(line))
+        self.words = paths.fold(commands.collapse_spaces(line))
 
     def matches(self, pattern: str, *, generous: bool) -> bool:
         return fits(self.words, paths.fold(pattern)) if generous else self.line == pattern
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         return self.matches(pattern, generous=True)
 
 
-class _Part:
+class _LiteralTarget:
     """One command of a literal line: judged on its own, and as a part of that line."""
 
     by_default = True
 
-    def __init__(self, part: commands.Part, line: _Line) -> None:
+    def __init__(self, part: commands.LiteralCommand, line: _LineTarget) -> None:
         self.text = part.text
         self.line = line
-        self.command = _Command(part.words, simple=True)
+        self.command = _CommandTarget(part.words, simple=True)
 
     def matches(self, pattern: str, *, generous: bool) -> bool:
         if not generous:
             return fits(self.text, pattern) or self.line.matches(pattern, generous=False)
-        return self.surely(pattern) or self.command.matches(pattern, generous=True)
+        return self.surely_matches(pattern) or self.command.matches(pattern, generous=True)
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         folded = paths.fold(pattern)
-        return fits(paths.fold(self.text), folded) or self.line.surely(pattern) or self.command.surely(pattern)
+        return (
+            fits(paths.fold(self.text), folded)
+            or self.line.surely_matches(pattern)
+            or self.command.surely_matches(pattern)
+        )
 
 
-class _Command:
+class _CommandTarget:
     """One command that a line may reach."""
 
     by_default = False
@@ -161,13 +165,13 @@ class _Command:
     def matches(self, pattern: str, *, generous: bool) -> bool:
         if not generous:
             return self.simple and fits(self.words, pattern)
-        return self.surely(pattern) or may_fit(self.folded, paths.fold(pattern))
+        return self.surely_matches(pattern) or may_fit(self.folded, paths.fold(pattern))
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         return is_known(self.words) and fits(" ".join(self.folded), paths.fold(pattern))
 
 
-class Unseen(_Command):
+class UnseenTarget(_CommandTarget):
     """A command that may start what the line does not show: whatever is forbidden could be in it.
 
     A rule that denies something asks here, and a rule that allows the command itself allows what it starts.
@@ -176,36 +180,36 @@ class Unseen(_Command):
     def matches(self, pattern: str, *, generous: bool) -> bool:
         return generous or super().matches(pattern, generous=False)
 
-    def surely(self, pattern: str) -> bool:
+    def surely_matches(self, pattern: str) -> bool:
         return False
 
 
-class Again(_Command):
+class RepeatedTarget(_CommandTarget):
     """A command of the line itself, by its name without directories: what is said of every command, was said of it."""
 
 
-def _paths(target: str, scope: Scope) -> Iterator[Subject]:
+def _paths(target: str, scope: Scope) -> Iterator[TargetForm]:
     if len(target) > paths.LONGEST:
-        yield _Unread()
+        yield _UnreadTarget()
         return
     around = paths.roots(str(scope.workspace))
     for path in paths.spellings(target, around[0]):
-        yield _Place(path, around)
+        yield _PathTarget(path, around)
 
 
-def _commands(target: str, scope: Scope) -> Iterator[Subject]:
-    line = _Line(target)
-    literal = commands.literal(target, scope)
-    yield from (_Part(part, line) for part in literal) if literal else (line,)
+def _commands(target: str, scope: Scope) -> Iterator[TargetForm]:
+    line = _LineTarget(target)
+    literal = commands.literal_commands(target, scope)
+    yield from (_LiteralTarget(part, line) for part in literal) if literal else (line,)
     try:
-        reached = commands.reached(target)
-    except commands.Unreadable:
-        yield _Unread(by_default=False)
+        reached = commands.find_reached(target)
+    except commands.UnreadableLine:
+        yield _UnreadTarget(by_default=False)
         return
     own = {part.words for part in literal}
     shorter = {(os.path.basename(words[0]), *words[1:]) for words in own if words}
-    for words in commands.unseen(target):
-        yield Unseen(words, simple=bool(literal))
+    for words in commands.find_unseen(target):
+        yield UnseenTarget(words, simple=bool(literal))
     for words in reached:
         if words not in own:
-            yield (Again if words in shorter else _Command)(words, simple=bool(literal))
+            yield (RepeatedTarget if words in shorter else _CommandTarget)(words, simple=bool(literal))

@@ -32,14 +32,14 @@ def size_of(value: Any, most: int) -> int:
     return size
 
 
-def bounded(data: Mapping[str, Any], most: int) -> Mapping[str, Any]:
+def bound_data(data: Mapping[str, Any], most: int) -> Mapping[str, Any]:
     """The data within about `most` characters, and no text in it over its own limit; the very same if it is already."""
     if size_of(data, most) > most:
-        return {**_Scissors().mapping(data, most, 0), "data_truncated": True}
-    return _Scissors().mapping(data, most, 0) if _longest_text(data) > LONGEST_TEXT else data
+        return {**_DataCutter().cut_mapping(data, most, 0), "data_truncated": True}
+    return _DataCutter().cut_mapping(data, most, 0) if _longest_text(data) > LONGEST_TEXT else data
 
 
-class _Scissors:
+class _DataCutter:
     """Texts are clipped, lists end early, and the entries of a mapping share the room."""
 
     def __init__(self) -> None:
@@ -55,9 +55,9 @@ class _Scissors:
             return value
         if depth > DEEPEST:
             return _TOO_DEEP
-        return self.items(value, most, depth) if isinstance(value, _LISTS) else self.mapping(value, most, depth)
+        return self.cut_items(value, most, depth) if isinstance(value, _LISTS) else self.cut_mapping(value, most, depth)
 
-    def items(self, items: Any, most: int, depth: int) -> list[Any]:
+    def cut_items(self, items: Any, most: int, depth: int) -> list[Any]:
         kept: list[Any] = []
         for item in items:
             size = self.size(item, depth + 1)
@@ -70,7 +70,7 @@ class _Scissors:
         left_out = len(items) - len(kept)
         return [*kept, f"[… {left_out} of {len(items)} items left out]"] if left_out else kept
 
-    def mapping(self, value: Mapping[Any, Any], most: int, depth: int) -> dict[Any, Any]:
+    def cut_mapping(self, value: Mapping[Any, Any], most: int, depth: int) -> dict[Any, Any]:
         sizes = {key: _size_alone(key) + self.size(item, depth + 1) for key, item in value.items()}
         if sum(sizes.values()) > most:
             sizes = dict(list(sizes.items())[: max(1, most // _LEAST)])

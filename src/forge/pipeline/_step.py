@@ -9,14 +9,14 @@ from forge.core.executor import Look, Next, Step
 from forge.core.result import ToolResult
 
 
-def having(step: Step, **attributes: Any) -> Step:
+def add_attributes(step: Step, **attributes: Any) -> Step:
     """The step with `applies`, `screens`, `clear_turn`, `clear_state` or `end_session`."""
     for name, value in attributes.items():
         setattr(step, name, value)
     return step
 
 
-def looking(look: Look, **attributes: Any) -> Step:
+def make_look_step(look: Look, **attributes: Any) -> Step:
     """A step that only looks at the result: the executor calls such ones without a coroutine for each."""
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
@@ -24,4 +24,4 @@ def looking(look: Look, **attributes: Any) -> Step:
         return looked if isinstance(looked, ToolResult) else await looked
 
     step.__module__ = look.__module__  # a step is known by its module
-    return having(step, look=look, **attributes)
+    return add_attributes(step, look=look, **attributes)

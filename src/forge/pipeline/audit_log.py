@@ -31,7 +31,7 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
     def write(event: Event) -> None:
         if isinstance(event, TextDelta):
             return  # the message as a whole is told elsewhere
-        line = json.dumps(_shortened(_told(event)), ensure_ascii=False)
+        line = json.dumps(_shorten(_render_event(event)), ensure_ascii=False)
         content = f"{line}\n".encode("utf-8", "backslashreplace")  # half a surrogate pair becomes its escape in JSON
         try:
             append_whole(file, content)
@@ -47,7 +47,7 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
     return stop
 
 
-def _told(event: Event) -> dict[str, Any]:
+def _render_event(event: Event) -> dict[str, Any]:
     """Of attachments the log keeps what they are and where, never their content."""
     wire = event.to_dict()
     result = wire.get("result")
@@ -57,9 +57,9 @@ def _told(event: Event) -> dict[str, Any]:
     return wire
 
 
-def _shortened(value: object) -> object:
+def _shorten(value: object) -> object:
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         return f"{value[:LONGEST_TEXT]}[… {len(value) - LONGEST_TEXT} more characters]"
     if isinstance(value, dict):
-        return {key: _shortened(item) for key, item in value.items()}
-    return [_shortened(item) for item in value] if isinstance(value, list) else value
+        return {key: _shorten(item) for key, item in value.items()}
+    return [_shorten(item) for item in value] if isinstance(value, list) else value

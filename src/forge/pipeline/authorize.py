@@ -11,7 +11,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.gate import PolicyGate
-from forge.permissions.targets import wanted
+from forge.permissions.targets import find_requests
 
 
 def authorize(gate: Gate) -> Authorize:
@@ -52,7 +52,7 @@ class Authorize:
 
     async def _one_by_one(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         """For a gate that knows only `require`."""
-        for permission, target in wanted(ctx.spec, ctx.arguments, ctx.tool, ctx.scope):
+        for permission, target in find_requests(ctx.spec, ctx.arguments, ctx.tool, ctx.scope):
             if permission is not None:
                 await self.gate.require(ctx, permission, target)
         return await proceed(ctx.replace(gate=self.gate))

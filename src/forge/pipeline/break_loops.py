@@ -13,7 +13,7 @@ from forge.core.executor import Step
 from forge.core.plain_values import brief
 from forge.core.result import Failure, ToolResult
 from forge.pipeline._bounds import size_of
-from forge.pipeline._step import looking
+from forge.pipeline._step import make_look_step
 
 NUDGE, ASK, STOP = 3, 5, 8  # times the same round was made
 SAME_ERRORS = 5
@@ -39,7 +39,7 @@ class _Trail:
     error: tuple[str, Any] = ("", "")
     errors: int = 0
 
-    def rounds(self, name: str, arguments: Any, answer: Any, turn: str) -> int:
+    def count_rounds(self, name: str, arguments: Any, answer: Any, turn: str) -> int:
         """How often the round that this call ends was made; calls of one turn count once."""
         calls, runs = self.calls, self.runs
         if answer not in self.answers:  # something new: no round ends here
@@ -69,12 +69,12 @@ class _Trail:
             self.may_go_on = None
         return self.made
 
-    def failed(self, name: str, failure: Failure | None) -> int:
+    def count_error(self, name: str, failure: Failure | None) -> int:
         if failure is None:
             self.errors = 0
             return 0
         message = failure.message
-        same = (name, message if len(message) <= LONGEST else _known_by(message))
+        same = (name, message if len(message) <= LONGEST else _fingerprint(message))
         self.errors = self.errors + 1 if same == self.error else 1
         self.error = same
         return self.errors
@@ -101,11 +101,11 @@ def break_loops(ask: Ask | None = None) -> Step:
         if type(arguments) is str and len(arguments) <= LONGEST:
             arguments = ctx.arguments or arguments
         else:
-            arguments = _known_by(arguments) if size_of(arguments, LONGEST) > LONGEST else ctx.arguments or arguments
+            arguments = _fingerprint(arguments) if size_of(arguments, LONGEST) > LONGEST else ctx.arguments or arguments
         if len(answer) > LONGEST:
-            answer = _known_by(answer)
-        rounds = trail.rounds(call.name, arguments, answer, scope.message_id)
-        errors = trail.failed(call.name, result.failure) if result.failure is not None or trail.errors else 0
+            answer = _fingerprint(answer)
+        rounds = trail.count_rounds(call.name, arguments, answer, scope.message_id)
+        errors = trail.count_error(call.name, result.failure) if result.failure is not None or trail.errors else 0
         if rounds < NUDGE and errors < SAME_ERRORS:
             return result
         return _slow_down(ctx, result, trail, ask)
@@ -114,30 +114,30 @@ def break_loops(ask: Ask | None = None) -> Step:
         for key in [key for key in trails if not session_id or key[0] == session_id]:
             del trails[key]
 
-    return looking(look, screens=True, applies=lambda spec: spec.name not in EXEMPT, clear_state=clear_state)
+    return make_look_step(look, screens=True, applies=lambda spec: spec.name not in EXEMPT, clear_state=clear_state)
 
 
 async def _slow_down(ctx: ToolContext, result: ToolResult, trail: _Trail, ask: Ask | None) -> ToolResult:
     if trail.errors >= SAME_ERRORS:
-        return _stopped(result, f"the same error came {trail.errors} times in a row")
+        return _mark_stopped(result, f"the same error came {trail.errors} times in a row")
     rounds = trail.made
     what = f"the same call with the same result was made {rounds} times"
     if rounds >= ASK and trail.may_go_on is None:
         trail.may_go_on = False  # unless somebody says yes; whoever comes meanwhile does not ask again
         trail.may_go_on = ask is not None and await ask(ctx, f"{what}; go on?")
     if rounds >= STOP or trail.may_go_on is False:
-        return _stopped(result, what)
+        return _mark_stopped(result, what)
     note = f"\n\n[Note: {what}. Repeating it will not help: try something else, or say what stands in the way.]"
     return replace(result, for_llm=result.for_llm + note).with_data(rounds=rounds)
 
 
-def _stopped(result: ToolResult, why: str) -> ToolResult:
+def _mark_stopped(result: ToolResult, why: str) -> ToolResult:
     """What the call gave stays as it is, good or bad; the loop reads the data."""
     note = f"\n\n[Stopped: {why}. Report what stands in the way instead of trying again.]"
     return replace(result, for_llm=result.for_llm + note).with_data(stop="loop", stop_reason=f"stopped: {why}")
 
 
-def _known_by(value: Any) -> Any:
+def _fingerprint(value: Any) -> Any:
     """The text if it is short, otherwise its length and hash: whole results of many agents would fill the memory."""
     if not isinstance(value, str):
         try:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Next, Step, readable
+from forge.core.executor import Next, Step, render_call
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.foreseen_changes import foreseen
+from forge.permissions.call_preview import preview_changes
 from forge.permissions.gate import PolicyGate
 from forge.permissions.policy import Decision, Ruling
 from forge.permissions.targets import targets_of
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 
 SHOWN = 10  # targets named in the text; the data has them all
 
@@ -24,15 +24,15 @@ def dry_run(gate: PolicyGate | None = None) -> Step:
     """
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        return await would_do(ctx, gate)
+        return await describe_effects(ctx, gate)
 
-    return having(step, applies=_changes_something)
+    return add_attributes(step, applies=_changes_something)
 
 
-async def would_do(ctx: ToolContext, gate: PolicyGate | None = None) -> ToolResult:
-    call = readable(ToolCall(ctx.spec.name, dict(ctx.arguments), ctx.call.id))
+async def describe_effects(ctx: ToolContext, gate: PolicyGate | None = None) -> ToolResult:
+    call = render_call(ToolCall(ctx.spec.name, dict(ctx.arguments), ctx.call.id))
     targets = [str(target) for target in targets_of(ctx.spec, ctx.arguments, ctx.tool) if target]
-    needs = ", ".join(sorted(ctx.spec.permissions | ctx.spec.optional_permissions)) + _on(targets)
+    needs = ", ".join(sorted(ctx.spec.permissions | ctx.spec.optional_permissions)) + _name_targets(targets)
     data = {"dry_run": True, "permissions": sorted(ctx.spec.permissions), "targets": targets}
     does, verdict = "Would call", ""
     if gate is not None:
@@ -42,7 +42,7 @@ async def would_do(ctx: ToolContext, gate: PolicyGate | None = None) -> ToolResu
         verdict = _verdict(ruling)
     text = f"Dry run, nothing was done. {does} {call}, which needs {needs}{verdict}."
     try:
-        change = await foreseen(ctx)
+        change = await preview_changes(ctx)
     except ToolError as error:
         data["problem"] = error.message
         return ToolResult(for_llm=f"{text} It would fail: {error.message}.", title=f"{does} {ctx.spec.name}", data=data)
@@ -50,7 +50,7 @@ async def would_do(ctx: ToolContext, gate: PolicyGate | None = None) -> ToolResu
     return ToolResult(for_llm=shown, for_user=change, title=f"{does} {ctx.spec.name}", data=data)
 
 
-def _on(targets: list[str]) -> str:
+def _name_targets(targets: list[str]) -> str:
     more = f" and {len(targets) - SHOWN:,} more" if len(targets) > SHOWN else ""
     return f" on {', '.join(targets[:SHOWN])}{more}" if targets else ""
 

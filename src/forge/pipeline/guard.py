@@ -15,7 +15,7 @@ from forge.core.plain_values import plain
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.call_gate import gate_of
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 
 MARK = "[BLOCKED BY POLICY]"
 LARGE = 50_000  # characters from which on a result is looked at beside the loop
@@ -28,7 +28,7 @@ class Denial(Protocol):
     def message(self) -> str: ...
 
 
-class Rules(Protocol):
+class CallRules(Protocol):
     """What is denied in a session."""
 
     @property
@@ -42,17 +42,17 @@ class Rules(Protocol):
     def check_call(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
         """Raises `ToolError` for a call that is denied."""
 
-    def blocked(self, text: str) -> Denial | None:
+    def find_block(self, text: str) -> Denial | None:
         """The rule by which nothing of an output with this text may be seen."""
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """The text without what must not be seen."""
 
 
 class Guard(Protocol):
     """Knows what is denied, which may change in the course of a session."""
 
-    def rules(self, session_id: str) -> Rules | None:
+    def rules(self, session_id: str) -> CallRules | None:
         """None: nothing is denied."""
 
     def forget(self, session_id: str) -> None:
@@ -64,9 +64,9 @@ def guard(rules: Guard) -> Step:
 
     def step(ctx: ToolContext, proceed: Next) -> Coroutine[Any, Any, ToolResult]:
         own = rules.rules(ctx.scope.session_id)
-        return proceed(ctx) if own is None else _guarded(ctx, proceed, own, rules)
+        return proceed(ctx) if own is None else _run_guarded(ctx, proceed, own, rules)
 
-    return having(step, screens=True, clear_state=rules.forget)
+    return add_attributes(step, screens=True, clear_state=rules.forget)
 
 
 def guard_edited(rules: Guard) -> Step:
@@ -82,9 +82,9 @@ def guard_edited(rules: Guard) -> Step:
     return step
 
 
-async def _guarded(ctx: ToolContext, proceed: Next, rules: Rules, source: Guard) -> ToolResult:
+async def _run_guarded(ctx: ToolContext, proceed: Next, rules: CallRules, source: Guard) -> ToolResult:
     if ctx.outcome is not None:
-        return await _screened(await proceed(ctx), rules)
+        return await _screen_result(await proceed(ctx), rules)
     rules.check_call(ctx.spec, ctx.arguments)
     stream = _Stream(ctx, rules) if rules.streams != "all" and ctx.activity.listening else None
     inner = ctx if stream is None else ctx.replace(activity=cast(ActivityStream, stream))
@@ -93,44 +93,44 @@ async def _guarded(ctx: ToolContext, proceed: Next, rules: Rules, source: Guard)
     except BaseException as error:
         until_then = getattr(error, "until_then", None)
         if isinstance(until_then, ToolResult):  # of a call that was cancelled: no step sees it any more
-            vars(error)["until_then"] = await _screened(until_then, rules)
+            vars(error)["until_then"] = await _screen_result(until_then, rules)
         raise
     finally:
         if stream is not None:
             stream.end()
     now = source.rules(ctx.scope.session_id)  # a skill that was just read denies more than before
-    return await _screened(result, now if now is not None else rules)
+    return await _screen_result(result, now if now is not None else rules)
 
 
-async def _screened(result: ToolResult, rules: Rules) -> ToolResult:
+async def _screen_result(result: ToolResult, rules: CallRules) -> ToolResult:
     if not rules.output:
         return result
     if len(result.for_llm) + len(result.for_user) < LARGE and len(result.data) < 100:
-        return _screen(result, rules)
+        return _screen_now(result, rules)
     from forge.core.execution.threads import in_thread  # only for much text
 
-    screened: ToolResult = await in_thread(lambda: _screen(result, rules))
+    screened: ToolResult = await in_thread(lambda: _screen_now(result, rules))
     return screened
 
 
-def _screen(result: ToolResult, rules: Rules) -> ToolResult:
+def _screen_now(result: ToolResult, rules: CallRules) -> ToolResult:
     """Whether anything is blocked is asked of all that is there, before anything of it is redacted."""
     found: list[Denial] = []
 
     def look(text: str) -> str:
-        if not found and (denial := rules.blocked(text)) is not None:
+        if not found and (denial := rules.find_block(text)) is not None:
             found.append(denial)
         return text
 
-    _masked(result, look)
-    return _blocked(result, found[0]) if found else _masked(result, rules.redacted)
+    _mask_result(result, look)
+    return _withhold_result(result, found[0]) if found else _mask_result(result, rules.redact)
 
 
-def _masked(result: ToolResult, mask: Callable[[str], str]) -> ToolResult:
-    return result.masked(lambda value: _over(value, mask))
+def _mask_result(result: ToolResult, mask: Callable[[str], str]) -> ToolResult:
+    return result.masked(lambda value: _mask_data(value, mask))
 
 
-def _over(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
+def _mask_data(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
     """Plain data with every text in it passed through `mask`."""
     if isinstance(value, str):
         return mask(value) if value else value
@@ -139,13 +139,13 @@ def _over(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
     if depth > DEEPEST:
         return "[nested too deeply to be shown]"
     if isinstance(value, Mapping):
-        return {_over(str(key), mask): _over(item, mask, depth + 1) for key, item in value.items()}
+        return {_mask_data(str(key), mask): _mask_data(item, mask, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_over(item, mask, depth + 1) for item in value]
-    return _over(plain(value), mask, depth + 1)
+        return [_mask_data(item, mask, depth + 1) for item in value]
+    return _mask_data(plain(value), mask, depth + 1)
 
 
-def _blocked(result: ToolResult, denial: Denial) -> ToolResult:
+def _withhold_result(result: ToolResult, denial: Denial) -> ToolResult:
     """Nothing of it but that it was blocked, and why: what was done is done, so the model is told that it ran."""
     words = f"{MARK} skill guardrail: {denial.message}"
     kind = result.failure.kind if result.failure is not None else ErrorKind.SECURITY
@@ -163,7 +163,7 @@ def _blocked(result: ToolResult, denial: Denial) -> ToolResult:
 class _Stream:
     """In the place of the activity stream of one call: what the tool shows while it runs is looked at first."""
 
-    def __init__(self, ctx: ToolContext, rules: Rules) -> None:
+    def __init__(self, ctx: ToolContext, rules: CallRules) -> None:
         self._to = ctx.activity
         self._rules = rules
         self._waiting = ""  # the beginning of a line
@@ -184,7 +184,7 @@ class _Stream:
     def end(self) -> None:
         """The last line, though it does not end."""
         if self._last is not None and self._waiting:
-            self._to.emit(replace(self._last, text=self._rules.redacted(self._waiting)))
+            self._to.emit(replace(self._last, text=self._rules.redact(self._waiting)))
             self._waiting = ""
 
     def _output(self, event: ToolOutput) -> None:
@@ -198,16 +198,16 @@ class _Stream:
         if len(self._waiting) > LONGEST_LINE:  # nobody writes such lines to be read
             whole, found, self._waiting = whole + found + MARK, "\n", ""
         if found:
-            lines = [self._rules.redacted(line) if line else line for line in whole.split("\n")]
+            lines = [self._rules.redact(line) if line else line for line in whole.split("\n")]
             self._to.emit(replace(event, text="\n".join(lines) + "\n"))
 
     def _progress(self, event: ToolProgress) -> None:
         texts = [event.title, *_strings(event.data)]
-        if any(self._rules.blocked(text) is not None for text in texts):
+        if any(self._rules.find_block(text) is not None for text in texts):
             self._to.emit(replace(event, title=MARK, data={}))
             return
-        mask = self._rules.redacted
-        self._to.emit(replace(event, title=_over(event.title, mask), data=_over(event.data, mask)))
+        mask = self._rules.redact
+        self._to.emit(replace(event, title=_mask_data(event.title, mask), data=_mask_data(event.data, mask)))
 
 
 def _strings(value: Any) -> list[str]:
@@ -217,5 +217,5 @@ def _strings(value: Any) -> list[str]:
         found.append(text)
         return text
 
-    _over(value, keep)
+    _mask_data(value, keep)
     return found

@@ -8,7 +8,7 @@ from forge.core.context import ToolContext
 from forge.core.executor import Next, Step
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 
 if TYPE_CHECKING:  # a program without an egress of its own needs nothing of the network
     from forge.network.egress import Egress
@@ -30,4 +30,4 @@ def guard_egress(egress: Egress | None = None) -> Step:
     def applies(spec: ToolSpec) -> bool:
         return egress is not None
 
-    return having(step, applies=applies)
+    return add_attributes(step, applies=applies)

@@ -9,7 +9,7 @@ from forge.core.executor import Next, Step
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 
 
 def isolate() -> Step:
@@ -18,7 +18,7 @@ def isolate() -> Step:
 
         return await run_isolated(cast(Tool, ctx.tool), ctx.arguments, ctx)
 
-    return having(step, applies=_asks_for_it)
+    return add_attributes(step, applies=_asks_for_it)
 
 
 def _asks_for_it(spec: ToolSpec) -> bool:

@@ -16,9 +16,9 @@ from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.executor import Step
 from forge.core.plain_values import sendable
-from forge.core.result import LARGEST_ON_WIRE, Attachment, Failure, ToolResult, Whole
-from forge.pipeline._bounds import bounded, size_of
-from forge.pipeline._step import looking
+from forge.core.result import LARGEST_ON_WIRE, Attachment, Failure, StoredText, ToolResult
+from forge.pipeline._bounds import bound_data, size_of
+from forge.pipeline._step import make_look_step
 from forge.workspace.state import keep_newest, state_directory, write_private
 
 log = logging.getLogger(__name__)
@@ -66,24 +66,24 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
                 return result
         elif is_short and _is_light(result):
             return result
-        return _limited_beside(ctx, result, None if is_short else (max_lines, max_bytes, max_line))
+        return _limit_in_thread(ctx, result, None if is_short else (max_lines, max_bytes, max_line))
 
-    return looking(look, screens=True)
+    return make_look_step(look, screens=True)
 
 
-async def _limited_beside(ctx: ToolContext, result: ToolResult, limits: tuple[int, int, int] | None) -> ToolResult:
+async def _limit_in_thread(ctx: ToolContext, result: ToolResult, limits: tuple[int, int, int] | None) -> ToolResult:
     """A large result, looked through beside the loop. `limits` of its text; None where the text is short."""
 
-    def limited() -> ToolResult:
-        within = _with_large_attachments_kept(ctx, _within_bounds(result))
-        return within if limits is None else _limited(ctx, within, *limits)
+    def limit() -> ToolResult:
+        within = _store_large_attachments(ctx, _bound_fields(result))
+        return within if limits is None else _limit_text(ctx, within, *limits)
 
     from forge.core.execution.threads import in_thread
 
     try:
-        return await in_thread(limited)  # type: ignore[no-any-return]
+        return await in_thread(limit)  # type: ignore[no-any-return]
     except (ToolError, RuntimeError):  # no thread is left: hung functions hold them all
-        return limited()
+        return limit()
 
 
 def _is_light(result: ToolResult) -> bool:
@@ -98,60 +98,60 @@ def _is_light(result: ToolResult) -> bool:
     return not result.data or size_of(result.data, LIGHT) <= LIGHT
 
 
-def _within_bounds(result: ToolResult) -> ToolResult:
+def _bound_fields(result: ToolResult) -> ToolResult:
     """All that is not for the model, clipped."""
     failure = result.failure
     if failure is not None and max(len(failure.message), len(failure.suggestion)) > MAX_FAILURE:
-        message, suggestion = (_clipped(text, MAX_FAILURE) for text in (failure.message, failure.suggestion))
+        message, suggestion = (_clip(text, MAX_FAILURE) for text in (failure.message, failure.suggestion))
         failure = Failure(message, failure.kind, suggestion, failure.passing, failure.cause)
     for_user = result.for_user
     if len(for_user) > MAX_FOR_USER // 4 and len(whole := sendable(for_user).encode()) > MAX_FOR_USER:
         shown = whole[:MAX_FOR_USER].decode(errors="ignore")
         for_user = f"{shown}\n[cut: {MAX_FOR_USER} of {len(whole)} bytes shown]"
-    title, data = _clipped(result.title, MAX_TITLE), bounded(result.data, MAX_DATA)
+    title, data = _clip(result.title, MAX_TITLE), bound_data(result.data, MAX_DATA)
     return replace(result, for_user=for_user, title=title, data=data, failure=failure)
 
 
-def _limited(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes: int, max_line: int) -> ToolResult:
-    result = _without_payloads(result)
+def _limit_text(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes: int, max_line: int) -> ToolResult:
+    result = _extract_payloads(result)
     text = sendable(result.for_llm)
     if len(text) > max_line and "\n" not in text:
-        text = _spread(text)
+        text = _spread_json(text)
     whole = result.whole
     size, of = (len(text.encode()), 0) if whole is None else (whole.total_bytes, whole.total_lines)
-    shown = fitted(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end, of=of)
+    shown = fit_text(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end, of=of)
     if shown is None and whole is not None:
         shown = Cut(text, of, min(text.count("\n") + 1, of))
     if shown is None:
         return result if text is result.for_llm else replace(result, for_llm=text)
-    kept, path = _keep_whole(ctx, text if whole is None else whole)
+    kept, path = _store_whole(ctx, text if whole is None else whole)
     note = f"[cut: {shown.shown_lines} of {shown.lines} lines shown, {size} bytes in all; {kept}]"
     facts = {"truncated": True, "total_lines": shown.lines, "total_bytes": size, **({"spilled": path} if path else {})}
     return replace(result, for_llm=f"{shown.text}\n{note}", whole=None).with_data(**facts)
 
 
-def fitted(
+def fit_text(
     text: str, max_lines: int, max_bytes: int, max_line: int, *, keep_end: bool = False, of: int = 0
 ) -> Cut | None:
     """The text within all three limits, or None where it is already. `of`: lines of the text that it is a part of."""
     lines = text.split("\n")
     total = len(lines) - (lines[-1] == "")
-    clipped = [_clipped_line(line, max_line) for line in lines[:total]]
+    clipped = [_clip_line(line, max_line) for line in lines[:total]]
     counted = total - (total > 1 and _is_note(lines[total - 1]))
     if counted <= max_lines and len(text.encode()) <= max_bytes and clipped == lines[:total]:
         return None
     if not keep_end:
-        head = _within(clipped[:max_lines], max_bytes)
+        head = _fit_lines(clipped[:max_lines], max_bytes)
         return Cut("\n".join(head), of or total, len(head))
-    head = _within(clipped[: max_lines // 5], max_bytes // 5)
+    head = _fit_lines(clipped[: max_lines // 5], max_bytes // 5)
     rest = clipped[len(head) :][-(max_lines - max_lines // 5) :]
-    tail = _within(rest[::-1], max_bytes - max_bytes // 5)[::-1]
+    tail = _fit_lines(rest[::-1], max_bytes - max_bytes // 5)[::-1]
     left_out = max(of, total) - len(head) - len(tail)
     middle = [f"[… {left_out} lines left out …]"] if left_out else []
     return Cut("\n".join([*head, *middle, *tail]), of or total, len(head) + len(tail))
 
 
-def _within(lines: list[str], max_bytes: int) -> list[str]:
+def _fit_lines(lines: list[str], max_bytes: int) -> list[str]:
     """The first lines that fit; of a single one too long, the part that fits."""
     kept: list[str] = []
     used = 0
@@ -163,17 +163,17 @@ def _within(lines: list[str], max_bytes: int) -> list[str]:
     return kept
 
 
-def _clipped(text: str, most: int) -> str:
+def _clip(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}[… {len(text) - most} more characters]"
 
 
-def _clipped_line(line: str, most: int) -> str:
+def _clip_line(line: str, most: int) -> str:
     """The number of a line, and a tool's own mark of what it clipped, are not part of it."""
     if most < len(line) <= most + _AROUND:
         numbered = _NUMBERED.fullmatch(line)
         if numbered is not None and len(numbered["line"]) <= most:
             return line
-    return _clipped(line, most)
+    return _clip(line, most)
 
 
 def _is_note(line: str) -> bool:
@@ -181,31 +181,31 @@ def _is_note(line: str) -> bool:
     return len(line) <= MAX_NOTE and line.startswith("[") and line.endswith("]")
 
 
-def _spread(text: str) -> str:
+def _spread_json(text: str) -> str:
     """One long line of JSON, an element a line; anything else as it is."""
     if text[:1] not in ("[", "{") or len(text) > MAX_JSON:
         return text
     try:
-        return sendable(_on_lines(json.loads(text), ""))
+        return sendable(_render_lines(json.loads(text), ""))
     except (ValueError, RecursionError):
         return text
 
 
-def _on_lines(value: Any, indent: str) -> str:
+def _render_lines(value: Any, indent: str) -> str:
     compact = json.dumps(value, ensure_ascii=False)
     if len(compact) <= WIDTH or len(indent) > 5 or not isinstance(value, dict | list):  # what lies deeper stays compact
         return compact
     deeper = f"{indent} "
     if isinstance(value, list):
-        parts = [_on_lines(item, deeper) for item in value]
+        parts = [_render_lines(item, deeper) for item in value]
     else:
-        parts = [f"{json.dumps(key, ensure_ascii=False)}: {_on_lines(item, deeper)}" for key, item in value.items()]
+        parts = [f"{json.dumps(key, ensure_ascii=False)}: {_render_lines(item, deeper)}" for key, item in value.items()]
     inside = ",\n".join(f"{deeper}{part}" for part in parts)
     opened, closed = "[]" if isinstance(value, list) else "{}"
     return f"{opened}\n{inside}\n{indent}{closed}"
 
 
-def _keep_whole(ctx: ToolContext, text: str | Whole) -> tuple[str, str]:
+def _store_whole(ctx: ToolContext, text: str | StoredText) -> tuple[str, str]:
     """Write the whole text to a file of the session; the part of the note that says where, and the file."""
     what, content = "the whole text is", text if isinstance(text, str) else text.pieces()
     if isinstance(text, str) and len(text) > MAX_SPILL:
@@ -213,13 +213,13 @@ def _keep_whole(ctx: ToolContext, text: str | Whole) -> tuple[str, str]:
     elif not isinstance(text, str) and text.problem:
         what = f"{text.problem}: what is kept is"
     try:
-        path = _kept_in(ctx, content, ".txt")
+        path = _store_file(ctx, content, ".txt")
     except OSError as error:
         return f"the whole text could not be kept: {error.strerror}; ask for a smaller part", ""
     return f'{what} in "{path}": read it from there, or ask for a smaller part', path
 
 
-def _kept_in(ctx: ToolContext, content: str | bytes | Iterable[str], ending: str) -> str:
+def _store_file(ctx: ToolContext, content: str | bytes | Iterable[str], ending: str) -> str:
     """The file of the session that holds the content from now on. Raises `OSError`."""
     # the last part tells runs apart whose models number their calls alike, also on other machines
     mark = crc32(ctx.key.encode("utf-8", "replace"))
@@ -235,33 +235,33 @@ def _kept_in(ctx: ToolContext, content: str | bytes | Iterable[str], ending: str
     return str(path)
 
 
-def _with_large_attachments_kept(ctx: ToolContext, result: ToolResult) -> ToolResult:
+def _store_large_attachments(ctx: ToolContext, result: ToolResult) -> ToolResult:
     """Those that events and JSON leave out are in a file, so that they can be found."""
     if not result.attachments:
         return result
     told = result.with_attachments_within(LARGEST_ON_WIRE).attachments
     kept = tuple(
-        _attachment_kept(ctx, one) if shown.left_out and not one.path and one.data else one
+        _store_attachment(ctx, one) if shown.left_out and not one.path and one.data else one
         for one, shown in zip(result.attachments, told, strict=True)
     )
     return result if kept == result.attachments else replace(result, attachments=kept)
 
 
-def _attachment_kept(ctx: ToolContext, attachment: Attachment) -> Attachment:
+def _store_attachment(ctx: ToolContext, attachment: Attachment) -> Attachment:
     if len(attachment.data) > MOST_SPILLED:
         return attachment
     try:
-        return replace(attachment, path=_kept_in(ctx, attachment.data, ".bin"))
+        return replace(attachment, path=_store_file(ctx, attachment.data, ".bin"))
     except OSError as error:
         log.warning("an attachment of %s could not be kept in a file: %s", ctx.spec.name, error.strerror)
         return attachment
 
 
-def _without_payloads(result: ToolResult) -> ToolResult:
+def _extract_payloads(result: ToolResult) -> ToolResult:
     """Base64 is noise to a model: it becomes an attachment."""
     attachments = list(result.attachments)
 
-    def taken(match: re.Match[str]) -> str:
+    def extract(match: re.Match[str]) -> str:
         encoded = match["inline"] or re.sub(r"\s", "", match["bare"])
         if match["bare"] and not (
             re.search("[a-z]", encoded) and re.search("[A-Z]", encoded) and re.search("[0-9]", encoded)
@@ -275,5 +275,5 @@ def _without_payloads(result: ToolResult) -> ToolResult:
         attachments.append(Attachment(media, content, f"payload-{len(attachments) + 1}"))
         return f"[{media}, {len(content)} bytes, attached as payload-{len(attachments)}]"
 
-    text = _PAYLOAD.sub(taken, result.for_llm)
+    text = _PAYLOAD.sub(extract, result.for_llm)
     return result if text == result.for_llm else replace(result, for_llm=text, attachments=tuple(attachments))

@@ -11,7 +11,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, Step
 from forge.core.result import ToolResult
 from forge.core.spec import Rate, ToolSpec
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 
 MOST_SESSIONS = 1_000  # whose calls are counted
 
@@ -36,7 +36,7 @@ def limit_rate() -> Step:
         else:
             made.clear()
 
-    return having(step, applies=_has_rate, clear_state=clear_state)
+    return add_attributes(step, applies=_has_rate, clear_state=clear_state)
 
 
 def _has_rate(spec: ToolSpec) -> bool:

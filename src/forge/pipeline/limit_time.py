@@ -8,10 +8,10 @@ from typing import Any
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.deadline import DeadlinePassed, Until
-from forge.core.executor import Next, Step, readable
+from forge.core.executor import Next, Step, render_call
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 
 LONGEST = 86_400.0  # seconds: a day, however much a model asks for
 SPARE = 10.0  # seconds that a tool with a `timeout` of its own has beyond it for cleaning up
@@ -24,12 +24,14 @@ def limit_time() -> Step:
             waited = coroutine.send(None)
         except StopIteration as stop:  # it never had to wait, so neither do we
             return stop.value  # type: ignore[no-any-return]
-        return await _watched(ctx, coroutine, waited)
+        return await _await_until_deadline(ctx, coroutine, waited)
 
-    return having(step, applies=_is_limited)
+    return add_attributes(step, applies=_is_limited)
 
 
-async def _watched(ctx: ToolContext, coroutine: Coroutine[Any, Any, ToolResult], waited: Any) -> ToolResult:
+async def _await_until_deadline(
+    ctx: ToolContext, coroutine: Coroutine[Any, Any, ToolResult], waited: Any
+) -> ToolResult:
     """A call that has to wait."""
     seconds = ctx.spec.timeout
     asked: Any = ctx.arguments.get("timeout")
@@ -46,7 +48,7 @@ async def _watched(ctx: ToolContext, coroutine: Coroutine[Any, Any, ToolResult],
             ErrorKind.TIMEOUT,
             "Try a smaller step, or ask for more time if the tool has a timeout parameter.",
         )
-        return ToolResult.failed(late, during=readable(ctx.call)).with_data(timed_out=True)
+        return ToolResult.failed(late, during=render_call(ctx.call)).with_data(timed_out=True)
 
 
 def _is_limited(spec: ToolSpec) -> bool:

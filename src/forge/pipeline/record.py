@@ -17,7 +17,7 @@ from forge.core.executor import Next, Step
 from forge.core.plain_values import plain
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 from forge.workspace.state import append_whole
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
         problem = _append(path, {**_entry(ctx, result, secrets), **({"completed": True} if is_end else {})})
         return _with_warning(result, ctx, problem) if problem else result
 
-    return having(step, screens=True)
+    return add_attributes(step, screens=True)
 
 
 def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:
@@ -57,7 +57,7 @@ def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
         answers.setdefault(answer.key, deque()).append(answer)
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        left = answers.get(_key(_masked(_asked(ctx), ctx, secrets)))
+        left = answers.get(_key(_mask_entry(_call_data(ctx), ctx, secrets)))
         if not left:
             raise ToolError(
                 "the recording has no (further) answer for this call", ErrorKind.NOT_FOUND, "Record it again."
@@ -135,15 +135,15 @@ def _answers(entries: Iterable[dict[str, Any]]) -> list[_Answer]:
 
 def _entry(ctx: ToolContext, result: ToolResult, secrets: Secrets | None) -> dict[str, Any]:
     told = result.to_dict(id=ctx.call.id, name=ctx.call.name, whole=True)  # it is to be played again
-    return _masked({**_asked(ctx), "result": told}, ctx, secrets)
+    return _mask_entry({**_call_data(ctx), "result": told}, ctx, secrets)
 
 
-def _asked(ctx: ToolContext) -> dict[str, Any]:
+def _call_data(ctx: ToolContext) -> dict[str, Any]:
     arguments = ctx.arguments or (ctx.call.arguments if isinstance(ctx.call.arguments, str) else {})
     return {"name": ctx.spec.name, "arguments": plain(arguments)}
 
 
-def _masked(entry: dict[str, Any], ctx: ToolContext, secrets: Secrets | None) -> dict[str, Any]:
+def _mask_entry(entry: dict[str, Any], ctx: ToolContext, secrets: Secrets | None) -> dict[str, Any]:
     secrets = ctx.activity.secrets if secrets is None else secrets
     if secrets.pattern is None:
         return entry

@@ -6,7 +6,7 @@ from forge.core.context import ToolContext
 from forge.core.executor import Step
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
-from forge.pipeline._step import looking
+from forge.pipeline._step import make_look_step
 
 
 def redact(secrets: Secrets) -> Step:
@@ -15,4 +15,4 @@ def redact(secrets: Secrets) -> Step:
     def look(_: ToolContext, result: ToolResult) -> ToolResult:
         return result if secrets.pattern is None else result.masked(secrets.mask_value)
 
-    return looking(look, screens=True)
+    return make_look_step(look, screens=True)

@@ -11,7 +11,7 @@ from forge.core.context import ToolContext
 from forge.core.executor import Next, Step
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 
 MOST_CALLS = 500  # remembered a session
 MOST_SESSIONS = 1_000
@@ -41,7 +41,7 @@ def skip_repeats() -> Step:
         if ctx.spec.repeatable:  # it may change what the others read
             turns.calls.clear()
             return await proceed(ctx)
-        return await _once(turns, ctx, proceed)
+        return await _run_unless_repeated(turns, ctx, proceed)
 
     def clear_turn(session_id: str) -> None:
         for name in [session_id] if session_id else list(sessions):
@@ -52,14 +52,14 @@ def skip_repeats() -> Step:
         for name in [session_id] if session_id else list(sessions):
             sessions.pop(name, None)
 
-    return having(step, applies=_matters, clear_turn=clear_turn, clear_state=clear_state)
+    return add_attributes(step, applies=_matters, clear_turn=clear_turn, clear_state=clear_state)
 
 
 def _matters(spec: ToolSpec) -> bool:
     return not spec.repeatable or bool(spec.permissions & {Permission.WRITE, Permission.EXECUTE})
 
 
-async def _once(turns: _Turns, ctx: ToolContext, proceed: Next) -> ToolResult:
+async def _run_unless_repeated(turns: _Turns, ctx: ToolContext, proceed: Next) -> ToolResult:
     key = f"{ctx.spec.name} {json.dumps(ctx.arguments, sort_keys=True, default=str)}"
     loop = asyncio.get_running_loop()
     while (running := turns.running.get((loop, key))) is not None:  # the same call side by side: wait for the first

@@ -14,7 +14,7 @@ from forge.core.errors import ToolError, Waiting
 from forge.core.executor import Next, Step
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 
 OPERATION = "execute_tool"  # the GenAI conventions are still incubating: their names live here alone
 
@@ -26,14 +26,14 @@ def trace() -> Step:
 
     def step(ctx: ToolContext, proceed: Next) -> Coroutine[Any, Any, ToolResult]:
         telemetry: Any = sys.modules.get("opentelemetry.trace")
-        if telemetry is None or _is_told(ctx):  # whoever sets up tracing has imported it
+        if telemetry is None or _has_span(ctx):  # whoever sets up tracing has imported it
             return proceed(ctx)
-        return _traced(telemetry, ctx, proceed)
+        return _run_in_span(telemetry, ctx, proceed)
 
-    return having(step, applies=_is_there, screens=True)
+    return add_attributes(step, applies=_is_in_use, screens=True)
 
 
-async def _traced(telemetry: Any, ctx: ToolContext, proceed: Next) -> ToolResult:
+async def _run_in_span(telemetry: Any, ctx: ToolContext, proceed: Next) -> ToolResult:
     span = telemetry.get_tracer("forge").start_as_current_span(
         f"{OPERATION} {ctx.spec.name}",
         attributes=_attributes(ctx),
@@ -46,14 +46,14 @@ async def _traced(telemetry: Any, ctx: ToolContext, proceed: Next) -> ToolResult
         except BaseException as error:
             _refused.set(ctx)
             kind = str(error.kind) if isinstance(error, ToolError) else type(error).__name__
-            _failed(telemetry, current, error, kind)
+            _mark_failed(telemetry, current, error, kind)
             raise
         if result.failure is not None:
-            _failed(telemetry, current, result.failure.cause, str(result.failure.kind))
+            _mark_failed(telemetry, current, result.failure.cause, str(result.failure.kind))
         return result
 
 
-def _is_told(ctx: ToolContext) -> bool:
+def _has_span(ctx: ToolContext) -> bool:
     """Whether this is the end of something that has a span: a refusal further in, or background work that went well."""
     if ctx.outcome is None:
         return False
@@ -63,7 +63,7 @@ def _is_told(ctx: ToolContext) -> bool:
     return refused is ctx or ctx.outcome.failure is None
 
 
-def _failed(telemetry: Any, span: Any, cause: BaseException | None, kind: str) -> None:
+def _mark_failed(telemetry: Any, span: Any, cause: BaseException | None, kind: str) -> None:
     if isinstance(cause, Waiting):  # it goes on later, in another span
         span.set_attribute("forge.waits_for", str(cause.what.get("kind", "")))
         return
@@ -71,7 +71,7 @@ def _failed(telemetry: Any, span: Any, cause: BaseException | None, kind: str) -
     span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, kind))
 
 
-def _is_there(spec: ToolSpec) -> bool:
+def _is_in_use(spec: ToolSpec) -> bool:
     return "opentelemetry.trace" in sys.modules or _is_installed()
 
 

@@ -11,7 +11,7 @@ from forge.core.executor import Next, Step
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.targets import targets_of
-from forge.pipeline._step import having
+from forge.pipeline._step import add_attributes
 from forge.workspace.history.tracking import SessionState, Tracking, tracking
 from forge.workspace.paths import PathValidator, Place
 from forge.workspace.paths.open import status_of
@@ -32,12 +32,12 @@ def track_files(state: SessionState | None = None) -> Step:
         with tracking(now):
             result = await proceed(ctx)
         if result.failure is None and ctx.spec.category not in _OURS:
-            for place, status in _touched(ctx):
+            for place, status in _find_touched(ctx):
                 written = Permission.WRITE in ctx.spec.permissions
                 state.seen.note(scope.session_id, str(place.path), status, written=written)
         return result
 
-    return having(step, applies=_touches_files, clear_state=state.forget, end_session=state.end)
+    return add_attributes(step, applies=_touches_files, clear_state=state.forget, end_session=state.end)
 
 
 def _touches_files(spec: ToolSpec) -> bool:
@@ -46,7 +46,7 @@ def _touches_files(spec: ToolSpec) -> bool:
     return bool(spec.target) and bool(spec.permissions) and spec.permissions <= _FILES
 
 
-def _touched(ctx: ToolContext) -> Iterator[tuple[Place, os.stat_result]]:
+def _find_touched(ctx: ToolContext) -> Iterator[tuple[Place, os.stat_result]]:
     paths = PathValidator.of(ctx.scope)
     for target in targets_of(ctx.spec, ctx.arguments, ctx.tool):
         try:

@@ -9,7 +9,7 @@ from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.spec import Permission
 from forge.core.tool import Tool
-from forge.permissions.explain import Explained, explained
+from forge.permissions.explain import ExplainedPermission, explain_call
 from forge.permissions.policy import Decision, Rules, Ruling
 from forge.project.assemble.egress import project_egress
 from forge.project.config import Configuration
@@ -22,8 +22,8 @@ _STRICTNESS = (Decision.ALLOW, Decision.ASK, Decision.DENY)
 class CallPreview(NamedTuple):
     """`decisive` is the strictest of what is asked for in any case."""
 
-    wants: list[Explained]
-    decisive: Explained
+    wants: list[ExplainedPermission]
+    decisive: ExplainedPermission
 
     @property
     def decision(self) -> Decision:
@@ -34,14 +34,14 @@ def preview_call(
     configuration: Configuration, policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope
 ) -> CallPreview:
     """Of a call with valid arguments, which is not made. Raises `ToolError` where the configuration cannot be used."""
-    wants = explained(policy, tool, arguments, scope)
+    wants = explain_call(policy, tool, arguments, scope)
     if tool.spec.name in _JUDGED and "url" in arguments:
         wants += _outside_the_egress(configuration, arguments["url"])
     certain = [one for one in wants if not one.optional]
     return CallPreview(wants, max(certain, key=lambda one: _STRICTNESS.index(one.ruling.decision)))
 
 
-def _outside_the_egress(configuration: Configuration, url: str) -> list[Explained]:
+def _outside_the_egress(configuration: Configuration, url: str) -> list[ExplainedPermission]:
     """No rule allows what the egress refuses; where a name leads is only known when it is asked."""
     from forge.network.egress import Egress  # few calls name a URL
     from forge.network.url import read_url
@@ -51,5 +51,5 @@ def _outside_the_egress(configuration: Configuration, url: str) -> list[Explaine
         egress.judge(read_url(url))
     except ToolError as error:
         ruling = Ruling(Decision.DENY, f"{error.message}. {error.suggestion}", "", EGRESS)
-        return [Explained(Permission.NETWORK, url, ruling)]
+        return [ExplainedPermission(Permission.NETWORK, url, ruling)]
     return []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from forge.core.errors import ToolError
-from forge.core.plain_values import clipped, sendable
+from forge.core.plain_values import clip_bytes, sendable
 from forge.schedules._rows import Row, add_run, existing, rows, runs
 from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Status
 
@@ -106,9 +106,9 @@ def finish(connection: sqlite3.Connection, number: int, status: Status, outcome:
         (
             str(status),
             duration,
-            clipped(sendable(outcome.error), LONGEST_RESULT),
-            clipped(sendable(outcome.text), LONGEST_RESULT),
-            clipped(sendable(outcome.session), LONGEST_RESULT),
+            clip_bytes(sendable(outcome.error), LONGEST_RESULT),
+            clip_bytes(sendable(outcome.text), LONGEST_RESULT),
+            clip_bytes(sendable(outcome.session), LONGEST_RESULT),
             number,
         ),
     )

@@ -117,7 +117,7 @@ class Guardrails:
         for text, is_line in _texts_of(spec, arguments):
             _refuse(self.commands, text, clock, command=is_line)
 
-    def blocked(self, text: str) -> Rule | None:
+    def find_block(self, text: str) -> Rule | None:
         """The rule by which none of this output may be seen. It is asked before anything is redacted."""
         rules = [rule for rule in self.output if rule.action == "block"]
         if not rules:
@@ -125,7 +125,7 @@ class Guardrails:
         clock, spelled = Clock(), list(spellings(text))
         return next((rule for rule in rules if rule.is_among(spelled, clock)), None)
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """The output with all that is to be redacted replaced."""
         rules = [rule for rule in self.output if rule.action == "redact"]
         if not rules:
@@ -215,22 +215,22 @@ def _parsed(text: str) -> Any:
 def _commands(line: str) -> Iterator[str]:
     """The line, and each command that it could run, without quotes and wrappers."""
     from forge.core.context import Scope
-    from forge.permissions.shell.commands import Unreadable, reached  # loads a parser of shell lines
-    from forge.permissions.shell.destructive.expansion import expanded
+    from forge.permissions.shell.commands import UnreadableLine, find_reached  # loads a parser of shell lines
+    from forge.permissions.shell.destructive.expansion import expand_line
     from forge.permissions.shell.word_patterns import ANY, SOME
     from forge.skills.disguises import folded
 
     yield line
     plain = folded(line)
     others = dict.fromkeys(
-        (plain, _filled_in(plain), expanded(plain, Scope()) if len(plain) <= LONGEST_LINE else plain)
+        (plain, _filled_in(plain), expand_line(plain, Scope()) if len(plain) <= LONGEST_LINE else plain)
     )
     yield from (known for known in others if known != plain)
     for spelling in dict.fromkeys((line, *others)):
         try:
-            for words in reached(spelling) if len(spelling) <= LONGEST_LINE else ():
+            for words in find_reached(spelling) if len(spelling) <= LONGEST_LINE else ():
                 yield " ".join(words).replace(ANY, "").replace(SOME, "")
-        except Unreadable:
+        except UnreadableLine:
             continue
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 
 from forge.core.arguments.checks import near
 from forge.core.events import Event, ToolFinished
-from forge.core.executor import readable
+from forge.core.executor import render_call
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief
 from forge.core.result import ToolResult
@@ -33,7 +33,7 @@ class Called(NamedTuple):
     id: str = ""
 
     def __str__(self) -> str:
-        return readable(ToolCall(self.name, self.arguments, self.id or "-"))
+        return render_call(ToolCall(self.name, self.arguments, self.id or "-"))
 
     @classmethod
     def of(cls, call: ToolCall, text: str | None = None, result: ToolResult | None = None) -> Called:

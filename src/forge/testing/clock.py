@@ -129,7 +129,7 @@ class _StillSelector(selectors.DefaultSelector):
             if happened := super().select(STUCK):
                 return happened
             raise RuntimeError("everything waits for time to pass: `await clock.let_pass(seconds)` beside it")
-        is_busy = bool(threads.away)
+        is_busy = bool(threads.unfinished)
         if happened := super().select(PATIENCE if is_busy else 0):
             return happened
         clock.advance(max(min(timeout, clock._until - clock.steady()), 0.0))

@@ -16,9 +16,9 @@ from typing import Any, Self
 
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
-from forge.core.executor import Step, ToolExecutor, readable
+from forge.core.executor import Step, ToolExecutor, render_call
 from forge.core.messages import ToolCall
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.result import Failure, ToolResult
 from forge.core.secrets import Secrets
@@ -128,7 +128,7 @@ class Bench:
         __tracebackhide__ = True
         result = self.call(name, arguments, **named)
         if result.failure is None:
-            made = readable(call_of(name, arguments, **named))
+            made = render_call(call_of(name, arguments, **named))
             raise AssertionError(f"{made} was to fail, and answered: {result.for_llm[:500]}")
         return result.failure
 
@@ -210,7 +210,7 @@ class _Held:
         try:
             async with AsyncExitStack() as stack:
                 for source in self.sources:
-                    await stack.enter_async_context(mounted(self.registry, source))
+                    await stack.enter_async_context(mount_source(self.registry, source))
                 self._ready.set_result(None)
                 await self._closing.wait()
         except BaseException as error:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forge.core.messages import ToolCall
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.result import ToolResult
 from forge.sources.mcp import mcp
 from tests.sources.mcp import hostile
@@ -27,7 +27,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 async def sent_to(schema: dict[str, Any], arguments: dict[str, Any]) -> ToolResult:
     desk = Desk("allow *")
-    async with mounted(desk.registry, mcp(hostile.command("Mirrors", json.dumps(schema)), name="its")):
+    async with mount_source(desk.registry, mcp(hostile.command("Mirrors", json.dumps(schema)), name="its")):
         return await desk.executor.execute(ToolCall("its__mirror", arguments), desk.scope)
 
 

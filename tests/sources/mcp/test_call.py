@@ -14,7 +14,7 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.network.egress import Egress
 from forge.permissions.answers import Answer, nobody
 from forge.permissions.policy import rules
@@ -43,7 +43,7 @@ async def call(desk, tool="status", server="git", **arguments):
 async def test_a_configured_server_that_is_open_is_used_as_it_is(remote):
     server = mcp("uvx mcp-server-git")
     desk = desk_with(server)
-    async with mounted(desk.registry, server):
+    async with mount_source(desk.registry, server):
         result = await call(desk, path="a")
         assert result.for_llm == "status done"
         assert (result.data["server"], result.data["tool"]) == ("git", "status")
@@ -65,7 +65,7 @@ async def test_one_that_is_not_open_is_opened_for_the_call_once_that_is_allowed(
 async def test_the_rules_about_a_tool_hold_whichever_way_it_is_called(remote):
     server = mcp("uvx mcp-server-git")
     desk = desk_with(server, "allow *", "deny tool:git__log")
-    async with mounted(desk.registry, server):
+    async with mount_source(desk.registry, server):
         assert (await call(desk, "status")).success
         refused = await call(desk, "log")
         assert refused.failure.kind is ErrorKind.PERMISSION
@@ -76,7 +76,7 @@ async def test_the_rules_about_a_tool_hold_whichever_way_it_is_called(remote):
 async def test_what_a_tool_needs_is_asked_once_with_its_own_arguments(remote):
     server = mcp("uvx mcp-server-git")
     desk = desk_with(server, "ask *")
-    async with mounted(desk.registry, server):
+    async with mount_source(desk.registry, server):
         desk.person.answer = Answer("once", feedback="only this time")
         result = await call(desk, path="a")
         assert "only this time" in result.for_llm
@@ -88,7 +88,7 @@ async def test_what_a_tool_needs_is_asked_once_with_its_own_arguments(remote):
 async def test_arguments_that_a_person_edits_run_instead(remote):
     server = mcp("uvx mcp-server-git")
     desk = desk_with(server, "ask *", person=Person(Answer.edit({"path": "b"})))
-    async with mounted(desk.registry, server):
+    async with mount_source(desk.registry, server):
         result = await call(desk, path="a")
         assert "The person changed the arguments" in result.for_llm
     assert remote.calls == [("status", {"path": "b"})]
@@ -97,7 +97,7 @@ async def test_arguments_that_a_person_edits_run_instead(remote):
 async def test_pins_hold_here_too(remote, tmp_path):
     server = mcp("uvx mcp-server-git", pins=tmp_path / "pins.json")
     desk = desk_with(server)
-    async with mounted(desk.registry, server):
+    async with mount_source(desk.registry, server):
         assert (await call(desk)).success
         assert [one.spec.name for one in desk.person.asked] == ["git__status"]
         assert (await call(desk)).success
@@ -114,7 +114,7 @@ async def test_pins_hold_here_too(remote, tmp_path):
 async def test_what_is_excluded_cannot_be_called(remote):
     server = mcp("uvx mcp-server-git", exclude=["log"])
     desk = desk_with(server)
-    async with mounted(desk.registry, server):
+    async with mount_source(desk.registry, server):
         refused = await call(desk, "log")
     assert refused.failure.kind is ErrorKind.NOT_FOUND
     assert "It has status." in refused.for_llm
@@ -137,7 +137,7 @@ async def test_the_url_of_a_configured_server_is_that_server(remote):
     server = mcp("https://EXAMPLE.com/mcp", name="docs", headers={"Authorization": "Bearer geheimgeheim"})
     desk = Desk("allow *", "deny tool:docs__log")
     desk.registry.add(McpCall({"docs": server}))
-    async with mounted(desk.registry, server):
+    async with mount_source(desk.registry, server):
         assert (await call(desk, server="https://example.com:443/mcp")).success
         assert not (await call(desk, "log", server="https://example.com/mcp")).success
 

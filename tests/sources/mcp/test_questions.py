@@ -12,7 +12,7 @@ import pytest
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.permissions.answers import Answer, approve_all, nobody
 from forge.permissions.display import request_text
 from forge.sources.mcp import mcp
@@ -68,7 +68,7 @@ async def asking(remote, question, person, policy="allow *", **options):
 
     remote.answer = answer
     desk = Desk(policy, person=person)
-    async with mounted(desk.registry, mcp("uvx mcp-server-git", **options)):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git", **options)):
         yield desk, answers
 
 
@@ -216,7 +216,7 @@ async def test_with_calls_of_two_sessions_only_a_question_that_names_its_call_is
 
     remote.answer = answer
     desk = Desk(person=person)
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         calls = [ToolCall("git__ask", {}, id=name) for name in ("a", "b")]
         results = await asyncio.gather(
             *(desk.executor.execute(call, Scope(session_id=f"session-{call.id}")) for call in calls)
@@ -253,7 +253,7 @@ async def test_a_question_ends_with_its_call(remote):
 
     remote.answer = answer
     desk = Desk(person=never)
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         assert not (await desk.call("git__ask")).success
         assert await remote.question is False
         assert closed.is_set()

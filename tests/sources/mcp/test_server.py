@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.spec import Category
 from forge.sources.mcp import McpServer, mcp
 from forge.sources.mcp.names import server_name
@@ -197,7 +197,7 @@ async def test_five_thousand_tools_are_mounted_soon_and_harm_nobody(remote):
 async def test_a_list_that_changes_is_followed(remote):
     desk = Desk()
     server = mcp("uvx mcp-server-git")
-    async with mounted(desk.registry, server):
+    async with mount_source(desk.registry, server):
         status = desk.registry["git__status"]
         await remote.change(definition("status"), definition("new"))
         await until(lambda: "git__new" in desk.registry)

@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.registry import ToolRegistry
 from forge.permissions.answers import Answer, approve_all, nobody
 from forge.permissions.display import request_text
@@ -76,7 +76,7 @@ async def test_rules_about_tools_and_hosts_hold(remote):
         ("allow tool:docs__*", True),
     ):
         desk = Desk(rule, person=nobody)
-        async with mounted(desk.registry, mcp("https://example.com/mcp?token=secret", name="docs")):
+        async with mount_source(desk.registry, mcp("https://example.com/mcp?token=secret", name="docs")):
             result = await desk.call("docs__status")
             assert result.success is allowed, (rule, result)
             assert "secret" not in result.for_llm
@@ -85,7 +85,7 @@ async def test_rules_about_tools_and_hosts_hold(remote):
 async def test_arguments_are_checked_before_they_are_sent(remote):
     remote.definitions = [definition("status", properties={"count": {"type": "integer"}})]
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         assert (await desk.call("git__status", count="many")).failure.kind is ErrorKind.VALIDATION
         assert (await desk.call("git__status", count="3")).success
     assert remote.calls == [("status", {"count": 3})]
@@ -93,7 +93,7 @@ async def test_arguments_are_checked_before_they_are_sent(remote):
 
 async def test_a_new_tool_is_confirmed_until_a_call_passes(remote, path):
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git", pins=path)):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git", pins=path)):
         assert desk.registry["git__status"].spec.confirm
         desk.person.answer = Answer.NO
         assert (await desk.call("git__status")).failure.kind is ErrorKind.PERMISSION
@@ -108,16 +108,16 @@ async def test_a_new_tool_is_confirmed_until_a_call_passes(remote, path):
     kept = json.loads(path.read_text())["servers"]["git"]["tools"]["status"]
     assert kept["by"] == "a call in session desk"
     again = Desk(person=nobody)
-    async with mounted(again.registry, mcp("uvx mcp-server-git", pins=path)):
+    async with mount_source(again.registry, mcp("uvx mcp-server-git", pins=path)):
         assert (await again.call("git__status")).success
 
 
 async def test_a_refusal_where_nobody_is_names_what_would_really_help(remote, path):
     desk = Desk("ask *", person=nobody)
-    async with mounted(desk.registry, mcp("uvx mcp-server-git", pins=path)):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git", pins=path)):
         assert "`forge mcp approve`" in (await desk.call("git__status")).failure.suggestion
     remote.definitions = [definition("status"), definition("erase", annotations={"destructiveHint": True})]
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         assert "`allow tool:git__status`" in (await desk.call("git__status")).failure.suggestion
         assert "No rule can allow it" in (await desk.call("git__erase")).failure.suggestion
 
@@ -125,7 +125,7 @@ async def test_a_refusal_where_nobody_is_names_what_would_really_help(remote, pa
 async def test_a_tool_that_comes_later_takes_no_name_away(remote, path):
     server = mcp("uvx mcp-server-git", pins=path, rename={"log": "history"})
     desk = Desk("allow *", "deny tool:git__status")
-    async with mounted(desk.registry, server):
+    async with mount_source(desk.registry, server):
         await server.approve(*server.tools, by="a test")
         more = [definition(name) for name in ("Status", "status!", "history", "sta/tus", "sta.tus")]
         await remote.change(*more, *remote.definitions, definition("log"))
@@ -139,7 +139,7 @@ async def test_a_tool_that_comes_later_takes_no_name_away(remote, path):
 
 async def test_yes_on_the_command_line_answers_for_a_new_tool_and_never_for_a_changed_one(remote, path):
     desk = Desk(person=approve_all)
-    async with mounted(desk.registry, mcp("uvx mcp-server-git", pins=path)):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git", pins=path)):
         assert (await desk.call("git__status")).success
         await remote.change(CHANGED)
         await until(lambda: desk.registry["git__status"].needs_person)
@@ -151,7 +151,7 @@ async def test_yes_on_the_command_line_answers_for_a_new_tool_and_never_for_a_ch
 
 async def test_a_changed_definition_is_shown_as_a_diff_and_approved_by_a_person_only(remote, path):
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git", pins=path)):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git", pins=path)):
         await desk.call("git__status")
         await remote.change(CHANGED)
         await until(lambda: desk.registry["git__status"].needs_person)
@@ -172,7 +172,7 @@ async def test_a_changed_definition_is_shown_as_a_diff_and_approved_by_a_person_
 
 async def test_a_definition_that_is_put_back_needs_nobody(remote, path):
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git", pins=path)):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git", pins=path)):
         await desk.call("git__status")
         await remote.change(CHANGED)
         await until(lambda: desk.registry["git__status"].needs_person)
@@ -182,10 +182,10 @@ async def test_a_definition_that_is_put_back_needs_nobody(remote, path):
 
 async def test_another_command_under_the_same_name_is_a_change_across_processes(remote, path):
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git", pins=path)):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git", pins=path)):
         await desk.call("git__status")
     other = Desk()
-    async with mounted(other.registry, mcp("uvx evil-git", name="git", pins=Pins(path))):
+    async with mount_source(other.registry, mcp("uvx evil-git", name="git", pins=Pins(path))):
         assert other.registry["git__status"].needs_person
         await other.call("git__status")
         assert "-from: uvx mcp-server-git\n+from: uvx evil-git" in other.person.asked[0].preview
@@ -193,7 +193,7 @@ async def test_another_command_under_the_same_name_is_a_change_across_processes(
 
 async def test_a_changed_tool_that_declares_more_danger_is_as_strict_as_both(remote, path):
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git", pins=path, permissions={"read"})):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git", pins=path, permissions={"read"})):
         await desk.call("git__status")
         await remote.change(definition("status", annotations={"openWorldHint": True, "destructiveHint": True}))
         await until(lambda: desk.registry["git__status"].needs_person)
@@ -203,7 +203,7 @@ async def test_a_changed_tool_that_declares_more_danger_is_as_strict_as_both(rem
 
 async def test_without_a_file_the_first_list_counts_as_approved_and_later_changes_do_not(remote):
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         assert (await desk.call("git__status")).success
         assert not desk.person.asked
         await remote.change(CHANGED, definition("later"))
@@ -244,7 +244,7 @@ async def test_where_nothing_can_ask_a_changed_tool_does_not_run(remote):
 async def test_an_approval_that_cannot_be_kept_lets_the_call_pass_and_is_said(remote, path, caplog):
     path.write_text('{"version": 9}')
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git", pins=path)):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git", pins=path)):
         with caplog.at_level(logging.WARNING):
             assert (await desk.call("git__status")).success
         assert "could not be kept" in caplog.text
@@ -266,7 +266,7 @@ async def test_progress_and_logs_of_a_call_become_activity(remote):
     remote.answer = answer
     desk = Desk()
     desk.executor.activity.subscribe(lambda event: seen.append((event.title, dict(event.data))), ToolProgress)
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         await desk.call("git__status")
     assert seen == [
         ("one", {"done": 1, "total": 3}),
@@ -287,7 +287,7 @@ async def test_a_flood_of_progress_is_dropped(remote):
     remote.answer = answer
     desk = Desk()
     desk.executor.activity.subscribe(seen.append, ToolProgress)
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         await desk.call("git__status")
     assert 0 < len(seen) <= 40
 
@@ -318,7 +318,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(remote):
 
     remote.answer = answer
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         call = asyncio.create_task(desk.call("git__status"))
         await started.wait()
         call.cancel()
@@ -327,14 +327,14 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(remote):
         assert cancelled.is_set()
     timed = Desk()
     cancelled.clear()
-    async with mounted(timed.registry, mcp("uvx mcp-server-git", timeout=0.05)):
+    async with mount_source(timed.registry, mcp("uvx mcp-server-git", timeout=0.05)):
         assert (await timed.call("git__status")).failure.kind is ErrorKind.TIMEOUT
         assert cancelled.is_set()
 
 
 async def test_a_call_waits_until_it_is_known_what_a_restarted_server_offers(remote):
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         remote.is_up = False  # it crashed, and comes back as something else
         remote.definitions = [CHANGED]
         refused = await desk.call("git__status")
@@ -351,7 +351,7 @@ async def test_a_server_that_is_down_fails_the_call_in_its_own_words(remote):
 
     remote.answer = answer
     desk = Desk()
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         failed = await desk.call("git__status", path="a")
         assert failed.failure.kind is ErrorKind.SYSTEM
         assert failed.for_llm == (
@@ -362,6 +362,6 @@ async def test_a_server_that_is_down_fails_the_call_in_its_own_words(remote):
 async def test_the_person_who_reviews_sees_a_tools_result_first(remote):
     person = Person(Answer("once", review=True))
     desk = Desk("ask *", person=person)
-    async with mounted(desk.registry, mcp("uvx mcp-server-git")):
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         assert (await desk.call("git__status")).success
     assert [bool(one.result) for one in person.asked] == [False, True]

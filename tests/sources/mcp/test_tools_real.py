@@ -11,7 +11,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.messages import Message
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.permissions.answers import Answer
 from forge.sources.mcp import mcp
 from tests.sources.mcp.remote import Desk, until
@@ -33,10 +33,10 @@ async def person(request):
 async def everything(transport, **options):
     desk = Desk(person=person)
     if transport == "stdio":
-        async with mounted(desk.registry, mcp(stdio_command(), name="every", **options)):
+        async with mount_source(desk.registry, mcp(stdio_command(), name="every", **options)):
             yield desk
         return
-    async with http_server() as url, mounted(desk.registry, mcp(url, name="every", **options)):
+    async with http_server() as url, mount_source(desk.registry, mcp(url, name="every", **options)):
         yield desk
 
 

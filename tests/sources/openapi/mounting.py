@@ -11,7 +11,7 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
@@ -53,7 +53,7 @@ async def mount(
     """Mounted as a program does it; `egress` is the project's, the source gets none of its own."""
     source = spec if isinstance(spec, OpenApi) else openapi(spec, **{"name": "pets", **options})
     registry = ToolRegistry()
-    async with mounted(registry, source):
+    async with mount_source(registry, source):
         yield Api(registry, workspace, egress)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category
 from forge.sources.scripts import ScriptFolder, ScriptSettings, header, scripts
@@ -170,7 +170,7 @@ async def test_tools_follow_their_files(tmp_path):
     put(tmp_path, "tools/b.py", python("b"))
     registry = ToolRegistry()
     folder = ScriptFolder("tools", tmp_path, scripts(root=tmp_path).settings, every=0.01)
-    async with mounted(registry, folder):
+    async with mount_source(registry, folder):
         assert sorted(registry) == ["a", "b"]
         unchanged = registry["a"]
         (tmp_path / "tools/b.py").unlink()
@@ -188,7 +188,7 @@ async def test_tools_follow_their_files(tmp_path):
 
 async def test_without_watching_nothing_changes(tmp_path):
     registry = ToolRegistry()
-    async with mounted(registry, scripts(root=tmp_path, watch=False)):
+    async with mount_source(registry, scripts(root=tmp_path, watch=False)):
         put(tmp_path, "tools/a.py", python("a"))
         await asyncio.sleep(0.05)
         assert sorted(registry) == []
@@ -220,11 +220,11 @@ async def test_a_script_of_a_taken_name_or_alias_does_not_cost_the_others(tmp_pa
     registry = ToolRegistry([FileRead()])
     folder = scripts(root=tmp_path)
     for _ in range(2):  # opened again, its own names are not taken
-        async with mounted(registry, folder):
+        async with mount_source(registry, folder):
             assert sorted(registry) == ["file_read", "fine"]
             assert registry["file_read"].spec.category is Category.BUILTIN
             assert why(folder).keys() == {"tools/file_read.py", "tools/read.py"}
-    async with mounted(ToolRegistry(), folder) as _:
+    async with mount_source(ToolRegistry(), folder) as _:
         assert folder.problems == []
 
 

@@ -15,7 +15,7 @@ from forge.core.context import Scope
 from forge.core.events import Event, ToolOutput
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.permissions.answers import Answer
@@ -193,7 +193,7 @@ async def test_nothing_runs_without_permission(project):
 async def test_a_changed_file_is_not_run_but_loaded_again(project):
     project.write("print('old')")
     registry = ToolRegistry()
-    async with mounted(registry, scripts(root=project.root, watch=False, sandbox="off")):
+    async with mount_source(registry, scripts(root=project.root, watch=False, sandbox="off")):
         executor = standard_executor(registry, policy=rules("allow execute"))
         assert (await project.send(executor)).for_llm == "old"
         project.write("print('new')")

@@ -21,12 +21,12 @@ LONGEST_PROMPT = 60  # characters of it in a list
 
 
 def everything_of(runs: Runs, run: RunInfo) -> dict[str, Any]:
-    from forge.agent.wire import exported
+    from forge.agent.wire import export_message
 
     children = runs.list(parent=run.id, limit=1_000)
     return {
         **plain_run(run),
-        "messages": [exported(message) for message in runs.messages(run.id)],
+        "messages": [export_message(message) for message in runs.messages(run.id)],
         "questions": [asdict(one) for one in runs.questions(run.id)],
         "files": [{"name": name, "size": size} for name, size in runs.store.files(run.id)],
         "runs": [{"id": one.id, "status": one.status, "agent": one.agent, "prompt": one.prompt} for one in children],

@@ -14,7 +14,7 @@ from forge.agent.result import RunResult
 from forge.cli.refusal import Refusal
 from forge.cli.running.next_commands import Commands
 from forge.cli.terminal.show import harmless
-from forge.core.executor import readable
+from forge.core.executor import render_call
 from forge.core.messages import ToolCall
 from forge.durable.client import Runs
 from forge.durable.client.attending_workers import in_words, unattended
@@ -87,7 +87,7 @@ def wanted(question: Question) -> str:
         return f"{question.tool} has run, and the model wants to see its result"
     parts = ", ".join(" ".join(part) for part in shown.get("parts", ()) if all(part))
     call = ToolCall(question.tool, shown.get("arguments") or {})
-    return harmless(f"{question.tool} wants to {parts}" if parts else readable(call)).replace("\n", " ")
+    return harmless(f"{question.tool} wants to {parts}" if parts else render_call(call)).replace("\n", " ")
 
 
 def question_meant(runs: Runs, run: RunInfo, beginning: str | None) -> str | None:

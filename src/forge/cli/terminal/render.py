@@ -26,7 +26,7 @@ from forge.core.events import (
     ToolStarted,
     TurnFinished,
 )
-from forge.core.executor import readable
+from forge.core.executor import render_call
 from forge.core.messages import ToolCall, Usage
 from forge.core.registry import CONVERSATION
 from forge.core.result import ToolResult
@@ -302,10 +302,10 @@ def spelled(call: ToolCall) -> str:
         try:
             parsed = json.loads(arguments or "{}")
         except (ValueError, RecursionError):
-            return readable(call)
+            return render_call(call)
         if isinstance(parsed, dict):
-            return readable(replace(call, arguments=parsed))
-    return readable(call)
+            return render_call(replace(call, arguments=parsed))
+    return render_call(call)
 
 
 def _counted(number: int, what: str) -> str:

@@ -16,7 +16,7 @@ from forge.console.rule_file import RuleFile
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.durable.store.tables import events
-from forge.permissions.explain import explained
+from forge.permissions.explain import explain_call
 from forge.permissions.policy import Decision, PermissionRequest, Rules
 from forge.permissions.rule import Rule
 from forge.project.assemble.egress import project_egress
@@ -141,7 +141,7 @@ def _narrower(home: Home, denial: Mapping[str, Any]) -> dict[str, str]:
         return {"suggestion": ""}
     try:
         parsed = tool.parse(denial["arguments"])
-        wants = [one for one in explained(home.policy, tool, parsed, home.scope) if not one.optional]
+        wants = [one for one in explain_call(home.policy, tool, parsed, home.scope) if not one.optional]
     except (ToolError, ValueError):
         return {"suggestion": ""}
     refused = [one for one in wants if one.ruling.decision is not Decision.ALLOW]

@@ -20,7 +20,7 @@ from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.durable.store.rows import Question, RunInfo
 from forge.permissions.answers import Answer
-from forge.pipeline.dry_run import would_do
+from forge.pipeline.dry_run import describe_effects
 from forge.workspace.state.store import StoreError
 
 BY = "console"
@@ -82,7 +82,7 @@ async def _foreseen(home: Home, question: Question, arguments: Mapping[str, Any]
     around = [step for step in home.agents[0].steps if getattr(step, "__module__", "") in AROUND_A_PREVIEW]
 
     async def look(ctx: ToolContext, proceed: Next) -> ToolResult:
-        return await would_do(ctx)
+        return await describe_effects(ctx)
 
     executor = ToolExecutor(home.registry, [*around, look], secrets=home.secrets)
     call = ToolCall(question.tool, arguments, question.call)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from forge.core.arguments.schema_names import Places
+from forge.core.arguments.schema_names import NamesByPath
 from forge.core.arguments.spelling import close_names
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain_values import brief, clipped, quoted
+from forge.core.plain_values import brief, clip_bytes, quote_json
 from forge.core.spec import JsonSchema
 
 MOST_PROBLEMS = 10  # listed in an error
@@ -45,7 +45,7 @@ class Problem(NamedTuple):
     message: str = ""
 
 
-class Flat(list[Problem]):
+class FlatProblems(list[Problem]):
     """Problems of which each is about another parameter as a whole: there are no branches of a union to sort out."""
 
     __slots__ = ()
@@ -68,7 +68,7 @@ def as_text(arguments: Mapping[str, Any] | str) -> str:
     import pydantic_core  # heavy: paid at the first call, not at import
 
     try:
-        return pydantic_core.to_json(arguments, inf_nan_mode="constants", fallback=_mapping).decode()
+        return pydantic_core.to_json(arguments, inf_nan_mode="constants", fallback=_encode_mapping).decode()
     except (ValueError, TypeError, RecursionError) as error:
         half = "surrogates not allowed" in str(error)
         problem = "half a surrogate pair is no character" if half else str(error)[:200]
@@ -90,7 +90,7 @@ def check_amount(text: str) -> None:
         raise ToolError(words, _VALIDATION, "Send less at once, or write the data to a file and name the file.")
 
 
-def _mapping(value: Any) -> Any:
+def _encode_mapping(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is no JSON value")
@@ -114,29 +114,29 @@ def read(text: str) -> dict[str, Any]:
     return data
 
 
-class Help(NamedTuple):
+class ArgumentHelp(NamedTuple):
     """What an explanation says of a tool: made once, when its first call goes wrong."""
 
     names: tuple[str, ...]  # of its parameters
     listed: str
     aliases: Mapping[str, str]
     suggestion: str  # a call that is right
-    places: Places
+    names_by_path: NamesByPath
 
 
-def help_for(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> Help:
+def help_for(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> ArgumentHelp:
     names = tuple(schema.get("properties") or ())
-    return Help(names, ", ".join(names) or "none", aliases, f"Example: {shown_example}", Places(schema))
+    return ArgumentHelp(names, ", ".join(names) or "none", aliases, f"Example: {shown_example}", NamesByPath(schema))
 
 
-def explain(problems: list[Problem], known: Help) -> ToolError:
+def explain(problems: list[Problem], known: ArgumentHelp) -> ToolError:
     """Every wrong field with its path, near names and choices; then a call that is right."""
-    wrong = _merged(problems)
+    wrong = _merge_problems(problems)
     few = wrong if len(wrong) <= MOST_PROBLEMS else wrong[:MOST_PROBLEMS]
     shown = [_line(problem, known)[:LONGEST_PROBLEM] for problem in few]
     if len(wrong) > len(shown):
         shown.append(f"and {len(wrong) - len(shown)} more")
-    return ToolError(clipped("; ".join(shown), LONGEST_ERROR), _VALIDATION, known.suggestion)
+    return ToolError(clip_bytes("; ".join(shown), LONGEST_ERROR), _VALIDATION, known.suggestion)
 
 
 def json_type(value: Any) -> str:
@@ -165,7 +165,7 @@ def _near(name: str, names: tuple[str, ...], most: int) -> list[str]:
     return [folded[hit] for hit in get_close_matches(wanted, likely, n=most, cutoff=0.6)]
 
 
-def shown_path(path: Path) -> str:
+def render_path(path: Path) -> str:
     """`tags[1].name`"""
     text = ""
     for part in path:
@@ -179,7 +179,7 @@ def _unreadable(text: str, words: str) -> ToolError:
     if place:
         line = text.split("\n", int(place[1]))[int(place[1]) - 1]
         excerpt = line[max(0, int(place[2]) - 30) : int(place[2]) + 10]
-        near_it = f", near {quoted(excerpt)}" if excerpt else ""
+        near_it = f", near {quote_json(excerpt)}" if excerpt else ""
     return ToolError(
         f"the arguments are not valid JSON: {words}{near_it}",
         ErrorKind.VALIDATION,
@@ -187,9 +187,9 @@ def _unreadable(text: str, words: str) -> ToolError:
     )
 
 
-def _merged(problems: list[Problem]) -> list[Problem]:
+def _merge_problems(problems: list[Problem]) -> list[Problem]:
     """Type problems of one place become one: a union reports every branch it tried."""
-    if type(problems) is Flat:
+    if type(problems) is FlatProblems:
         return problems
     paths = set()
     nested = False
@@ -211,9 +211,9 @@ def _merged(problems: list[Problem]) -> list[Problem]:
     return list(by_path.values())
 
 
-def _line(problem: Problem, known: Help) -> str:
+def _line(problem: Problem, known: ArgumentHelp) -> str:
     path, kind, _, value, _ = problem
-    where = str(path[0])[:80] if len(path) == 1 else shown_path(path)
+    where = str(path[0])[:80] if len(path) == 1 else render_path(path)
     if kind == "type":
         got = "null" if value is None else f"{_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
         return f"{where}: expected {problem.expected}, got {got}"
@@ -224,16 +224,16 @@ def _line(problem: Problem, known: Help) -> str:
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
         return f"{where}: {brief(value)} is not one of {problem.expected}{meant}"
     if kind == "unknown":
-        return f"{where}: unknown argument{_meant(path, known)}"
+        return f"{where}: unknown argument{_suggest_names(path, known)}"
     return f"{where}: {problem.message}" if value is None else f"{where}: {problem.message}, got {brief(value)}"
 
 
-def _meant(path: Path, known: Help) -> str:
+def _suggest_names(path: Path, known: ArgumentHelp) -> str:
     if not path:
         return ""
     key = str(path[-1])
     if len(path) > 1:
-        names = tuple(name for name in known.places.names(path[:-1]).known if name != key)  # of another branch
+        names = tuple(name for name in known.names_by_path.names(path[:-1]).known if name != key)  # of another branch
         listed = ", ".join(names) or "none"
     else:
         names = (*known.names, *known.aliases) if known.aliases else known.names

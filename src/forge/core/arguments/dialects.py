@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from forge.core.arguments.drafts import modernised
-from forge.core.arguments.outline import flattened, is_flat
+from forge.core.arguments.drafts import modernise_schema
+from forge.core.arguments.outline import flatten_schema, is_flat
 from forge.core.spec import JsonSchema, ToolSpec
 
 _NOT_STRICT = {
@@ -90,10 +90,10 @@ class _DoesNotFit(Exception):
 def _parameters(spec: ToolSpec) -> dict[str, Any]:
     """As providers take it: one flat object, for they refuse `oneOf`, `$ref` and the like at the root."""
     if spec not in _SHOWN:
-        schema = modernised(spec.parameters)
+        schema = modernise_schema(spec.parameters)
         if schema is not spec.parameters:
             schema = {key: value for key, value in schema.items() if key != "$schema"}  # of the older draft
-        _SHOWN[spec] = {"type": "object", "properties": {}, **flattened(schema)}
+        _SHOWN[spec] = {"type": "object", "properties": {}, **flatten_schema(schema)}
     return dict(_SHOWN[spec])
 
 
@@ -151,8 +151,8 @@ def _gemini(schema: Any, root: JsonSchema, inside: tuple[str, ...]) -> Any:
             return {"type": "object", "description": "the same shape again"}
         shelf = {**root.get("definitions", {}), **root.get("$defs", {})}
         target = shelf.get(reference.rpartition("/")[2], {})
-        return {**_gemini(target, root, (*inside, reference)), **_kept(schema, ("description",))}
-    out = _kept(schema, _GEMINI)
+        return {**_gemini(target, root, (*inside, reference)), **_pick_keys(schema, ("description",))}
+    out = _pick_keys(schema, _GEMINI)
     if isinstance(kind := out.get("type"), list):
         named = [one for one in kind if one != "null"]
         out["type"] = named[0] if named else "string"
@@ -177,5 +177,5 @@ def _gemini(schema: Any, root: JsonSchema, inside: tuple[str, ...]) -> Any:
     return out
 
 
-def _kept(schema: Mapping[str, Any], keys: Any) -> dict[str, Any]:
+def _pick_keys(schema: Mapping[str, Any], keys: Any) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key in keys}

@@ -13,7 +13,7 @@ _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
 
 
-def modernised(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def modernise_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same schema with every list of `items` spelt as 2020-12 does; itself where there is none."""
     return _schema(schema) if _has_list(schema) else schema
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from forge.core.arguments.drafts import modernised
-from forge.core.arguments.outline import flattened
-from forge.core.plain_values import clipped
+from forge.core.arguments.drafts import modernise_schema
+from forge.core.arguments.outline import flatten_schema
+from forge.core.plain_values import clip_bytes
 from forge.core.spec import JsonSchema
 
 DEEPEST = 6
@@ -33,11 +33,11 @@ _FORMATS = {
 def example(name: str, schema: JsonSchema) -> str:
     """The call with every required parameter, and those that have an example, the way a model would write it."""
     shown = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in example_arguments(schema).items())
-    return clipped(f"{name}({', '.join(shown)})", LONGEST)
+    return clip_bytes(f"{name}({', '.join(shown)})", LONGEST)
 
 
 def example_arguments(schema: JsonSchema) -> dict[str, Any]:
-    schema = flattened(modernised(schema), "first")
+    schema = flatten_schema(modernise_schema(schema), "first")
     properties = schema.get("properties") or {}
     shown = [key for key, one in properties.items() if isinstance(one, Mapping) and one.get("examples")]
     wanted = dict.fromkeys([*(schema.get("required") or ()), *shown]) or list(properties)[:1]
@@ -48,7 +48,7 @@ def _value(schema: Any, root: JsonSchema, depth: int) -> Any:
     if not isinstance(schema, Mapping) or depth > DEEPEST:
         return "text"
     if isinstance(reference := schema.get("$ref"), str):
-        return _value(_referred(reference, root), root, depth + 1)
+        return _value(_resolve_reference(reference, root), root, depth + 1)
     if "const" in schema:
         return schema["const"]
     if schema.get("examples"):
@@ -65,7 +65,7 @@ def _value(schema: Any, root: JsonSchema, depth: int) -> Any:
     return _OF_TYPE.get(kind, _text)(schema, root, depth)
 
 
-def _referred(reference: str, root: JsonSchema) -> Any:
+def _resolve_reference(reference: str, root: JsonSchema) -> Any:
     found: Any = root
     for part in reference.removeprefix("#/").split("/"):
         found = found.get(part, {}) if isinstance(found, Mapping) else {}

@@ -10,7 +10,7 @@ _EXTRA = "extra_fields_behavior"  # pydantic's name for it in a core schema
 _VALUES = frozenset({"metadata", "default", "expected", "cls", "serialization"})  # hold no schemas that check something
 
 
-def closed_validator(adapter: Any) -> Any:
+def make_closed_validator(adapter: Any) -> Any:
     """The validator of a type adapter or a model. Pydantic drops unknown keys in silence; this one refuses them.
 
     A class that sets `extra` itself, to "allow" or "ignore", keeps its own rule.
@@ -20,23 +20,25 @@ def closed_validator(adapter: Any) -> Any:
         return adapter.validator if hasattr(adapter, "validator") else adapter.__pydantic_validator__
     from pydantic_core import SchemaValidator
 
-    return SchemaValidator(_closed(schema), None, _use_prebuilt=False)  # the classes' own ones would drop them again
+    return SchemaValidator(
+        _close_schema(schema), None, _use_prebuilt=False
+    )  # the classes' own ones would drop them again
 
 
 @cache
-def closed_json_schema() -> Any:
+def make_closed_generator() -> Any:
     """Pydantic's generator of JSON Schemas, which says of closed models that they are closed."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class Closed(GenerateJsonSchema):
         def model_schema(self, schema: Any) -> Any:
-            return _shown_closed(schema, super().model_schema(schema))
+            return _show_closed(schema, super().model_schema(schema))
 
         def dataclass_schema(self, schema: Any) -> Any:
-            return _shown_closed(schema, super().dataclass_schema(schema))
+            return _show_closed(schema, super().dataclass_schema(schema))
 
         def typed_dict_schema(self, schema: Any) -> Any:
-            return _shown_closed(schema, super().typed_dict_schema(schema))
+            return _show_closed(schema, super().typed_dict_schema(schema))
 
     return Closed
 
@@ -52,7 +54,7 @@ def _is_silent(schema: Any) -> bool:
     return bool(schema.get("extra_behavior", "ignore") == "ignore")  # of a TypedDict, whose `extra_items` allow them
 
 
-def _shown_closed(schema: Any, shown: Any) -> Any:
+def _show_closed(schema: Any, shown: Any) -> Any:
     if shown.get("type") == "object" and _is_silent(schema) and _shows_every_name(schema):
         shown.setdefault("additionalProperties", False)
     return shown
@@ -64,16 +66,16 @@ def _is_open(schema: Any) -> bool:
     return isinstance(schema, list | tuple) and any(map(_is_open, schema))
 
 
-def _closed(schema: Any) -> Any:
+def _close_schema(schema: Any) -> Any:
     """A copy, since classes share their core schemas."""
     if isinstance(schema, dict):
-        made = {key: one if key in _VALUES else _closed(one) for key, one in schema.items()}
+        made = {key: one if key in _VALUES else _close_schema(one) for key, one in schema.items()}
         if _is_silent(schema):
             made["config"] = {**schema["config"], _EXTRA: "forbid"}
             if made["type"] == "typed-dict":
                 made["extra_behavior"] = "forbid"
         return made
-    return type(schema)(map(_closed, schema)) if type(schema) in (list, tuple) else schema
+    return type(schema)(map(_close_schema, schema)) if type(schema) in (list, tuple) else schema
 
 
 def _shows_every_name(schema: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from forge.core.arguments.checks import Repaired, as_text
-from forge.core.arguments.extra_keys import closed_json_schema, closed_validator
+from forge.core.arguments.extra_keys import make_closed_generator, make_closed_validator
 from forge.core.arguments.signature import without_titles
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 
@@ -21,7 +21,7 @@ def is_model(schema: object) -> bool:
 def schema_of(name: str, model: Any) -> dict[str, Any]:
     """Raises `DefinitionError` for a model with fields that JSON cannot hold."""
     try:
-        schema = without_titles(model.model_json_schema(schema_generator=closed_json_schema()))
+        schema = without_titles(model.model_json_schema(schema_generator=make_closed_generator()))
     except Exception as error:  # pydantic has no common class for "this type has no JSON form"
         raise DefinitionError(f"tool {name!r}: {model.__name__}: {str(error).splitlines()[0]}") from error
     return {"properties": {}, **{key: value for key, value in schema.items() if key != "description"}}
@@ -33,21 +33,21 @@ def parser_of(
     """`parse` checks what was sent against the schema; then the model's own validators have their say."""
     from pydantic import ValidationError
 
-    validate = closed_validator(model).validate_json
+    validate = make_closed_validator(model).validate_json
 
-    def checked(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+    def parse_and_validate(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         data = parse(arguments)
         try:
             made = validate(as_text(data))
         except ValidationError as error:
-            raise _explained(error) from None
+            raise _explain_error(error) from None
         values = {key: getattr(made, key) for key in type(made).model_fields} | dict(made.model_extra or {})
         return Repaired(values, data.repaired) if isinstance(data, Repaired) else values
 
-    return checked
+    return parse_and_validate
 
 
-def _explained(error: Any) -> ToolError:
+def _explain_error(error: Any) -> ToolError:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found[:MOST_PROBLEMS]]
     more = f"; and {len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""

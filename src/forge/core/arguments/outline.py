@@ -59,10 +59,10 @@ def is_flat(schema: JsonSchema) -> bool:
 
 def outline(schema: JsonSchema, branches: Branches = "every") -> Outline:
     """What the root may hold in any branch, in its first ones (as for an example), or beside all branches."""
-    return _Walk(schema, branches).of(schema)
+    return _OutlineWalk(schema, branches).of(schema)
 
 
-def flattened(schema: JsonSchema, branches: Branches = "every") -> JsonSchema:
+def flatten_schema(schema: JsonSchema, branches: Branches = "every") -> JsonSchema:
     """One flat object schema with the same parameters: what is shown of a schema, never what is checked."""
     if is_flat(schema) and set(schema.get("required") or ()) <= (schema.get("properties") or {}).keys():
         return schema
@@ -74,7 +74,7 @@ def flattened(schema: JsonSchema, branches: Branches = "every") -> JsonSchema:
     return made
 
 
-class _Walk:
+class _OutlineWalk:
     def __init__(self, schema: JsonSchema, branches: Branches) -> None:
         self._schema = schema
         self._branches = branches

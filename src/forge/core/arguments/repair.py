@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forge.core.arguments.checks import MOST_REPAIRED, Flat, Path, Problem, Repaired, check_amount, shown_path
-from forge.core.arguments.schema_names import Names, Places
-from forge.core.arguments.spelling import meant_by
+from forge.core.arguments.checks import MOST_REPAIRED, FlatProblems, Path, Problem, Repaired, check_amount, render_path
+from forge.core.arguments.schema_names import Names, NamesByPath
+from forge.core.arguments.spelling import find_meant_name
 from forge.core.plain_values import brief
 from forge.core.spec import JsonSchema
 
@@ -23,7 +23,7 @@ Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
 """Validated arguments, or what is wrong with them."""
 
 
-def unaliased(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+def resolve_aliases(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
     """The arguments under their canonical names: an alias is as good as the name itself, but not beside it."""
     named = dict(data)
     for key in data:
@@ -33,7 +33,7 @@ def unaliased(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any
     return named
 
 
-def hopeless(problems: list[Problem]) -> bool:
+def is_hopeless(problems: list[Problem]) -> bool:
     """Whether some problem is beyond repair: then nothing will be run, and nothing need be repaired."""
     if len(problems) > MOST_REPAIRED:
         return True
@@ -46,15 +46,15 @@ def hopeless(problems: list[Problem]) -> bool:
                 return True
         elif problem.kind == "missing":
             missing = True
-        elif problem.value is not None and _repaired(problem) is None:  # null may stand for a default
+        elif problem.value is not None and _convert_value(problem) is None:  # null may stand for a default
             if contested is None:
-                contested = set() if type(problems) is Flat else _contested(problems)
+                contested = set() if type(problems) is FlatProblems else _find_contested(problems)
             if problem.path not in contested:
                 return True
     return missing and not unknown
 
 
-def _contested(problems: list[Problem]) -> set[Path]:
+def _find_contested(problems: list[Problem]) -> set[Path]:
     """Places that several problems speak of, or of their inside: branches of a union, one of which may be repaired."""
     if len(problems) == 1:
         return set()
@@ -80,30 +80,30 @@ def repair(
     """
     repaired: list[str] = []
     left = problems
-    places = Places(schema)
+    by_path = NamesByPath(schema)
     for _ in range(3):  # a repaired value may show what is wrong inside it
-        if hopeless(left):
+        if is_hopeless(left):
             return left
         notes: dict[Path, str] = {}
         for problem in left:
-            if problem.path not in notes and (note := _mend(data, problem, schema, aliases, places)):
+            if problem.path not in notes and (note := _repair_problem(data, problem, schema, aliases, by_path)):
                 notes[problem.path] = note  # once a place: of two branches that would fit, the first counts
         if not notes:
             return left
         repaired += notes.values()
         checked = check(data)
         if not isinstance(checked, list):
-            return Repaired(checked, _shortened(repaired))
+            return Repaired(checked, _limit_notes(repaired))
         left = checked
     return left
 
 
-def _shortened(notes: list[str]) -> list[str]:
+def _limit_notes(notes: list[str]) -> list[str]:
     return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
 
 
-def _mend(
-    data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str], places: Places
+def _repair_problem(
+    data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str], by_path: NamesByPath
 ) -> str:
     """Repair one problem in place; what was done, or nothing."""
     if problem.kind == "missing" or not problem.path:
@@ -116,16 +116,16 @@ def _mend(
         value = holder[key]
     except (KeyError, IndexError, TypeError):  # moved by an earlier repair
         return ""
-    where = shown_path(problem.path)
+    where = render_path(problem.path)
     if problem.kind == "unknown":
         if len(problem.path) > 1:
-            return _rename(holder, key, where, places.names(problem.path[:-1]), {})
+            return _rename(holder, key, where, by_path.names(problem.path[:-1]), {})
         names = Names(tuple(schema.get("properties") or ()), tuple(schema.get("required") or ()))
         return _rename(holder, key, where, names, aliases)
     if value is None and len(problem.path) == 1 and key not in (schema.get("required") or ()):
         del holder[key]
         return f"{where}: null → the default"
-    new = _repaired(problem._replace(value=value))
+    new = _convert_value(problem._replace(value=value))
     if new is None:
         return ""
     holder[key] = new
@@ -136,14 +136,14 @@ def _rename(holder: Any, key: str | int, where: str, names: Names, aliases: Mapp
     """A key that can only be another spelling of one name."""
     if not isinstance(key, str) or not isinstance(holder, dict):
         return ""
-    right = meant_by(key, names.known, aliases, names.required, holder)
+    right = find_meant_name(key, names.known, aliases, names.required, holder)
     if not right:
         return ""
     holder[right] = holder.pop(key)
     return f"{where} → {right}"
 
 
-def _repaired(problem: Problem) -> Any:
+def _convert_value(problem: Problem) -> Any:
     """The same value as it was expected, or None where something would be lost."""
     value, expected = problem.value, problem.expected
     if problem.kind == "choice":  # "7" for one of 4, 7
@@ -230,7 +230,7 @@ def _as_json(text: str) -> str:
         if kind == "space":
             continue
         if kind == "text":
-            shown = json.dumps(_ESCAPE.sub(_unescaped, shown[1:-1]))
+            shown = json.dumps(_ESCAPE.sub(_unescape, shown[1:-1]))
         elif kind == "word":
             shown = _WORDS[shown]
         elif shown in "]}" and parts and parts[-1] == "," and len(parts) > 1 and parts[-2] not in "[{,":
@@ -239,7 +239,7 @@ def _as_json(text: str) -> str:
     return " ".join(parts)
 
 
-def _unescaped(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     code = escape[1] or escape[2] or escape[3]
     if code:
         return chr(int(code, 16))  # raises ValueError above the last character

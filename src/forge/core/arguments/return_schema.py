@@ -14,7 +14,7 @@ from forge.core.spec import JsonSchema
 _WITHOUT = (Any, object, str, type(None), ToolResult, Attachment, bytes, bytearray, memoryview)
 
 
-def returned_schema(function: Callable[..., Any]) -> JsonSchema | None:
+def read_return_schema(function: Callable[..., Any]) -> JsonSchema | None:
     """Returns the schema of what a function says that it returns. Never raises.
 
     None for text, nothing, a `ToolResult` or an attachment, for pieces that are yielded, and for types without a JSON

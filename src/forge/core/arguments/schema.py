@@ -9,12 +9,12 @@ from itertools import islice
 from typing import Any
 
 from forge.core.arguments.checks import MOST_REPAIRED, Problem, as_text, explain, help_for, read
-from forge.core.arguments.drafts import modernised
+from forge.core.arguments.drafts import modernise_schema
 from forge.core.arguments.example import example
-from forge.core.arguments.outline import flattened, is_flat, outline
+from forge.core.arguments.outline import flatten_schema, is_flat, outline
 from forge.core.arguments.references import REFERENCES, References
-from forge.core.arguments.repair import hopeless, repair, unaliased
-from forge.core.arguments.spelling import LONGEST, close_names, folded
+from forge.core.arguments.repair import is_hopeless, repair, resolve_aliases
+from forge.core.arguments.spelling import LONGEST, close_names, fold_name
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 
@@ -39,12 +39,12 @@ def check_schema(name: str, schema: Any) -> None:
     import jsonschema_rs  # heavy: only where raw schemas exist
 
     try:
-        jsonschema_rs.validator_for(_readable(schema), offline=True)
+        jsonschema_rs.validator_for(_prepare_schema(schema), offline=True)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise DefinitionError(f"tool {name!r}: invalid schema: {str(error).splitlines()[0][:300]}") from None
 
 
-def compiled(spec: ToolSpec, *, takes: Collection[str] | None = None, fills_defaults: bool = False) -> Parse:
+def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fills_defaults: bool = False) -> Parse:
     """The `parse` of a tool that has a schema but no Python signature.
 
     `takes`: the only keys that the code behind it can receive; None: any that the schema allows. `fills_defaults`: the
@@ -52,14 +52,14 @@ def compiled(spec: ToolSpec, *, takes: Collection[str] | None = None, fills_defa
     """
     schema = spec.parameters
     keys = _Keys(schema, spec.argument_aliases, takes)
-    validator = _validator(_readable(schema))
-    fill = _filler(schema, validator, takes) if fills_defaults else None
-    shown = cache(lambda: flattened(schema))
+    validator = _validator(_prepare_schema(schema))
+    fill = _make_filler(schema, validator, takes) if fills_defaults else None
+    shown = cache(lambda: flatten_schema(schema))
     help_text = cache(lambda: help_for(shown(), spec.argument_aliases, example(spec.name, schema)))
 
     def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
         is_valid = validator.is_valid(data)
-        found = [] if data.keys() <= keys.known else keys.refused(data)
+        found = [] if data.keys() <= keys.known else keys.find_refused(data)
         if is_valid and not found:
             return fill(data) if fill else data
         errors = [] if is_valid else islice(validator.iter_errors(data), MOST_REPAIRED + 1)
@@ -72,9 +72,9 @@ def compiled(spec: ToolSpec, *, takes: Collection[str] | None = None, fills_defa
         ]
 
     def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        data = unaliased(read(as_text(arguments)), spec.argument_aliases)
+        data = resolve_aliases(read(as_text(arguments)), spec.argument_aliases)
         checked = check(data)
-        if isinstance(checked, list) and not spec.strict and not hopeless(checked):
+        if isinstance(checked, list) and not spec.strict and not is_hopeless(checked):
             checked = repair(data, checked, check, shown(), spec.argument_aliases)
         if isinstance(checked, list):
             raise explain(checked, help_text())
@@ -98,9 +98,9 @@ class _Keys:
 
     @cached_property
     def _spellings(self) -> frozenset[str]:
-        return frozenset(map(folded, self._names))
+        return frozenset(map(fold_name, self._names))
 
-    def refused(self, data: dict[str, Any]) -> list[Problem]:
+    def find_refused(self, data: dict[str, Any]) -> list[Problem]:
         """The keys that are not passed on: the tool cannot receive them, or another name was probably meant."""
         found: list[Problem] = []
         is_large = len(data) * len(self._names) > MOST_COMPARED
@@ -117,12 +117,12 @@ class _Keys:
         if self._patterns is not None and not self._patterns.is_valid({key: None}):
             return False
         if is_large:
-            return folded(key) in self._spellings
+            return fold_name(key) in self._spellings
         close = close_names(key, self._names, self._widely) if len(key) <= LONGEST else ()
         return any(self._aliases.get(name, name) not in data for name in close)  # one that was sent is not meant
 
 
-def _filler(
+def _make_filler(
     schema: JsonSchema, validator: Any, takes: Collection[str] | None
 ) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
     """Adds the defaults that are themselves valid, or None where there are none."""
@@ -151,9 +151,9 @@ def _filler(
     return fill
 
 
-def _readable(schema: JsonSchema) -> dict[str, Any]:
+def _prepare_schema(schema: JsonSchema) -> dict[str, Any]:
     """As the validator reads it: without `$schema`, older spellings are read as what they meant."""
-    return dict(schema if "$schema" in schema else modernised(schema))
+    return dict(schema if "$schema" in schema else modernise_schema(schema))
 
 
 def _validator(schema: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ class Names(NamedTuple):
     required: tuple[str, ...]  # whichever branch holds
 
 
-class Places:
+class NamesByPath:
     """The places of a schema, looked up once each."""
 
     def __init__(self, schema: JsonSchema) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from forge.core.arguments.checks import (
     MOST_PARTS,
     MOST_REPAIRED,
-    Flat,
+    FlatProblems,
     Path,
     Problem,
     Repaired,
@@ -23,7 +23,7 @@ from forge.core.arguments.checks import (
     read,
 )
 from forge.core.arguments.description import documented_parameters
-from forge.core.arguments.extra_keys import closed_json_schema, closed_validator
+from forge.core.arguments.extra_keys import make_closed_generator, make_closed_validator
 from forge.core.arguments.parameters import Setting
 from forge.core.arguments.simple_types import SimpleArguments, simple_arguments
 from forge.core.arguments.typed_dicts import readable_by_pydantic
@@ -96,7 +96,7 @@ class Signature:
                 f"tool {self.name!r}: its docstring describes {strange[0]!r}, which is no parameter; {advice}"
             )
 
-    def configured(self, settings: Mapping[str, Setting]) -> Signature:
+    def with_settings(self, settings: Mapping[str, Setting]) -> Signature:
         """The same parameters with a tool's own settings: what models are told is what calls get."""
         own = copy.copy(self)
         for computed in ("defaults", "schema"):
@@ -158,7 +158,7 @@ class Signature:
 
     @cached_property
     def schema(self) -> JsonSchema:
-        schema: dict[str, Any] = {"type": "object", "properties": {}, **self._generated()}
+        schema: dict[str, Any] = {"type": "object", "properties": {}, **self._generate_schema()}
         for key, shown in schema["properties"].items():
             text = _annotated_text(self.hints[key]) or self.documented.get(key)
             if text:
@@ -172,13 +172,13 @@ class Signature:
                 shown["maximum"] = own.most
         return schema
 
-    def _generated(self) -> dict[str, Any]:
+    def _generate_schema(self) -> dict[str, Any]:
         """The schema of the types alone."""
         try:
             adapter = self._adapter
             if isinstance(adapter, SimpleArguments):
                 return adapter.json_schema()
-            made: dict[str, Any] = without_titles(adapter.json_schema(schema_generator=closed_json_schema()))
+            made: dict[str, Any] = without_titles(adapter.json_schema(schema_generator=make_closed_generator()))
         except DefinitionError:
             raise
         except Exception as error:  # pydantic has no common class for "this type has no JSON form"
@@ -190,9 +190,9 @@ class Signature:
         from pydantic_core import ValidationError, to_json
 
         from forge.core.arguments.example import example  # listing tools reads no arguments
-        from forge.core.arguments.repair import hopeless, repair, unaliased
+        from forge.core.arguments.repair import is_hopeless, repair, resolve_aliases
 
-        validate = closed_validator(self._adapter).validate_json
+        validate = make_closed_validator(self._adapter).validate_json
         defaults = self.defaults
         help_text = cache(lambda: help_for(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters)))
 
@@ -217,11 +217,11 @@ class Signature:
                 found: Any = _problems(error, lambda: read(text))
             aliases = spec.argument_aliases
             if aliases and not aliases.keys().isdisjoint(data := read(text)):
-                text = as_text(unaliased(data, aliases))
+                text = as_text(resolve_aliases(data, aliases))
                 found = check(read(text))
                 if isinstance(found, dict):
                     return found
-            if not spec.strict and not hopeless(found):
+            if not spec.strict and not is_hopeless(found):
                 found = repair(read(text), found, check, spec.parameters, aliases)
             if isinstance(found, Repaired):
                 return found
@@ -259,7 +259,7 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
         elif not kind:
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
         problems.append(_problem((path, kind, expected, one["input"], message)))
-    return problems if whole is not None else Flat(problems)  # without nesting, pydantic names a parameter once
+    return problems if whole is not None else FlatProblems(problems)  # without nesting, pydantic names a parameter once
 
 
 def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:

@@ -98,7 +98,7 @@ def _read(hint: Any) -> _Simple | None:
         return _Simple({"type": "any"}, {})
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _annotated(arguments[0], arguments[1:])
+        return _read_annotated(arguments[0], arguments[1:])
     if origin in _UNIONS:
         return _union(arguments)
     if origin is Literal:
@@ -142,17 +142,17 @@ def _union(members: tuple[Any, ...]) -> _Simple | None:
     return _Simple(checked, {"anyOf": shown})
 
 
-def _annotated(hint: Any, extras: tuple[Any, ...]) -> _Simple | None:
+def _read_annotated(hint: Any, extras: tuple[Any, ...]) -> _Simple | None:
     """With texts, which are read elsewhere, and with `Limits`."""
     found = _read(hint)
     for extra in extras:
         if found is None or type(extra) is str:
             continue
-        found = _limited(found, extra) if type(extra) is Limits else None
+        found = _apply_limits(found, extra) if type(extra) is Limits else None
     return found
 
 
-def _limited(one: _Simple, limits: Limits) -> _Simple | None:
+def _apply_limits(one: _Simple, limits: Limits) -> _Simple | None:
     names = _LIMITS.get(one.checked["type"], {})
     if not limits.limits.keys() <= names.keys():
         return None

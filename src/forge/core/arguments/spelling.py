@@ -14,7 +14,7 @@ CLOSE = 0.8  # of difflib's ratio
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 
 
-def meant_by(
+def find_meant_name(
     key: str, names: Iterable[str], aliases: Mapping[str, str], required: Collection[str], others: Collection[str]
 ) -> str:
     """The one known name that `key` can only be another spelling of, or nothing.
@@ -58,7 +58,7 @@ def _is_close(key: str, name: str, widely: bool) -> bool:
         return True
     if not widely:
         return False
-    return _shares_words(key, name) or _ratio_is_high(folded(key), folded(name))
+    return _shares_words(key, name) or _ratio_is_high(fold_name(key), fold_name(name))
 
 
 def _shares_words(key: str, name: str) -> bool:
@@ -86,17 +86,17 @@ def _ratio_is_high(first: str, second: str) -> bool:
 
 
 def _same_spelling(first: str, second: str) -> bool:
-    return folded(first) == folded(second)
+    return fold_name(first) == fold_name(second)
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Without what spellings differ in: `orderStatus`, `order-status` and `Order_Status` are one name."""
     return name[: LONGEST + 1].replace("_", "").replace("-", "").casefold() or name[: LONGEST + 1]
 
 
 def _one_edit_away(first: str, second: str) -> bool:
     """One letter more, less, other, or two neighbours swapped. A digit counts things, so it is never a slip."""
-    short, long = sorted((folded(first), folded(second)), key=len)
+    short, long = sorted((fold_name(first), fold_name(second)), key=len)
     if len(long) - len(short) > 1 or len(long) > LONGEST:
         return False
     same = 0

@@ -17,8 +17,8 @@ def zone_name(written: str) -> str:
     if name.upper() in ("UTC", "GMT", "Z"):
         return "UTC"
     if name.startswith(("+", "-")):
-        return _spelled(_offset(name))
-    return name if _exists(name) else _known(name)
+        return _render_offset(_read_offset(name))
+    return name if _exists(name) else _find_zone(name)
 
 
 def zone_of(name: str) -> tzinfo:
@@ -26,11 +26,11 @@ def zone_of(name: str) -> tzinfo:
     if name == "UTC":
         return UTC  # not the database's: the calculation is faster without summer time
     if name.startswith(("+", "-")):
-        return _offset(name).tzinfo or UTC
+        return _read_offset(name).tzinfo or UTC
     from zoneinfo import ZoneInfo  # reads the zone database
 
     if not _exists(name):
-        _known(name)
+        _find_zone(name)
     return ZoneInfo(name)
 
 
@@ -44,7 +44,7 @@ def _exists(name: str) -> bool:
     return len(name) <= LONGEST
 
 
-def _known(name: str) -> str:
+def _find_zone(name: str) -> str:
     from zoneinfo import available_timezones
 
     known = {zone.casefold(): zone for zone in available_timezones()}
@@ -58,7 +58,7 @@ def _known(name: str) -> str:
     raise ToolError(f"unknown time zone {brief(name)}", ErrorKind.VALIDATION, hint)
 
 
-def _offset(text: str) -> datetime:
+def _read_offset(text: str) -> datetime:
     try:
         return datetime.strptime(text, "%z")
     except ValueError:
@@ -67,6 +67,6 @@ def _offset(text: str) -> datetime:
         ) from None
 
 
-def _spelled(moment: datetime) -> str:
+def _render_offset(moment: datetime) -> str:
     written = moment.strftime("%z")
     return f"{written[:3]}:{written[3:5]}"

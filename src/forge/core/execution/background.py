@@ -15,7 +15,7 @@ from typing import Any
 from forge.core.context import ToolContext, Work
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.deadline import Until
-from forge.core.execution.threads import home_loop
+from forge.core.execution.threads import current_loop
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 
@@ -23,7 +23,7 @@ log = logging.getLogger("forge.tools")
 
 _numbers = count()
 
-MOST_KEPT = 1_000  # completed results of a session that no loop has taken
+MOST_COMPLETED = 1_000  # completed results of a session that no loop has taken
 
 Finish = Callable[[ToolContext, ToolResult], Awaitable[None]]
 
@@ -38,18 +38,18 @@ class BackgroundWork:
         # session -> the completions that are still to come, each with the loop that hears of it
         self._open: dict[str, dict[int, asyncio.AbstractEventLoop]] = {}
         self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> results to be heard
-        self._farewells: dict[str, Callable[[], None]] = {}  # session -> called once nothing of it is open
+        self._when_over: dict[str, Callable[[], None]] = {}  # session -> called once nothing of it is open
         self._waiting: set[asyncio.Future[None]] = set()
         self.offered: dict[tuple[str, str], set[int]] = {}  # completions of calls that run: by session and call id
         self._dropped: set[int] = set()  # of those, the ones that nobody can call any more
 
-    def go_on(self, ctx: ToolContext, work: Work) -> None:
+    def start(self, ctx: ToolContext, work: Work) -> None:
         if not callable(work) and not inspect.isawaitable(work):
             raise TypeError(f"background({work!r}): pass a coroutine, or a function that returns one")
         log.info("%s goes on in the background", ctx.call.name)
-        complete, loop = Completion(self, ctx), home_loop()
-        self.returned(ctx, pending=False)  # its end is this one: a completion it was offered is not waited for
-        if loop is _running():
+        complete, loop = Completion(self, ctx), current_loop()
+        self.end_call(ctx, pending=False)  # its end is this one: a completion it was offered is not waited for
+        if loop is _running_loop():
             self._keep(self._until_done(ctx, work, complete), ctx)
         else:  # from the thread of a plain tool
             loop.call_soon_threadsafe(lambda: self._keep(self._until_done(ctx, work, complete), ctx))
@@ -64,7 +64,7 @@ class BackgroundWork:
         """A completion is still to come, on this loop."""
         self._open.setdefault(session, {})[number] = loop
 
-    def returned(self, ctx: ToolContext, *, pending: bool) -> None:
+    def end_call(self, ctx: ToolContext, *, pending: bool) -> None:
         """A call that was offered a completion is over. Where its result is whole, nobody waits for the completion."""
         for number in self.offered.pop((ctx.scope.session_id, ctx.call.id), ()):
             was_dropped = number in self._dropped
@@ -72,14 +72,14 @@ class BackgroundWork:
             if not pending:
                 self._close(ctx.scope.session_id, number)
             elif was_dropped:
-                self.dropped(ctx, number)
+                self.drop(ctx, number)
 
     def keep_completed(self, ctx: ToolContext, result: ToolResult) -> None:
         """For a loop to take: what is never taken is forgotten, oldest first."""
         session = ctx.scope.session_id
-        if session not in self._farewells:  # otherwise it has ended, and nobody will ask
-            self._completed.setdefault(session, deque(maxlen=MOST_KEPT)).append((ctx.call, result))
-            self._tell_news()
+        if session not in self._when_over:  # otherwise it has ended, and nobody will ask
+            self._completed.setdefault(session, deque(maxlen=MOST_COMPLETED)).append((ctx.call, result))
+            self._wake_waiters()
 
     def take_completed(self, session_id: str) -> Iterable[tuple[ToolCall, ToolResult]]:
         """What was completed since this was last asked for."""
@@ -94,7 +94,7 @@ class BackgroundWork:
         while session_id not in self._completed:
             if not self._is_expected_here(self._open.get(session_id, {})):
                 return False
-            await self._news(None)
+            await self._wait_for_change(None)
         return True
 
     async def settled(self, timeout: float | None = None) -> bool:
@@ -111,7 +111,7 @@ class BackgroundWork:
             if mine:
                 await asyncio.wait(mine, timeout=left)
             else:
-                await self._news(left)
+                await self._wait_for_change(left)
 
     def cancel(self, session_id: str = "") -> None:
         """Stop the work of a session, or of all of them."""
@@ -122,14 +122,14 @@ class BackgroundWork:
     def forget(self, session_id: str, then: Callable[[], None]) -> None:
         """The session is over: nobody hears of its results any more. `then` is called once its work is over, too."""
         self._completed.pop(session_id, None)
-        self._farewells[session_id] = then
-        self._say_farewell(session_id)
+        self._when_over[session_id] = then
+        self._run_when_over(session_id)
 
     def complete(self, ctx: ToolContext, value: object, number: int) -> None:
         result = self._failed(ctx, value) if isinstance(value, BaseException) else ToolResult.of(value)
-        self._keep(self._completing(ctx, result, number), ctx)
+        self._keep(self._finish_and_close(ctx, result, number), ctx)
 
-    def dropped(self, ctx: ToolContext, number: int) -> None:
+    def drop(self, ctx: ToolContext, number: int) -> None:
         """Nobody holds the completion any more, so nobody can call it: a call that waits for it has failed."""
         session = ctx.scope.session_id
         if number in self.offered.get((session, ctx.call.id), ()):
@@ -138,7 +138,7 @@ class BackgroundWork:
             words = "its background work was dropped: nothing can report its result any more"
             self.complete(ctx, ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it."), number)
 
-    async def _completing(self, ctx: ToolContext, result: ToolResult, number: int) -> None:
+    async def _finish_and_close(self, ctx: ToolContext, result: ToolResult, number: int) -> None:
         try:
             await self._finish(ctx, result)
         finally:
@@ -155,19 +155,19 @@ class BackgroundWork:
             completions.pop(number, None)
             if not completions:
                 del self._open[session]
-        self._say_farewell(session)
-        self._tell_news()
+        self._run_when_over(session)
+        self._wake_waiters()
 
-    def _tell_news(self) -> None:
+    def _wake_waiters(self) -> None:
         for waiting in tuple(self._waiting):
             with contextlib.suppress(RuntimeError):  # its loop is closed
                 waiting.get_loop().call_soon_threadsafe(_wake, waiting)
 
-    def _say_farewell(self, session: str) -> None:
-        if session not in self._open and (then := self._farewells.pop(session, None)) is not None:
+    def _run_when_over(self, session: str) -> None:
+        if session not in self._open and (then := self._when_over.pop(session, None)) is not None:
             then()
 
-    async def _news(self, timeout: float | None) -> None:
+    async def _wait_for_change(self, timeout: float | None) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
         try:
@@ -178,7 +178,7 @@ class BackgroundWork:
 
     async def _until_done(self, ctx: ToolContext, work: Work, complete: Completion) -> None:
         try:
-            complete(await Until(_awaited(work), None))  # cancelled, it has its grace and no more
+            complete(await Until(_await_work(work), None))  # cancelled, it has its grace and no more
         except asyncio.CancelledError:
             complete(self._failed(ctx, ToolError("its background work was cancelled", ErrorKind.CANCELLED)))
             raise
@@ -191,11 +191,11 @@ class BackgroundWork:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _awaited(work: Work) -> object:
+async def _await_work(work: Work) -> object:
     return await (work() if callable(work) else work)
 
 
-def _running() -> asyncio.AbstractEventLoop | None:
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -214,7 +214,7 @@ class Completion:
         self._done = True  # until it is whole
         self._owner = owner
         self._ctx = ctx
-        self._loop = home_loop()
+        self._loop = current_loop()
         self._done = False
         self._lock = threading.Lock()
         self.number = next(_numbers)
@@ -234,4 +234,4 @@ class Completion:
     def __del__(self) -> None:
         if not self._done:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                self._loop.call_soon_threadsafe(self._owner.dropped, self._ctx, self.number)
+                self._loop.call_soon_threadsafe(self._owner.drop, self._ctx, self.number)

@@ -11,12 +11,12 @@ _variables: dict[str, ContextVar[Any]] = {}
 _UNSET = object()
 
 
-def carry_along(module: str, variable: ContextVar[Any]) -> None:
+def register_variable(module: str, variable: ContextVar[Any]) -> None:
     """Its value, which must be one that can be pickled, holds in the process of an isolated call as it does here."""
     _variables[module] = variable
 
 
-def captured_context() -> dict[str, Any]:
+def capture_context() -> dict[str, Any]:
     """The values that are set around this call, by module."""
     values = {module: variable.get(_UNSET) for module, variable in _variables.items()}
     return {module: value for module, value in values.items() if value is not _UNSET}

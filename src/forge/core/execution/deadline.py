@@ -74,9 +74,9 @@ class Until(Generic[T]):
                 self.waited = self.coroutine.send(None)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
-        return (yield from self._suspended(self.waited))
+        return (yield from self._drive(self.waited))
 
-    def _suspended(self, waited: Any) -> Generator[Any, Any, T]:
+    def _drive(self, waited: Any) -> Generator[Any, Any, T]:
         loop = asyncio.get_running_loop()
         task = self.task = asyncio.current_task(loop)
         assert task is not None

@@ -19,7 +19,7 @@ SLICE = 0.01  # seconds
 _initialising: dict[int, asyncio.Future[Any]] = {}  # by the identity of what is initialised
 
 
-async def shared(key: object, initialise: Callable[[], Any]) -> Any:
+async def initialise_once(key: object, initialise: Callable[[], Any]) -> Any:
     """What an initialiser returns; whoever comes while it runs waits for the same value."""
     running = _initialising.get(id(key))
     if running is not None and running.get_loop() is asyncio.get_running_loop():
@@ -61,7 +61,7 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
             arguments = {whole: dict(arguments) if model is None else model.model_construct(**arguments)}
         if context:
             arguments = {**arguments, context: ctx}
-        function = (await _own_copy(made, ctx)).run if hooked else made.run
+        function = (await _copy_for_call(made, ctx)).run if hooked else made.run
         if kind == "coroutine":
             return ToolResult.of(await function(**arguments))
         if kind == "plain":
@@ -74,7 +74,7 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
     return run_coroutine if kind == "coroutine" and not (whole or context or hooked) else run
 
 
-async def _own_copy(made: Any, ctx: ToolContext) -> Any:
+async def _copy_for_call(made: Any, ctx: ToolContext) -> Any:
     own = copy.copy(made)
     own.__dict__.pop("invoke", None)
     for hook, arguments in (

@@ -19,23 +19,23 @@ QUICK = 50e-6  # seconds: the loop waits for a function that took no longer the 
 PATIENCE = 200e-6  # seconds that the loop waits at most
 MOST_IN_A_ROW = 50  # functions that the loop waits for; then its other tasks have their turn
 
-_work: queue.SimpleQueue[_Hop | None] = queue.SimpleQueue()
+_work: queue.SimpleQueue[_ThreadCall | None] = queue.SimpleQueue()
 _lock = threading.Lock()
 _idle = 0
 _alive = 0
-away: set[_Hop] = set()
+unfinished: set[_ThreadCall] = set()
 """Functions whose threads have not told their loops yet, hung ones included."""
 
 
-_here = threading.local()
+_thread_state = threading.local()
 
 
-def home_loop() -> asyncio.AbstractEventLoop:
+def current_loop() -> asyncio.AbstractEventLoop:
     """The loop that is running, or the one that a tool's thread works for."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        loop: asyncio.AbstractEventLoop | None = getattr(_here, "loop", None)
+        loop: asyncio.AbstractEventLoop | None = getattr(_thread_state, "loop", None)
         if loop is None:
             raise
         return loop
@@ -64,13 +64,13 @@ async def in_thread(function: Callable[[], Any], pace: Pace | None = None) -> An
     `pace` is the same for every call of a function. With it the loop waits for a quick function, for a moment at most.
     """
     _reserve_thread()
-    value, error = await _Hop(function, pace)
+    value, error = await _ThreadCall(function, pace)
     if error is not None:
         raise error
     return value
 
 
-class _Hop:
+class _ThreadCall:
     """To a thread and back: what a task awaits in place of a future, with half the work.
 
     The thread gets the function when the task has said how to wake it. So no outcome comes too early, and thread and
@@ -101,7 +101,7 @@ class _Hop:
         self.inside = contextvars.copy_context()  # of the function
         self.home: contextvars.Context | None = None  # of the task
         self.loop = asyncio.get_running_loop()
-        self.wake: Callable[[_Hop], object] | None = None
+        self.wake: Callable[[_ThreadCall], object] | None = None
         self.outcome: tuple[Any, BaseException | None] = (None, None)
         self.stopped: asyncio.CancelledError | None = None
 
@@ -124,17 +124,17 @@ class _Hop:
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self.loop
 
-    def add_done_callback(self, wake: Callable[[_Hop], object], *, context: contextvars.Context) -> None:
+    def add_done_callback(self, wake: Callable[[_ThreadCall], object], *, context: contextvars.Context) -> None:
         """The task waits from now on."""
         if self.done is None:
             self.wake, self.home = wake, context
-            away.add(self)
+            unfinished.add(self)
             _work.put(self)
             return
         with _lock:
             self.wake, self.home = wake, context
             if not self.finished:
-                away.add(self)
+                unfinished.add(self)
                 return
         self.loop.call_soon(self._wake_up, context=context)
 
@@ -157,7 +157,7 @@ class _Hop:
         global _idle
         function, self.function = self.function, None
         assert function is not None
-        _here.loop = self.loop
+        _thread_state.loop = self.loop
         started = time.perf_counter()
         try:
             self.outcome = (self.inside.run(function), None)
@@ -174,7 +174,7 @@ class _Hop:
                 self.loop.call_soon_threadsafe(self._settle, context=self.home)
             except RuntimeError:  # the loop is closed: nobody waits any more
                 pass
-            away.discard(self)
+            unfinished.discard(self)
         elif self.done is not None:
             self.done.release()
 
@@ -232,11 +232,11 @@ def _serve() -> None:
             hop = _work.get()  # this thread was reserved in the very moment it gave up
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     """The threads are those of the process this one was forked from: work that waits for them would wait for ever."""
     global _work, _lock, _idle, _alive
     _work, _lock, _idle, _alive = queue.SimpleQueue(), threading.Lock(), 0, 0
-    away.clear()
+    unfinished.clear()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -46,7 +46,7 @@ class Secrets:
         for value in values:
             if len(value) < SHORTEST:
                 raise ValueError(f"a secret of {len(value)} characters cannot be masked: {SHORTEST} are the least")
-        spellings = {spelling for value in values for spelling in (value, *_escaped(value))}
+        spellings = {spelling for value in values for spelling in (value, *_json_spellings(value))}
         self._values = tuple(sorted({*self._values, *spellings}, key=len, reverse=True))
         self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
 
@@ -100,26 +100,26 @@ class Secrets:
         if type(value) is str:
             return self._mask_for_events(value) if lookalikes else self.mask(value)
         if lookalikes:
-            return _Walk(self._mask_for_events, MOST, telling=True).of(value, 0)
-        return _Walk(self.mask, None, keeps_objects=self.pattern is None).of(value, 0)
+            return _DataMasker(self._mask_for_events, MOST, by_name=True).of(value, 0)
+        return _DataMasker(self.mask, None, keeps_objects=self.pattern is None).of(value, 0)
 
 
-class _Walk:
+class _DataMasker:
     """Through data, once: `most` values of it, however they are nested, so that nobody waits for a log."""
 
-    __slots__ = ("keeps_objects", "left", "mask", "telling")
+    __slots__ = ("by_name", "keeps_objects", "left", "mask")
 
     def __init__(
         self,
         mask: Callable[[str], str],
         most: int | None,
         *,
-        telling: bool = False,
+        by_name: bool = False,
         keeps_objects: bool = False,
     ) -> None:
         self.mask = mask
         self.left = float("inf") if most is None else most
-        self.telling = telling  # what stands under a key such as `password`, or behind such a flag, is secret
+        self.by_name = by_name  # what stands under a key such as `password`, or behind such a flag, is secret
         self.keeps_objects = keeps_objects  # of other kinds: there is nothing to find in them
 
     def of(self, value: Any, depth: int) -> Any:
@@ -148,7 +148,7 @@ class _Walk:
                 break
             self.left -= 1
             name = str(key)
-            hides = self.telling and item and _hides(name, item)
+            hides = self.by_name and item and _hides(name, item)
             found[self.mask(name)] = MASK if hides else self.of(item, depth)
         return found
 
@@ -161,7 +161,7 @@ class _Walk:
                 found.append(f"[… {len(value) - number} more]")
                 break
             self.left -= 1
-            hides = self.telling and type(flag) is str and flag[:1] == "-" and _follows(flag, item, logs_in)
+            hides = self.by_name and type(flag) is str and flag[:1] == "-" and _follows(flag, item, logs_in)
             found.append(MASK if hides else self.of(item, depth))
             flag = item
             logs_in = logs_in or (type(item) is str and item == "login")  # another kind may compare in its own way
@@ -198,7 +198,7 @@ def _follows(flag: str, item: Any, logs_in: bool) -> bool:
     return is_login(item) if kind == "login" else len(item) >= 4
 
 
-def _escaped(value: str) -> tuple[str, str]:
+def _json_spellings(value: str) -> tuple[str, str]:
     """The value as it stands inside a JSON text, both ways."""
     import json  # only where secrets exist
 

@@ -12,7 +12,7 @@ from functools import cache
 
 from forge.core.secrets.secret_names import (
     LONGEST_NAME,
-    compiled,
+    compile_pattern,
     is_secret_on_next_line,
     is_secret_text,
     is_secret_word,
@@ -103,7 +103,7 @@ def takes_secret(flag: str) -> str:
 
 def is_login(text: str) -> bool:
     """`user:password`, and neither two ids nor variables."""
-    return ":" in text and not compiled(_IDS).fullmatch(text) and not any(char.isspace() for char in text)
+    return ":" in text and not compile_pattern(_IDS).fullmatch(text) and not any(char.isspace() for char in text)
 
 
 def _spans(text: str) -> Iterator[Span]:
@@ -126,30 +126,30 @@ def _spans(text: str) -> Iterator[Span]:
         yield from _logins(text)
     if "login" in lowered and " -p" in lowered:
         yield from _registry_logins(text)
-    yield from _assigned(text, lowered)
+    yield from _find_assigned(text, lowered)
 
 
-def _places(lowered: str, literal: str) -> Iterator[int]:
-    place = lowered.find(literal)
-    while place >= 0:
-        yield place
-        place = lowered.find(literal, place + 1)
+def _positions(lowered: str, literal: str) -> Iterator[int]:
+    position = lowered.find(literal)
+    while position >= 0:
+        yield position
+        position = lowered.find(literal, position + 1)
 
 
 def _tokens(text: str, lowered: str, literal: str, pattern: str, *, inside: bool) -> Iterator[Span]:
     done = 0
-    shape = compiled(pattern)
-    for place in _places(lowered, literal):
-        if place < done or (not inside and place and lowered[place - 1].isalnum()):
+    shape = compile_pattern(pattern)
+    for position in _positions(lowered, literal):
+        if position < done or (not inside and position and lowered[position - 1].isalnum()):
             continue
-        if found := shape.match(text, place):
+        if found := shape.match(text, position):
             done = found.end()
             yield found.span(shape.groups)
 
 
 def _private_keys(text: str) -> Iterator[Span]:
     done = 0
-    for found in compiled(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
+    for found in compile_pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
         if found.start() < done:
             continue
         end = text.find("-----END ", found.end(), found.end() + LONGEST_KEY)
@@ -159,8 +159,8 @@ def _private_keys(text: str) -> Iterator[Span]:
 
 
 def _basic(text: str, lowered: str) -> Iterator[Span]:
-    for place in _places(lowered, "basic "):
-        found = compiled(_BASIC).match(text, place)
+    for position in _positions(lowered, "basic "):
+        found = compile_pattern(_BASIC).match(text, position)
         if found and _is_base64_login(found[1]):
             yield found.span(1)
 
@@ -177,27 +177,27 @@ def _is_base64_login(text: str) -> bool:
 
 def _logins(text: str) -> Iterator[Span]:
     """`curl -u user:password`."""
-    for found in compiled(_LOGIN).finditer(text):
-        if not compiled(_IDS).fullmatch(found[1]) and "://" not in found[1]:
+    for found in compile_pattern(_LOGIN).finditer(text):
+        if not compile_pattern(_IDS).fullmatch(found[1]) and "://" not in found[1]:
             yield found.span(1)
 
 
 def _registry_logins(text: str) -> Iterator[Span]:
     """`docker login -u user -p password`."""
-    for found in compiled(_REGISTRY).finditer(text):
+    for found in compile_pattern(_REGISTRY).finditer(text):
         if span := _value_at(text, found.end(), "password", assigned=True):
             yield span
 
 
-def _assigned(text: str, lowered: str) -> Iterator[Span]:
+def _find_assigned(text: str, lowered: str) -> Iterator[Span]:
     done = 0
-    for place in sorted(place for name in _NAMES if name in lowered for place in _places(lowered, name)):
-        if place < done:
+    for position in sorted(position for name in _NAMES if name in lowered for position in _positions(lowered, name)):
+        if position < done:
             continue
-        start = place
-        while start > place - LONGEST_NAME // 2 and start > done and text[start - 1] in _BEFORE:
+        start = position
+        while start > position - LONGEST_NAME // 2 and start > done and text[start - 1] in _BEFORE:
             start -= 1
-        name = compiled(_NAME).match(text, start)
+        name = compile_pattern(_NAME).match(text, start)
         if name is None:
             continue
         done = max(done, name.end())
@@ -207,15 +207,15 @@ def _assigned(text: str, lowered: str) -> Iterator[Span]:
 
 
 def _value_behind(text: str, name: re.Match[str]) -> Span | None:
-    sign = compiled(_ASSIGNS).match(text, name.end())
+    sign = compile_pattern(_ASSIGNS).match(text, name.end())
     if sign is None:
         return _value_after_blank(text, name)
-    kind = _announced(name[0])
+    kind = _kind_of_name(name[0])
     if not kind:
         return None
-    if sign[0].rstrip().endswith(":") and (below := compiled(_NEXT_LINE).match(text, sign.end())):
+    if sign[0].rstrip().endswith(":") and (below := compile_pattern(_NEXT_LINE).match(text, sign.end())):
         return _value_below(text, name, below, kind)
-    start = continued.end() if (continued := compiled(_AFTER_SIGN).match(text, sign.end())) else sign.end()
+    start = continued.end() if (continued := compile_pattern(_AFTER_SIGN).match(text, sign.end())) else sign.end()
     if kind == "pw" and not _is_plain(text, sign[0], start):
         return None
     return _value_at(text, start, kind, assigned=sign[0] == "=" and name[0].isupper())
@@ -223,20 +223,20 @@ def _value_behind(text: str, name: re.Match[str]) -> Span | None:
 
 def _is_plain(text: str, sign: str, start: int) -> bool:
     """Tells `pw=…`, `pw: …` and quotes from code: `pw = page2`, `with x() as pw: page1 = …`."""
-    if sign == "=" or compiled(_OPENS).match(text, start):
+    if sign == "=" or compile_pattern(_OPENS).match(text, start):
         return True
-    return sign.strip() == ":" and compiled(_LAST_WORD).match(text, start) is not None
+    return sign.strip() == ":" and compile_pattern(_LAST_WORD).match(text, start) is not None
 
 
-def _announced(name: str) -> str:
+def _kind_of_name(name: str) -> str:
     return kind_of(name.strip("-")) or ("key" if name.isupper() and name.endswith("_KEY") else "")
 
 
 def _value_after_blank(text: str, name: re.Match[str]) -> Span | None:
     """`--password value`, `api_key 'value'`."""
     is_flag = name[0].startswith("--")
-    blank = compiled(_AFTER_FLAG if is_flag else _BLANK_AND_QUOTE).match(text, name.end())
-    kind = _announced(name[0]) if blank else ""
+    blank = compile_pattern(_AFTER_FLAG if is_flag else _BLANK_AND_QUOTE).match(text, name.end())
+    kind = _kind_of_name(name[0]) if blank else ""
     if blank is None or not kind:
         return None
     span = _value_at(text, blank.end(), kind, assigned=False)
@@ -248,13 +248,13 @@ def _value_after_blank(text: str, name: re.Match[str]) -> Span | None:
 
 def _value_below(text: str, name: re.Match[str], below: re.Match[str], kind: str) -> Span | None:
     """YAML: the key alone on its line, the value alone on the next one, further in."""
-    key = compiled(_KEY_BEGINS).search(text[max(0, name.start() - 80) : name.start()])
+    key = compile_pattern(_KEY_BEGINS).search(text[max(0, name.start() - 80) : name.start()])
     if key is None or len(key[1]) >= len(below[1]):
         return None
-    if opening := compiled(_OPENS).match(text, below.end()):
-        end = _closing(text, opening[1], opening.end())
+    if opening := compile_pattern(_OPENS).match(text, below.end()):
+        end = _find_end(text, opening[1], opening.end())
         span = (opening.end(), end)
-    elif word := compiled(_LAST_WORD).match(text, below.end()):
+    elif word := compile_pattern(_LAST_WORD).match(text, below.end()):
         span = word.span(1)
     else:
         return None
@@ -262,22 +262,22 @@ def _value_below(text: str, name: re.Match[str], below: re.Match[str], kind: str
 
 
 def _value_at(text: str, start: int, kind: str, *, assigned: bool) -> Span | None:
-    opening = compiled(_OPENS).match(text, start)
+    opening = compile_pattern(_OPENS).match(text, start)
     if opening is not None:
         start = opening.end()
-    if kind == "header" and (scheme := compiled(_SCHEME).match(text, start)):
+    if kind == "header" and (scheme := compile_pattern(_SCHEME).match(text, start)):
         start = scheme.end()
     if opening is not None:
-        end = _closing(text, opening[1], start)
+        end = _find_end(text, opening[1], start)
         return (start, end) if is_secret_text(text[start:end], kind) else None
-    word = compiled(_SHELL_WORD if assigned else _WORD).match(text, start)
+    word = compile_pattern(_SHELL_WORD if assigned else _WORD).match(text, start)
     if word is None:
         return None
     calls = text[word.end() : word.end() + 1] in ("(", "[") and not assigned
     return word.span() if is_secret_word(word[0], kind, assigned=assigned, calls=calls) else None
 
 
-def _closing(text: str, quote: str, start: int) -> int:
+def _find_end(text: str, quote: str, start: int) -> int:
     """Where the quoted value ends: at its quote, else at the end of its line."""
     most = min(start + LONGEST, len(text))
     end = text.find(quote, start, most)

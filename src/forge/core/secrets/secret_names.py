@@ -56,7 +56,7 @@ def kind_of(name: str) -> str:
 
     The name may be written in any style: `DB_PASSWORD`, `db-password`, `dbPassword`, `PGPASSWORD`.
     """
-    words = [word.lower() for word in compiled(_WORDS).findall(name[:LONGEST_NAME])]
+    words = [word.lower() for word in compile_pattern(_WORDS).findall(name[:LONGEST_NAME])]
     found, place = "", -1
     for index, word in enumerate(words):
         if kind := _kind_of_word(word, words[:index]):
@@ -84,34 +84,36 @@ def _kind_of_word(word: str, before: list[str]) -> str:
 
 def is_secret_text(value: str, kind: str) -> bool:
     """Tells a quoted value that is secret from a placeholder and, for tokens and keys, from ordinary words."""
-    if compiled(_NOTHING).fullmatch(value) or value.lower() in _NO_VALUES:
+    if compile_pattern(_NOTHING).fullmatch(value) or value.lower() in _NO_VALUES:
         return False
     if kind == "password":
         return len(value) >= 4
     if kind == "pw":
-        return len(value) >= 4 and not compiled(_MEASURE).fullmatch(value)
-    if len(value) < 8 or any(char.isspace() for char in value) or compiled(_NUMBER).fullmatch(value):
+        return len(value) >= 4 and not compile_pattern(_MEASURE).fullmatch(value)
+    if len(value) < 8 or any(char.isspace() for char in value) or compile_pattern(_NUMBER).fullmatch(value):
         return False
     if kind == "key":
         return _looks_random(value)
-    return kind == "secret" or not (compiled(_LABEL).fullmatch(value) or compiled(_LOWER_PATH).fullmatch(value))
+    return kind == "secret" or not (
+        compile_pattern(_LABEL).fullmatch(value) or compile_pattern(_LOWER_PATH).fullmatch(value)
+    )
 
 
 def is_secret_word(value: str, kind: str, *, assigned: bool, calls: bool) -> bool:
     """Tells a secret without quotes from code. `assigned`: as a shell does it, `NAME=value`; `calls`: a `(` follows."""
     value = value.rstrip(".,:\\")
     least = 4 if kind in ("password", "pw") else 5 if assigned else 8
-    if len(value) < least or value.lower() in _NO_VALUES or compiled(_NOTHING).fullmatch(value):
+    if len(value) < least or value.lower() in _NO_VALUES or compile_pattern(_NOTHING).fullmatch(value):
         return False
-    if calls or compiled(_CALL).match(value) or compiled(_LOWER_PATH).fullmatch(value):
+    if calls or compile_pattern(_CALL).match(value) or compile_pattern(_LOWER_PATH).fullmatch(value):
         return False
-    if compiled(_NUMBER).fullmatch(value):
+    if compile_pattern(_NUMBER).fullmatch(value):
         return kind == "password" and value.isdigit()
-    if kind == "pw" and compiled(_MEASURE).fullmatch(value):
+    if kind == "pw" and compile_pattern(_MEASURE).fullmatch(value):
         return False
     if kind == "key":
         return _looks_random(value)
-    if not compiled(_IDENTIFIER).fullmatch(value):
+    if not compile_pattern(_IDENTIFIER).fullmatch(value):
         return True
     if "." in value:  # an attribute, unless a part of it is no name
         return any(len(part) >= 12 and _looks_random(part) for part in value.split("."))
@@ -126,11 +128,11 @@ def is_secret_word(value: str, kind: str, *, assigned: bool, calls: bool) -> boo
 
 def is_set_by_blank(name: str, value: str, kind: str) -> bool:
     """Tells `api_key 'x1y2z3w4'` from a message such as `unexpected token 'export'` and from `grep password 'src/'`."""
-    if kind == "header" or compiled(_FILES).fullmatch(value) or any(char.isspace() for char in value):
+    if kind == "header" or compile_pattern(_FILES).fullmatch(value) or any(char.isspace() for char in value):
         return False
     if kind == "password" and name.isupper():  # SQL: WITH PASSWORD 'letmein'
         return True
-    if kind not in ("password", "pw") and len(compiled(_WORDS).findall(name)) < 2:
+    if kind not in ("password", "pw") and len(compile_pattern(_WORDS).findall(name)) < 2:
         return False
     return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
 
@@ -149,6 +151,6 @@ def _looks_random(value: str) -> bool:
 
 
 @cache
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """On first use: most programs never meet what most of these are for."""
     return re.compile(pattern)

@@ -61,18 +61,18 @@ def bounded_text(path: Path, largest: int = LARGEST) -> str:
 
 def bounded_yaml(text: str, name: str, build: Any, bounds: Bounds = Bounds()) -> Any:  # noqa: B008 - frozen
     """What `build(yaml, text)` makes of the text, once its events were counted: a bomb is small as text."""
-    with explained_yaml(name) as yaml:
+    with explain_yaml_errors(name) as yaml:
 
         def count(source: str) -> None:
             _count(yaml.parse(source, Loader=safe_loader()), name, yaml, bounds)
 
         taken, _ = yaml_tabs.read_with_tabs(text, count, yaml.scanner.ScannerError, MOST_READ)
         built = build(yaml, taken)
-        return built if taken is text else yaml_tabs.restored_in(built)
+        return built if taken is text else yaml_tabs.restore_tabs_in(built)
 
 
 @contextmanager
-def explained_yaml(name: str) -> Iterator[Any]:
+def explain_yaml_errors(name: str) -> Iterator[Any]:
     """Gives the library. Its errors become `Unreadable`."""
     import yaml  # heavy: only where a file is YAML
 

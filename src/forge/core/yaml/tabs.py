@@ -52,19 +52,19 @@ def _with_stand_in(text: str, line: int) -> str | None:
     return "\n".join(lines)
 
 
-def restored(value: str) -> str:
+def restore_tabs(value: str) -> str:
     return value.replace(STAND_IN, "\t") if STAND_IN in value else value
 
 
-def restored_in(value: Any) -> Any:
+def restore_tabs_in(value: Any) -> Any:
     """The same for every text in plain data."""
     if isinstance(value, str):
-        return restored(value)
+        return restore_tabs(value)
     if isinstance(value, dict):
-        return {key: restored_in(one) for key, one in value.items()}
+        return {key: restore_tabs_in(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [restored_in(one) for one in value]
+        return [restore_tabs_in(one) for one in value]
     if isinstance(value, tuple):
-        made = [restored_in(one) for one in value]
+        made = [restore_tabs_in(one) for one in value]
         return type(value)._make(made) if hasattr(value, "_make") else tuple(made)
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forge.core.arguments.schema import check_schema, compiled
+from forge.core.arguments.schema import check_schema, compile_parser
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.plain_values import brief
 from forge.core.spec import ToolSpec
@@ -77,7 +77,7 @@ def _check_fits(tool: str, takes: Mapping[str, Any], arguments: Mapping[str, Any
         spec = ToolSpec(
             name=tool, description="", parameters=schema, argument_aliases=aliases, strict=bool(takes.get("strict"))
         )
-        parse = compiled(spec)
+        parse = compile_parser(spec)
     except (DefinitionError, KeyError, TypeError, ValueError):  # the tool says what it wants when it is called
         return
     try:

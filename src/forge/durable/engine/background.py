@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy as sa
 
-from forge.agent.loop import completed
+from forge.agent.loop import make_completion_message
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolCompleted
 from forge.core.execution.background import BackgroundWork
 from forge.core.execution.threads import in_thread
-from forge.core.executor import readable
+from forge.core.executor import render_call
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
@@ -88,13 +88,13 @@ def unknown(call: ToolCall, verb: str) -> ToolResult:
     """What the model and the person hear of a call whose worker was lost."""
     words = f"its state is unknown: the worker that {verb} it was lost while it was under way, and it may have happened"
     error = ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it.")
-    return ToolResult.failed(error, during=readable(call)).with_data(state="unknown")
+    return ToolResult.failed(error, during=render_call(call)).with_data(state="unknown")
 
 
 async def _watch(home: Home, run: RunInfo, work: BackgroundWork, session: str) -> None:
     try:
         while await work.next_completed(session):
-            said = [completed(call, result) for call, result in work.take_completed(session)]
+            said = [make_completion_message(call, result) for call, result in work.take_completed(session)]
             if not await _told(home, run.id, said):
                 return
         database = home.store.database

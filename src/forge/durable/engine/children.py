@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from hashlib import sha256
 
-from forge.agent.subagent import Order, reported
+from forge.agent.subagent import Order, make_report
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import Message, ToolCall, unanswered_calls
@@ -37,7 +37,7 @@ async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
         run = await _begun(attempt, replace(new, prompt=order.prompt, messages=messages))
     if not run.is_over:
         raise Waiting(f"it waits for the sub-agent's run {run.id}", kind="run", run=run.id)
-    return reported(run_result(run), run.id, order.description)
+    return make_report(run_result(run), run.id, order.description)
 
 
 async def place_call(attempt: Attempt, call: ToolCall, scope: Scope, place: str) -> ToolResult:

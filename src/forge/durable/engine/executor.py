@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forge.agent.loop import may_run_again, waiting
+from forge.agent.loop import find_waiting, may_run_again
 from forge.agent.subagent import Task
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import ToolCompleted
-from forge.core.executor import ToolExecutor, readable
+from forge.core.executor import ToolExecutor, render_call
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.durable.engine.attempt import Attempt, is_cancelled_itself
@@ -89,7 +89,7 @@ class RecordedExecutor(ToolExecutor):
         if "waiting" in told:
             what = dict(told["waiting"])
             self.waits.append(Wait(kind=what.pop("kind", ""), call=call.id, detail=what))
-            return ToolResult.failed(Waiting(told["message"], **told["waiting"]), during=readable(call))
+            return ToolResult.failed(Waiting(told["message"], **told["waiting"]), during=render_call(call))
         result = result_from_json(told)
         if result.pending and is_replayed:
             await self._lost(call, scope)
@@ -103,7 +103,7 @@ class RecordedExecutor(ToolExecutor):
             if is_cancelled_itself():
                 raise
             error = ToolError("it cancelled itself", ErrorKind.CANCELLED)
-            return result_to_json(ToolResult.failed(error, during=readable(call)))
+            return result_to_json(ToolResult.failed(error, during=render_call(call)))
 
     async def _performed(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
         place = self.registry.find(call.name).spec.runs_on
@@ -111,7 +111,7 @@ class RecordedExecutor(ToolExecutor):
             result = await self._placed(call, scope, place)
         else:
             result = await self.execute(call, scope)
-        waits = waiting(result)
+        waits = find_waiting(result)
         if waits is not None:
             return {"waiting": waits.what, "message": waits.message}
         if path := result.data.get("spilled"):
@@ -122,7 +122,7 @@ class RecordedExecutor(ToolExecutor):
         try:
             return await place_call(self.attempt, call, scope, place)
         except ToolError as error:
-            return ToolResult.failed(error, during=readable(call))
+            return ToolResult.failed(error, during=render_call(call))
 
     @property
     def _is_placed(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from forge.agent.loop import with_unique_ids
-from forge.agent.wire import exported, imported
+from forge.agent.wire import export_message, import_message
 from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall
@@ -51,7 +51,7 @@ class RecordedProvider:
                 await asyncio.wait([asking])
         if "error" in answer:
             raise _error(answer["error"])
-        yield imported(answer["message"])
+        yield import_message(answer["message"])
 
     async def _traced(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
         with chat_span(str(getattr(self._provider, "model", ""))) as tell:
@@ -65,7 +65,7 @@ class RecordedProvider:
             async with aclosing(stream):
                 async for part in stream:
                     if isinstance(part, Message):
-                        return {"message": exported(self._with_new_ids(part))}
+                        return {"message": export_message(self._with_new_ids(part))}
                     parts.put_nowait(part)
             raise ProviderError(
                 "the provider ended its stream without a message", suggestion="Its last item must be a Message."

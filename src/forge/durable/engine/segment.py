@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from forge.agent.agent import Agent, answering
+from forge.agent.agent import Agent, add_answer_tool
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits, Spent
-from forge.agent.loop import waiting
+from forge.agent.loop import find_waiting
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
 from forge.agent.run import LoopSettings
-from forge.agent.subagent import elsewhere
+from forge.agent.subagent import task_delegate
 from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
@@ -61,7 +61,7 @@ async def perform(
     attempt = Attempt(run, home, replays)
     ATTEMPTS[run_id] = attempt
     current.set(attempt)
-    elsewhere.set(delegate)
+    task_delegate.set(delegate)
     try:
         if recorded is None:
             with segment_span(attempt.run, home.worker) as tell:
@@ -222,7 +222,7 @@ class Driven:
         """A call that was placed here: it alone is run, and its result is the run's."""
         call = unanswered_calls(self.conversation.messages)[0]
         (result,) = await executor.execute_all([call], self.scope.in_turn(str(self.run.scope.get("message_id", ""))))
-        if waiting(result) is not None:
+        if find_waiting(result) is not None:
             return self.ended("waiting", executor.waits)
         ended = RunResult(text=result.for_llm, reason="answer", turns=0, calls=1, messages=[])
         return self.ended("finished", result={**result_of(ended), "call": result_to_json(result)})
@@ -230,7 +230,7 @@ class Driven:
     def _executor(self) -> RecordedExecutor:
         registry = self.attempt.home.offered.of(self.agent)
         if self.structured is not None:
-            registry = answering(registry, self.structured)
+            registry = add_answer_tool(registry, self.structured)
         return RecordedExecutor(self.attempt, registry, self.agent.steps, self.activity, self.agent.secrets)
 
     def _left(self, result: RunResult, executor: RecordedExecutor) -> Outcome:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from forge.agent.wire import imported
+from forge.agent.wire import import_message
 from forge.durable.store.rows import Outcome, RunInfo
 
 AGENT = "invoke_agent"
@@ -66,7 +66,7 @@ def chat_span(model: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
             if "error" in recorded:
                 _failed(span, recorded["error"]["kind"])
                 return
-            usage = imported(recorded["message"]).usage
+            usage = import_message(recorded["message"]).usage
             span.set_attribute("gen_ai.usage.input_tokens", usage.input)
             span.set_attribute("gen_ai.usage.output_tokens", usage.output)
 

@@ -11,7 +11,7 @@ from forge.core.arguments.parameters import Limits
 from forge.core.arguments.time_zones import zone_name, zone_of
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
-from forge.core.plain_values import brief, clipped
+from forge.core.plain_values import brief, clip_bytes
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import tool
@@ -51,7 +51,7 @@ async def wait(
     since, end = begun if begun is not None else (now, _end(now, seconds, until, zone))
     if now < end:
         words = f"it waits until {_shown(end, zone)}"
-        why = {"reason": clipped(reason, LONGEST_REASON)} if reason.strip() else {}
+        why = {"reason": clip_bytes(reason, LONGEST_REASON)} if reason.strip() else {}
         raise Waiting(words, kind="time", until=end, since=since, key=ctx.key, **why)
     return ToolResult(
         for_llm=f"It is now {_shown(now, zone)}; you waited since {_shown(since, zone)}.",

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlch
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from forge.core.errors import ErrorKind
-from forge.core.plain_values import clipped
+from forge.core.plain_values import clip_bytes
 from forge.workspace.state.store import StoreError
 
 LONGEST = 500  # bytes of the database's own words
@@ -60,7 +60,7 @@ def _said(error: SQLAlchemyError, secrets: set[str]) -> str:
     text = " ".join((primary or str(original)).split())
     for secret in secrets:
         text = text.replace(secret, "***")
-    return clipped(text, LONGEST)
+    return clip_bytes(text, LONGEST)
 
 
 def _of_sqlite(label: str, words: str, error: sqlite3.Error) -> StoreError:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from forge.agent.wire import imported
+from forge.agent.wire import import_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain_values import brief
@@ -99,7 +99,7 @@ def said(connection: sa.Connection, run_id: str, upto_segment: int | None) -> li
     if upto_segment is not None:
         query = query.where(messages.c.place < 2 * upto_segment)
     rows = connection.execute(query.order_by(messages.c.place, messages.c.position)).scalars()
-    return [imported(wire) for wire in rows]
+    return [import_message(wire) for wire in rows]
 
 
 def last_turn(connection: sa.Connection, run_id: str) -> list[Message]:
@@ -109,7 +109,7 @@ def last_turn(connection: sa.Connection, run_id: str) -> list[Message]:
     found: list[Message] = []
     while page := connection.execute(query.offset(len(found)).limit(_PAGE)).scalars().all():
         for wire in page:
-            found.append(imported(wire))
+            found.append(import_message(wire))
             if found[-1].role == "assistant":
                 return found[::-1]
     return found[::-1]

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import sqlalchemy as sa
 
-from forge.agent.wire import exported
+from forge.agent.wire import export_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, unanswered_calls
 from forge.core.plain_values import brief
@@ -67,7 +67,7 @@ def say(connection: sa.Connection, run_id: str, place: int, said: Sequence[Messa
     """`place`: twice the number of the segment they were said in, or one less: just before it."""
     if said:
         rows = [
-            {"run": run_id, "place": place, "position": position, "message": exported(message)}
+            {"run": run_id, "place": place, "position": position, "message": export_message(message)}
             for position, message in enumerate(said)
         ]
         connection.execute(sa.insert(messages), rows)

@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from forge.agent.wire import exported, imported, list_in, text_in
+from forge.agent.wire import export_message, import_message, list_in, text_in
 from forge.core.errors import ErrorKind
 from forge.core.plain_values import brief, plain, sendable
 from forge.core.result import Attachment, Failure, ToolResult
@@ -74,7 +74,7 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """The outcome in a form that any JSON reader takes."""
     wire: dict[str, Any] = {
         "status": outcome.status,
-        "messages": [exported(message) for message in outcome.messages],
+        "messages": [export_message(message) for message in outcome.messages],
         "spent": object_of(outcome.spent),
     }
     if outcome.waits:
@@ -94,7 +94,7 @@ def outcome_from_json(wire: Any) -> Outcome:
         raise ValueError(f"status: expected one of {', '.join(sorted(_ENDINGS))}, got {brief(status)}")
     return Outcome(
         status=status,  # type: ignore[arg-type]
-        messages=tuple(imported(one) for one in list_in(wire, "messages")),
+        messages=tuple(import_message(one) for one in list_in(wire, "messages")),
         spent=_object(wire.get("spent", {}), "spent"),
         waits=tuple(wait_from_json(one) for one in list_in(wire, "waits")),
         result=None if result is None else _object(result, "result"),

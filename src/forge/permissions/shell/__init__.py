@@ -10,10 +10,10 @@ import time
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from forge.permissions.shell.parsed_line import Line
-from forge.permissions.shell.syntax_tree import Reader, TooDeep
+from forge.permissions.shell.parsed_line import ShellLine
+from forge.permissions.shell.syntax_tree import CommandReader, TooDeep
 from forge.permissions.shell.word_patterns import ANY
-from forge.permissions.shell.words import UNKNOWN, Source
+from forge.permissions.shell.words import UNKNOWN, LineSource
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Tree
@@ -25,28 +25,28 @@ _CHUNK = 512
 MOST_PIPES = 3_000  # a broken line with more takes the parser seconds, after it has read everything
 
 
-def read(line: str, values: tuple[tuple[str, str], ...] = ()) -> Line:
+def read(line: str, values: tuple[tuple[str, str], ...] = ()) -> ShellLine:
     """The commands of a line."""
-    return Line(is_broken=True) if ANY in line else read_inner(line, values)
+    return ShellLine(is_broken=True) if ANY in line else read_inner(line, values)
 
 
-def read_inner(text: str, values: tuple[tuple[str, str], ...] = ()) -> Line:
+def read_inner(text: str, values: tuple[tuple[str, str], ...] = ()) -> ShellLine:
     """The commands of a line that another one makes: of its text some may be `ANY`.
 
     `values` are of variables, and stand in the place of their names.
     """
     if len(text) > LONGEST:
-        return Line(is_broken=True)
+        return ShellLine(is_broken=True)
     return _short(text, values) if len(text) <= _AT_ONCE else _long(text, values)
 
 
-def _read(line: str, values: tuple[tuple[str, str], ...]) -> Line:
-    source = Source(line.replace(ANY, UNKNOWN).encode("utf-8", "replace"))
+def _read(line: str, values: tuple[tuple[str, str], ...]) -> ShellLine:
+    source = LineSource(line.replace(ANY, UNKNOWN).encode("utf-8", "replace"))
     source.values = dict(values)
-    tree = _parsed(source)
+    tree = _parse_source(source)
     if tree is None:
-        return Line(is_broken=True)
-    reader = Reader(source)
+        return ShellLine(is_broken=True)
+    reader = CommandReader(source)
     reader.found.is_broken = tree.root_node.has_error
     try:
         reader.walk(tree.root_node, 0)
@@ -59,7 +59,7 @@ _short = lru_cache(maxsize=512)(_read)
 _long = lru_cache(maxsize=8)(_read)
 
 
-def _parsed(source: bytes) -> Tree | None:
+def _parse_source(source: bytes) -> Tree | None:
     """None where it takes too long."""
     from tree_sitter import Parser  # only where a line is no plain one
 

@@ -16,8 +16,8 @@ from itertools import pairwise
 from forge.core.context import Scope
 from forge.permissions import shell
 from forge.permissions.shell.hidden_programs import hides
-from forge.permissions.shell.literal_line import Part, parts
-from forge.permissions.shell.parsed_line import Line
+from forge.permissions.shell.literal_line import LiteralCommand, split_literal
+from forge.permissions.shell.parsed_line import ShellLine
 from forge.permissions.shell.programs import (
     POSITIONALS,
     READS_COMMANDS,
@@ -29,19 +29,19 @@ from forge.permissions.shell.programs import (
 from forge.permissions.shell.word_patterns import ANY, is_known
 from forge.permissions.shell.words import GLOB
 from forge.permissions.shell.working_directories import Area, directories
-from forge.permissions.shell.wrappers import Started, Text, TooDeep, starts
+from forge.permissions.shell.wrappers import InnerLine, Started, TooDeep, starts
 
 __all__ = [
     "SHELLS",
     "WRAPPERS",
-    "Part",
-    "Unreadable",
-    "collapsed",
+    "LiteralCommand",
+    "UnreadableLine",
+    "collapse_spaces",
+    "find_reached",
+    "find_unseen",
     "is_simple",
-    "literal",
-    "parts",
-    "reached",
-    "unseen",
+    "literal_commands",
+    "split_literal",
 ]
 
 LONGEST = shell.LONGEST
@@ -67,21 +67,21 @@ _SEPARATOR = re.compile(r"[;&|<>$`(){}\n\r]+")
 _WILDCARD = re.compile(r"[*?]+|\[[^\]]+\]")
 
 
-class Unreadable(Exception):
+class UnreadableLine(Exception):
     """The line is longer or deeper than anyone writes, or no shell would run it: what it reaches is not known."""
 
 
 def is_simple(line: str) -> bool:
     """Whether the line is provably one command with literal words."""
-    return len(parts(line)) == 1
+    return len(split_literal(line)) == 1
 
 
-def literal(line: str, scope: Scope) -> tuple[Part, ...]:
+def literal_commands(line: str, scope: Scope) -> tuple[LiteralCommand, ...]:
     """The commands of a literal line that means the same wherever it runs; empty if it is none.
 
     A `cd` must stay in the workspace, and behind it no program may be named by a relative path.
     """
-    found = parts(line)
+    found = split_literal(line)
     if all(part.words[0] != "cd" for part in found[:-1]):
         return found
     places = directories(found, "")
@@ -95,37 +95,37 @@ def literal(line: str, scope: Scope) -> tuple[Part, ...]:
     return found
 
 
-def collapsed(line: str) -> str:
+def collapse_spaces(line: str) -> str:
     """The line with single spaces between its words; what is quoted stays as it is."""
     return _SPACE_OUTSIDE_QUOTES.sub(lambda found: found[1] or " ", line).strip()
 
 
-def reached(line: str) -> tuple[tuple[str, ...], ...]:
+def find_reached(line: str) -> tuple[tuple[str, ...], ...]:
     """The words of every command the line could run, without quotes, wrappers and directories. Raises `Unreadable`.
 
     `ANY` and `SOME` in a word stand for what is not known.
     """
-    return _look(line)[0]
+    return _read_cached(line)[0]
 
 
-def unseen(line: str) -> tuple[tuple[str, ...], ...]:
+def find_unseen(line: str) -> tuple[tuple[str, ...], ...]:
     """The words of every command that may start something the line does not show. Raises `Unreadable`."""
-    return _look(line)[1]
+    return _read_cached(line)[1]
 
 
 Words = tuple[tuple[str, ...], ...]
 
 
-def _look(line: str) -> tuple[Words, Words]:
+def _read_cached(line: str) -> tuple[Words, Words]:
     if len(line) > LONGEST:
-        raise Unreadable
-    found = _remembered(line) if len(line) <= _CACHED else _reached(line)
+        raise UnreadableLine
+    found = _remembered(line) if len(line) <= _CACHED else _find_commands(line)
     if found is None:
-        raise Unreadable
+        raise UnreadableLine
     return found
 
 
-def _reached(line: str) -> tuple[Words, Words] | None:
+def _find_commands(line: str) -> tuple[Words, Words] | None:
     found: dict[tuple[str, ...], None] = {}
     total = size = 0
     try:
@@ -137,96 +137,96 @@ def _reached(line: str) -> tuple[Words, Words] | None:
                 return None
             found[known] = None
             found[os.path.basename(known[0]) or known[0], *known[1:]] = None
-    except (Unreadable, TooDeep):
+    except (UnreadableLine, TooDeep):
         return None
     return tuple(found), tuple(words for words in found if hides(words))
 
 
-_remembered = lru_cache(maxsize=1_024)(_reached)
+_remembered = lru_cache(maxsize=1_024)(_find_commands)
 
 
 def _commands(line: str, depth: int) -> Iterator[list[str]]:
     if depth > _DEEPEST:
-        raise Unreadable
+        raise UnreadableLine
     for words in _segments(line, depth):
-        if isinstance(words, Text):
+        if isinstance(words, InnerLine):
             yield from _commands(words, depth + 1)
             continue
         while words and words[0] in _KEYWORDS:
             words = words[1:]
         for started, level in starts(words, depth):
-            yield from _commands(started, level) if isinstance(started, Text) else [list(started)]
+            yield from _commands(started, level) if isinstance(started, InnerLine) else [list(started)]
 
 
 def _segments(line: str, depth: int) -> Iterator[Started]:
     """The words of each command, quotes and redirections removed: as a shell reads them, and where shells differ."""
-    plain = parts(line)
+    plain = split_literal(line)
     if plain:
         yield from (part.words for part in plain)
         for before, part in pairwise(plain):
             if part.joint == "|" and runs_input(part.words):
-                yield from _said(before.words)
+                yield from _read_from_pipe(before.words)
             if part.joint == "|":
-                yield from _commanded(part.words)
+                yield from _add_unknown_input(part.words)
         return
     found = shell.read_inner(line) if depth else shell.read(line)
     if found.is_broken:
         if depth == 0:
-            raise Unreadable
-        yield from loosely(line)  # perhaps no line at all, but a text in an argument
+            raise UnreadableLine
+        yield from split_loosely(line)  # perhaps no line at all, but a text in an argument
         return
-    yield from _of(found)
+    yield from _words_of(found)
     if "&>" in line:  # one redirection to bash, the end of a command to others
-        yield from _of(shell.read_inner(line.replace("&>", "& >")))
+        yield from _words_of(shell.read_inner(line.replace("&>", "& >")))
     if _MISLEADING.search(line):
-        yield from loosely(line)
+        yield from split_loosely(line)
 
 
-def _of(found: Line) -> Iterator[Started]:
+def _words_of(found: ShellLine) -> Iterator[Started]:
     for command in found.commands:
         yield command.words
         for name, value in command.assignments:
             yield [f"{name}={value}"]
         for redirection in command.redirections:
             if redirection.operator in ("<", "<<", "<<<"):
-                yield from _commanded(command.words)
+                yield from _add_unknown_input(command.words)
             if redirection.operator in ("<<", "<<<"):
-                yield from loosely(redirection.target)
+                yield from split_loosely(redirection.target)
                 if runs_input(command.words):
-                    yield from _input(redirection.target)
+                    yield from _read_input(redirection.target)
             elif redirection.operator == "<" and not is_known(redirection.target) and runs_input(command.words):
                 inside = found.commands[command.inside.start : command.inside.end]
-                yield from (one for inner in inside for one in _said(inner.words))  # bash < <(echo rm x)
+                yield from (one for inner in inside for one in _read_from_pipe(inner.words))  # bash < <(echo rm x)
     for stages in found.pipes:
         for before, stage in pairwise(stages):
             if any(runs_input(command.words) for command in found.commands[stage.start : stage.end]):
                 for command in found.commands[before.start : before.end]:
-                    yield from _said(command.words)
+                    yield from _read_from_pipe(command.words)
             for command in found.commands[stage.start : stage.end]:
-                yield from _commanded(command.words)
+                yield from _add_unknown_input(command.words)
 
 
-def _said(words: Sequence[str]) -> Iterator[Started]:
+def _read_from_pipe(words: Sequence[str]) -> Iterator[Started]:
     """What a shell reads from a pipe: the words of `echo`, or anything."""
-    text = said(words)
-    yield from [[ANY]] if text is None else _input(text)
+    text = find_printed_text(words)
+    yield from [[ANY]] if text is None else _read_input(text)
 
 
-def _commanded(words: Sequence[str]) -> Iterator[Started]:
+def _add_unknown_input(words: Sequence[str]) -> Iterator[Started]:
     """A command that reads commands of its own, as if they stood in a further word."""
     for started, _ in starts(words):
-        if started and not isinstance(started, Text) and os.path.basename(started[0]) in READS_COMMANDS:
+        if started and not isinstance(started, InnerLine) and os.path.basename(started[0]) in READS_COMMANDS:
             yield [*started, ANY]
 
 
-def _input(text: str) -> Iterator[Started]:
+def _read_input(text: str) -> Iterator[Started]:
     """What a shell is given to run."""
-    yield Text(text)
+    yield InnerLine(text)
     if shell.read_inner(text).is_broken:
         yield [ANY]
 
 
-def said(words: Sequence[str]) -> str | None:
+def find_printed_text(words: Sequence[str]) -> str | None:
     """What `echo` and `printf` print; None for all other commands."""
     name, more = os.path.basename(words[0]) if words else "", list(words[1:])
     if name not in _SAYS:
@@ -240,7 +240,7 @@ def said(words: Sequence[str]) -> str | None:
 def runs_input(words: Sequence[str]) -> bool:
     """Whether the command, or one it starts, is a shell that runs what it reads from its input."""
     try:
-        return any(not isinstance(started, Text) and _is_reading_shell(started) for started, _ in starts(words))
+        return any(not isinstance(started, InnerLine) and _is_reading_shell(started) for started, _ in starts(words))
     except TooDeep:
         return True
 
@@ -274,7 +274,7 @@ def _has_no_command(name: str, words: Sequence[str]) -> bool:
     return len(operands) <= POSITIONALS.get(name, 0)
 
 
-def loosely(line: str) -> Iterator[list[str]]:
+def split_loosely(line: str) -> Iterator[list[str]]:
     """The words between anything that separates commands, quoted or not."""
     text = line.replace("\\\n", "")
     listed = _BRACES.sub(lambda braces: braces[0].replace(",", " "), text)

@@ -199,7 +199,7 @@ def _sed_is_seen(script: str) -> bool:
         found = _SED_ADDRESS.match(script, at)
         at = found.end() if found else at
         if script[at : at + 1] in ("s", "y"):
-            end = _replaced(script, at)
+            end = _end_of_replacement(script, at)
             if end < 0:
                 return False
             at = end
@@ -211,7 +211,7 @@ def _sed_is_seen(script: str) -> bool:
     return True
 
 
-def _replaced(script: str, at: int) -> int:
+def _end_of_replacement(script: str, at: int) -> int:
     """The end of an `s` or `y` command; -1 if it is not known to start nothing."""
     mark = script[at + 1 : at + 2]
     if not mark or mark in "\\\n[":

@@ -40,7 +40,7 @@ _CHANGES_THE_SHELL = frozenset(
 )
 
 
-class Part(NamedTuple):
+class LiteralCommand(NamedTuple):
     """One simple command of a literal line."""
 
     text: str  # as it is written, with single spaces and without harmless redirections
@@ -48,16 +48,16 @@ class Part(NamedTuple):
     joint: str  # what stands before it: "", "&&", "||", ";" or "|"
 
 
-def parts(line: str) -> tuple[Part, ...]:
+def split_literal(line: str) -> tuple[LiteralCommand, ...]:
     """The commands of a literal line; empty if it is none."""
-    return _parts(line) if len(line) <= LONGEST else ()
+    return _split_cached(line) if len(line) <= LONGEST else ()
 
 
 @lru_cache(maxsize=1_024)
-def _parts(line: str) -> tuple[Part, ...]:
+def _split_cached(line: str) -> tuple[LiteralCommand, ...]:
     if not (line.isprintable() or line.translate(_BLANKS).isprintable()):
         return ()
-    reader = _Reader()
+    reader = _LiteralReader()
     at = 0
     while at < len(line):
         token = _TOKEN.match(line, at)
@@ -67,9 +67,9 @@ def _parts(line: str) -> tuple[Part, ...]:
     return reader.finish()
 
 
-class _Reader:
+class _LiteralReader:
     def __init__(self) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[LiteralCommand] = []
         self.joint = ""
         self.words: list[str] = []
         self.texts: list[str] = []
@@ -103,11 +103,11 @@ class _Reader:
         first = self.texts[0] if self.texts else ""
         if not first or first in _RESERVED or _ASSIGNMENT.match(first):
             return False
-        self.parts.append(Part(" ".join(self.texts), tuple(self.words), self.joint))
+        self.parts.append(LiteralCommand(" ".join(self.texts), tuple(self.words), self.joint))
         self.joint, self.words, self.texts, self.is_in_word = joint, [], [], False
         return True
 
-    def finish(self) -> tuple[Part, ...]:
+    def finish(self) -> tuple[LiteralCommand, ...]:
         is_complete = self.end("") if self.words or self.joint != ";" else True
         if not is_complete or any(_changes_the_shell(part.words) for part in self.parts[:-1]):
             return ()

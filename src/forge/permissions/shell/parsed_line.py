@@ -13,42 +13,42 @@ class Redirection(NamedTuple):
     target: str
 
 
-class Span(NamedTuple):
+class CommandRange(NamedTuple):
     """Some of a line's commands, by number."""
 
     start: int
     end: int
 
 
-NONE = Span(0, 0)
+NONE = CommandRange(0, 0)
 
 
 @dataclass(slots=True)
-class Command:
+class ShellCommand:
     """The words of one command, and what stands around it."""
 
     words: tuple[str, ...] = ()
     assignments: list[tuple[str, str]] = field(default_factory=list)
     redirections: list[Redirection] = field(default_factory=list)
-    inside: Span = NONE  # the commands in its own substitutions
+    inside: CommandRange = NONE  # the commands in its own substitutions
     joint: str = ""  # "&&" where it runs only if the command before it succeeded
 
 
 @dataclass(slots=True)
-class Function:
+class ShellFunction:
     """A function that the line defines."""
 
     name: str
-    body: Span
+    body: CommandRange
 
 
 @dataclass(slots=True)
-class Line:
+class ShellLine:
     """What a line is made of."""
 
-    commands: list[Command] = field(default_factory=list)
-    pipes: list[list[Span]] = field(default_factory=list)
-    background: list[Span] = field(default_factory=list)
-    functions: list[Function] = field(default_factory=list)
+    commands: list[ShellCommand] = field(default_factory=list)
+    pipes: list[list[CommandRange]] = field(default_factory=list)
+    background: list[CommandRange] = field(default_factory=list)
+    functions: list[ShellFunction] = field(default_factory=list)
     loops: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # `for x in a b`
     is_broken: bool = False  # the grammar does not know all of it

@@ -25,7 +25,7 @@ LAUNCHERS = (programs.WRAPPERS - _WITH_OTHER_USES - SHELLS) | frozenset(
 """They do little but start the program that their arguments name."""
 
 
-class Flags(NamedTuple):
+class RefusedFlags(NamedTuple):
     """What is refused of one program. Long options count however far they are abbreviated."""
 
     short: str = ""  # letters, also inside a cluster such as -xvI
@@ -38,14 +38,16 @@ class Flags(NamedTuple):
     script: bool = False  # an interpreter: without a script it runs what it reads
 
 
-ANY = Flags(words="-exec -execdir -ok -okdir", long="exec exec-batch to-command use-compress-program compress-program")
-_TAR = Flags(
+ANY = RefusedFlags(
+    words="-exec -execdir -ok -okdir", long="exec exec-batch to-command use-compress-program compress-program"
+)
+_TAR = RefusedFlags(
     "FIPTh",
     "bCfgHKLNVX",
     "absolute-names dereference files-from",
     first_is_cluster=True,
 )
-_CURL = Flags(
+_CURL = RefusedFlags(
     "JKOT",
     "AbCdEeFHhmPQrtUuwXxYyz",
     "config engine expand-* output-dir proto-default remote-header-name remote-name remote-name-all upload-file"
@@ -53,75 +55,75 @@ _CURL = Flags(
     writes="Dco",
     long_writes="alt-svc cookie-jar dump-header etag-save hsts libcurl output stderr trace trace-ascii",
 )
-_SSH = Flags("DEFIoS", "BbceiJLlmOpQRWw")
-_PYTHON = Flags("ci", "mWX", words="-", script=True)
-_PERL = Flags("EMdemx", "I", words="-", script=True)
-_RUBY = Flags("er", "CEI", words="-", script=True)
-_NODE = Flags(
+_SSH = RefusedFlags("DEFIoS", "BbceiJLlmOpQRWw")
+_PYTHON = RefusedFlags("ci", "mWX", words="-", script=True)
+_PERL = RefusedFlags("EMdemx", "I", words="-", script=True)
+_RUBY = RefusedFlags("er", "CEI", words="-", script=True)
+_NODE = RefusedFlags(
     "eipr",
     "C",
     "env-file eval experimental-loader import inspect* interactive loader print require run snapshot-blob",
     "-",
     script=True,
 )
-_COMPILER = Flags(words="-B* -fplugin* -plugin* -specs* --specs* -wrapper -Xlinker -fuse-ld* -Wl,* -dumpdir")
-_GREP = Flags("R", "ABCDdefm", "dereference-recursive")
+_COMPILER = RefusedFlags(words="-B* -fplugin* -plugin* -specs* --specs* -wrapper -Xlinker -fuse-ld* -Wl,* -dumpdir")
+_GREP = RefusedFlags("R", "ABCDdefm", "dereference-recursive")
 
-TABLE: dict[str, Flags] = {
-    "7z": Flags(words="@* -si* -spf*"),
-    "ack": Flags(long="follow"),
-    "ag": Flags("f", "ABCGgmp", "follow"),
-    "cargo": Flags(words="-Z*"),
-    "cp": Flags("L", "St", "dereference"),
-    "cpio": Flags("iop", "", "create extract pass-through"),
+TABLE: dict[str, RefusedFlags] = {
+    "7z": RefusedFlags(words="@* -si* -spf*"),
+    "ack": RefusedFlags(long="follow"),
+    "ag": RefusedFlags("f", "ABCGgmp", "follow"),
+    "cargo": RefusedFlags(words="-Z*"),
+    "cp": RefusedFlags("L", "St", "dereference"),
+    "cpio": RefusedFlags("iop", "", "create extract pass-through"),
     "curl": _CURL,
-    "deno": Flags(words="eval repl -A"),
-    "diff3": Flags(long="diff-program"),
-    "du": Flags("L", "BdtX", "dereference files0-from"),
-    "fd": Flags("XLx", "EScdejot", "exec exec-batch follow"),
-    "file": Flags("Lf", "FPem", "dereference files-from"),
-    "find": Flags(
+    "deno": RefusedFlags(words="eval repl -A"),
+    "diff3": RefusedFlags(long="diff-program"),
+    "du": RefusedFlags("L", "BdtX", "dereference files0-from"),
+    "fd": RefusedFlags("XLx", "EScdejot", "exec exec-batch follow"),
+    "file": RefusedFlags("Lf", "FPem", "dereference files-from"),
+    "find": RefusedFlags(
         words="-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from -follow -L",
     ),
-    "gh": Flags(words="alias extension extensions ext"),
-    "go": Flags(words="-exec* --exec* -toolexec* --toolexec* -overlay* --overlay* -vettool* --vettool*"),
-    "gpg": Flags(long="exec-path keyserver-options load-extension"),
-    "helm": Flags(long="post-renderer*", words="plugin"),
-    "install": Flags(long="strip-program"),
-    "java": Flags(words="-agent* -javaagent* -XX:OnError* -XX:OnOutOfMemoryError*"),
-    "kubectl": Flags(long="kubeconfig", words="plugin"),
-    "lua": Flags("eil", words="-", script=True),
-    "make": Flags(long="eval", words="SHELL=* .SHELLFLAGS=* MAKEFLAGS=*"),
+    "gh": RefusedFlags(words="alias extension extensions ext"),
+    "go": RefusedFlags(words="-exec* --exec* -toolexec* --toolexec* -overlay* --overlay* -vettool* --vettool*"),
+    "gpg": RefusedFlags(long="exec-path keyserver-options load-extension"),
+    "helm": RefusedFlags(long="post-renderer*", words="plugin"),
+    "install": RefusedFlags(long="strip-program"),
+    "java": RefusedFlags(words="-agent* -javaagent* -XX:OnError* -XX:OnOutOfMemoryError*"),
+    "kubectl": RefusedFlags(long="kubeconfig", words="plugin"),
+    "lua": RefusedFlags("eil", words="-", script=True),
+    "make": RefusedFlags(long="eval", words="SHELL=* .SHELLFLAGS=* MAKEFLAGS=*"),
     "node": _NODE,
-    "nc": Flags("ce", "IipqsTVwXx"),
-    "npm": Flags("c", words="exec x"),
-    "openssl": Flags(words="-engine -provider-path -provider -config"),
-    "pandoc": Flags("F", "DHBAVMc", "lua-filter pdf-engine-opt"),
-    "patch": Flags("e", "BDFgiopRrVxYz", "ed"),
-    "pdflatex": Flags(words="-shell-escape --shell-escape -enable-write18 --enable-write18 -output-directory*"),
+    "nc": RefusedFlags("ce", "IipqsTVwXx"),
+    "npm": RefusedFlags("c", words="exec x"),
+    "openssl": RefusedFlags(words="-engine -provider-path -provider -config"),
+    "pandoc": RefusedFlags("F", "DHBAVMc", "lua-filter pdf-engine-opt"),
+    "patch": RefusedFlags("e", "BDFgiopRrVxYz", "ed"),
+    "pdflatex": RefusedFlags(words="-shell-escape --shell-escape -enable-write18 --enable-write18 -output-directory*"),
     "perl": _PERL,
-    "php": Flags("BEFRadr", "Sct", "run process-* interactive define", "-", script=True),
-    "psql": Flags("f", "FLPRTUcdhopv", "file"),
+    "php": RefusedFlags("BEFRadr", "Sct", "run process-* interactive define", "-", script=True),
+    "psql": RefusedFlags("f", "FLPRTUcdhopv", "file"),
     "python": _PYTHON,
-    "rg": Flags("Lz", "ABCEMTdefgjmrt", "follow pre-glob search-zip"),
-    "rsync": Flags("Lek", "BTfM", "copy-dirlinks copy-links copy-unsafe-links config daemon files-from"),
+    "rg": RefusedFlags("Lz", "ABCEMTdefgjmrt", "follow pre-glob search-zip"),
+    "rsync": RefusedFlags("Lek", "BTfM", "copy-dirlinks copy-links copy-unsafe-links config daemon files-from"),
     "ruby": _RUBY,
-    "sdiff": Flags(long="diff-program"),
-    "sort": Flags("", "kSt", "files0-from"),
-    "split": Flags(),
-    "sqlite3": Flags(words="-cmd -init --cmd --init -A* --A*"),
+    "sdiff": RefusedFlags(long="diff-program"),
+    "sort": RefusedFlags("", "kSt", "files0-from"),
+    "split": RefusedFlags(),
+    "sqlite3": RefusedFlags(words="-cmd -init --cmd --init -A* --A*"),
     "ssh": _SSH,
-    "ssh-keygen": Flags("D", "CIMNOPRSVYabfilmnrstwz"),
+    "ssh-keygen": RefusedFlags("D", "CIMNOPRSVYabfilmnrstwz"),
     "tar": _TAR,
-    "tcpdump": Flags("z", "BCEFGTVWcijmrswy"),
-    "tree": Flags("l", "IPL", "fromfile"),
-    "wc": Flags(long="files0-from"),
-    "wget": Flags("ei", "ABDGIOPQRTUXalotw", "config input-file"),
-    "zip": Flags("@"),
+    "tcpdump": RefusedFlags("z", "BCEFGTVWcijmrswy"),
+    "tree": RefusedFlags("l", "IPL", "fromfile"),
+    "wc": RefusedFlags(long="files0-from"),
+    "wget": RefusedFlags("ei", "ABDGIOPQRTUXalotw", "config input-file"),
+    "zip": RefusedFlags("@"),
     **dict.fromkeys(("cc", "c++", "clang", "clang++", "g++", "gcc"), _COMPILER),
     **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep"), _GREP),
-    **dict.fromkeys(SEDS, Flags("f", "el", "file")),
-    **dict.fromkeys(AWKS, Flags("DEWefil", "Fv", "debug exec file include load source")),
+    **dict.fromkeys(SEDS, RefusedFlags("f", "el", "file")),
+    **dict.fromkeys(AWKS, RefusedFlags("DEWefil", "Fv", "debug exec file include load source")),
 }
 OTHER_NAMES = {
     "bsdtar": "tar", "bun": "node", "fdfind": "fd", "fetch": "curl", "gmake": "make", "gpg2": "gpg", "gsort": "sort",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from forge.permissions.shell.parsed_line import Command, Function, Line, Redirection, Span
+from forge.permissions.shell.parsed_line import CommandRange, Redirection, ShellCommand, ShellFunction, ShellLine
 from forge.permissions.shell.words import word
 
 if TYPE_CHECKING:
@@ -21,14 +21,14 @@ class TooDeep(Exception):
     """More groups and substitutions inside each other than anyone writes."""
 
 
-class Reader:
+class CommandReader:
     """Finds the commands of a tree, wherever they stand."""
 
     def __init__(self, source: bytes) -> None:
         self.source = source
-        self.found = Line()
+        self.found = ShellLine()
 
-    def walk(self, node: Node, depth: int) -> Span:
+    def walk(self, node: Node, depth: int) -> CommandRange:
         """Reads everything in a node; the commands it has."""
         start = len(self.found.commands)
         if depth > DEEPEST:
@@ -37,7 +37,7 @@ class Reader:
             case "command":
                 self._command(node, depth)
             case "redirected_statement":
-                self._redirected(node, depth)
+                self._read_redirected(node, depth)
             case "pipeline":
                 self._pipeline([], node, depth)
             case "list":
@@ -54,16 +54,16 @@ class Reader:
                 self._children(node, depth)
         return self._since(start)
 
-    def _since(self, start: int) -> Span:
-        return Span(start, len(self.found.commands))
+    def _since(self, start: int) -> CommandRange:
+        return CommandRange(start, len(self.found.commands))
 
-    def _begin(self) -> Command:
-        command = Command()
+    def _begin(self) -> ShellCommand:
+        command = ShellCommand()
         self.found.commands.append(command)
         return command
 
     def _children(self, node: Node, depth: int) -> None:
-        before: Span | None = None
+        before: CommandRange | None = None
         for child in node.children:
             if child.type == "&":
                 if before:
@@ -88,7 +88,7 @@ class Reader:
             if joint == "&&" and span.start < span.end:
                 self.found.commands[span.start].joint = joint
 
-    def _pipeline(self, stages: list[Span], node: Node, depth: int) -> None:
+    def _pipeline(self, stages: list[CommandRange], node: Node, depth: int) -> None:
         self.found.pipes.append(stages)
         for child in node.children:
             if child.type not in _OPERATORS:
@@ -98,7 +98,7 @@ class Reader:
         start = len(self.found.commands)
         self._children(node, depth)
         name = node.child_by_field_name("name")
-        self.found.functions.append(Function(word(self.source, [name]) if name else "", self._since(start)))
+        self.found.functions.append(ShellFunction(word(self.source, [name]) if name else "", self._since(start)))
 
     def _loop(self, node: Node, depth: int) -> None:
         name = node.child_by_field_name("variable")
@@ -119,7 +119,7 @@ class Reader:
         self._children(node, depth)
         command.inside = self._since(start)
 
-    def _redirected(self, node: Node, depth: int) -> None:
+    def _read_redirected(self, node: Node, depth: int) -> None:
         children = node.children
         body = node.child_by_field_name("body")
         if body is not None and body.type == "command":
@@ -130,7 +130,7 @@ class Reader:
             children = [child for child in children if child.id != body.id]
         self._fill(self._begin(), children, depth)
 
-    def _fill(self, command: Command, children: list[Node], depth: int) -> None:
+    def _fill(self, command: ShellCommand, children: list[Node], depth: int) -> None:
         number = len(self.found.commands)
         words: list[list[Node]] = []
         for child in children:
@@ -147,7 +147,7 @@ class Reader:
             elif kind == "herestring_redirect":
                 self._data(child, command, depth)
             elif kind == "heredoc_redirect":
-                for more in self._document(child, command, Span(number - 1, number), depth):
+                for more in self._document(child, command, CommandRange(number - 1, number), depth):
                     self._add(words, more)
             else:
                 self._look_into(child, depth)
@@ -175,7 +175,7 @@ class Reader:
         if node.child_count:
             self.walk(node, depth + 1)
 
-    def _assignment(self, node: Node, command: Command, depth: int) -> None:
+    def _assignment(self, node: Node, command: ShellCommand, depth: int) -> None:
         start = len(self.found.commands)
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         self._children(node, depth)
@@ -183,14 +183,14 @@ class Reader:
             self._array(value)
         if name is not None:
             command.assignments.append((word(self.source, [name]), word(self.source, [value]) if value else ""))
-        if self._since(start) != Span(start, start):
+        if self._since(start) != CommandRange(start, start):
             command.inside = self._since(start)
 
     def _array(self, node: Node) -> None:
         """`c=(rm x); "${c[@]}"`: the words of an array may be a command."""
         self._begin().words = tuple(word(self.source, [child]) for child in node.children if child.is_named)
 
-    def _file(self, node: Node, command: Command, depth: int) -> list[Node]:
+    def _file(self, node: Node, command: ShellCommand, depth: int) -> list[Node]:
         """The grammar counts the words behind a redirection's file as files too."""
         operator = next((child.type for child in node.children if not child.is_named), ">")
         files = node.children_by_field_name("destination")
@@ -202,13 +202,13 @@ class Reader:
             command.redirections.append(Redirection(operator, word(self.source, files[:1])))
         return files[1:]
 
-    def _data(self, node: Node, command: Command, depth: int) -> None:
+    def _data(self, node: Node, command: ShellCommand, depth: int) -> None:
         texts = [child for child in node.children if child.is_named]
         for child in texts:
             self._look_into(child, depth)
         command.redirections.append(Redirection("<<<", word(self.source, texts[-1:])))
 
-    def _document(self, node: Node, command: Command, span: Span, depth: int) -> list[Node]:
+    def _document(self, node: Node, command: ShellCommand, span: CommandRange, depth: int) -> list[Node]:
         """A here-document; the grammar puts the rest of its line inside it."""
         more = []
         for child in node.children:

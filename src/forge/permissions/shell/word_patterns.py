@@ -35,7 +35,7 @@ def is_known(word: str) -> bool:
 
 
 def _may_fit(words: Sequence[str], pattern: str) -> bool:
-    glob = _compiled(pattern)
+    glob = _compile(pattern)
     places = [1, *[0] * (len(words) + 1)]  # where in the pattern one may be before each word
     needed = max((index for index, word in enumerate(words) if word != ANY), default=0)
     for index, word in enumerate(words):
@@ -98,5 +98,5 @@ class _Glob:
 
 
 @lru_cache(maxsize=1_024)
-def _compiled(pattern: str) -> _Glob:
+def _compile(pattern: str) -> _Glob:
     return _Glob(pattern)

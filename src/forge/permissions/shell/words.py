@@ -31,7 +31,7 @@ _ESCAPE = re.compile(
 _NAMED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
 
 
-class Source(bytes):
+class LineSource(bytes):
     """The text of a line, with the values of variables that are known before it runs."""
 
     values: Mapping[str, str] = MappingProxyType({})
@@ -43,8 +43,8 @@ def word(source: bytes, nodes: list[Node]) -> str:
         plain = _slice(source, nodes[0].start_byte, nodes[0].end_byte)
         if not _SPECIAL.search(plain):
             return plain
-    text = _part(source, nodes[0], is_quoted=False) if len(nodes) == 1 else _joined(source, nodes, is_quoted=False)
-    return _bracketed(text) if _HAS_MARKS.search(text) else text.translate(_UNMARKS)
+    text = _part(source, nodes[0], is_quoted=False) if len(nodes) == 1 else _join_parts(source, nodes, is_quoted=False)
+    return _read_brackets(text) if _HAS_MARKS.search(text) else text.translate(_UNMARKS)
 
 
 def _part(source: bytes, node: Node, *, is_quoted: bool) -> str:
@@ -52,7 +52,7 @@ def _part(source: bytes, node: Node, *, is_quoted: bool) -> str:
     if kind == "raw_string":
         return _slice(source, node.start_byte + 1, node.end_byte - 1)
     if kind == "ansi_c_string":
-        return _escaped(_slice(source, node.start_byte + 2, node.end_byte - 1))
+        return _unescape(_slice(source, node.start_byte + 2, node.end_byte - 1))
     if kind == "string":
         return _between(source, node, node.start_byte + 1, node.end_byte - 1)
     if kind in _EXPANSIONS:
@@ -62,11 +62,11 @@ def _part(source: bytes, node: Node, *, is_quoted: bool) -> str:
     if kind == "brace_expression":
         return ANY
     if not node.child_count:
-        return _quoted(source, node) if is_quoted else _bare(_slice(source, node.start_byte, node.end_byte))
-    return _joined(source, node.children, is_quoted=is_quoted)
+        return _unquote(source, node) if is_quoted else _bare(_slice(source, node.start_byte, node.end_byte))
+    return _join_parts(source, node.children, is_quoted=is_quoted)
 
 
-def _joined(source: bytes, nodes: list[Node], *, is_quoted: bool) -> str:
+def _join_parts(source: bytes, nodes: list[Node], *, is_quoted: bool) -> str:
     found = ""
     for node in nodes:
         if node.type == "string" and source[node.start_byte - 1 : node.start_byte] == b"$":
@@ -75,7 +75,7 @@ def _joined(source: bytes, nodes: list[Node], *, is_quoted: bool) -> str:
     return found
 
 
-def _quoted(source: bytes, node: Node) -> str:
+def _unquote(source: bytes, node: Node) -> str:
     return _IN_QUOTES.sub(r"\1", _slice(source, node.start_byte, node.end_byte))
 
 
@@ -104,7 +104,7 @@ def _expansion(source: bytes, node: Node, *, is_quoted: bool) -> str:
 
 def _value(source: bytes, node: Node) -> str | None:
     """What a variable holds, where that is known."""
-    if not isinstance(source, Source) or not source.values:
+    if not isinstance(source, LineSource) or not source.values:
         return None
     name = _VARIABLE.fullmatch(source, node.start_byte, node.end_byte)
     return source.values.get((name[1] or name[2]).decode()) if name else None
@@ -120,7 +120,7 @@ def _bare(text: str) -> str:
     return "".join([*found, text[at:].translate(_MARKS)])
 
 
-def _bracketed(text: str) -> str:
+def _read_brackets(text: str) -> str:
     """`a{b,c}` is several words, `[ab]` any of several characters; other brackets are themselves."""
     start, end = text.find(_OPEN), text.rfind(_CLOSE)
     if 0 <= start < end and (_COMMA in text[start:end] or ".." in text[start:end]):
@@ -131,7 +131,7 @@ def _bracketed(text: str) -> str:
     return text.translate(_UNMARKS)
 
 
-def _escaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return _ESCAPE.sub(_character, text) if "\\" in text else text
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from forge.core.context import Scope
-from forge.permissions.shell.literal_line import Part
+from forge.permissions.shell.literal_line import LiteralCommand
 from forge.permissions.targets import paths
 
 MOST = 16  # directories a command may run in, `cd` by `cd`
 
 
-def directories(parts: Sequence[Part], start: str) -> list[tuple[str, ...]] | None:
+def directories(parts: Sequence[LiteralCommand], start: str) -> list[tuple[str, ...]] | None:
     """Where each command may run; None if that is not known."""
     found: list[tuple[str, ...]] = [(start,)]
     before: tuple[str, ...] = (start,)  # where the line is if the last `cd` failed
@@ -38,7 +38,7 @@ def destination(words: Sequence[str]) -> str | None:
     """Where a `cd` goes; None if that is not known."""
     operands = [word for word in words[1:] if word not in ("-P", "-L", "-e", "-@", "--")]
     if not operands:
-        return paths.home()
+        return paths.home_directory()
     return operands[0] if len(operands) == 1 and not operands[0].startswith("-") and operands[0] else None
 
 

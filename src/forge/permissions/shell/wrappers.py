@@ -35,7 +35,7 @@ _SUBSTITUTES = re.compile(r"\$\(|`")
 _GROUPS = frozenset({"{", "(", "!", "if", "while", "until", "then", "do", ":::", ":::+"})  # time { a; }, parallel ::: a
 
 
-class Text(str):
+class InnerLine(str):
     """A line inside a line."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class TooDeep(Exception):
     """More wrappers inside each other than anyone writes."""
 
 
-Started = Sequence[str] | Text
+Started = Sequence[str] | InnerLine
 
 
 def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]]:
@@ -62,12 +62,12 @@ def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]
         return
     name = base_name(os.path.basename(words[0])) if words else ""
     if name in WRAPPERS or name in SHELLS or LOADER.fullmatch(name):
-        yield from _wrapped(name, words[1:], depth + 1)
+        yield from _behind_wrapper(name, words[1:], depth + 1)
     if name == "alias":
         for word in words[1:]:
-            yield Text(word.partition("=")[2]), depth + 1
+            yield InnerLine(word.partition("=")[2]), depth + 1
     elif name in EVALUATING:
-        yield from _evaluated(words[1:], depth + 1)
+        yield from _in_evaluated_words(words[1:], depth + 1)
     if name in LINE_OPTIONS:
         yield from _in_options(name, words[1:], depth + 1)
     if name in ANYWHERE:
@@ -82,14 +82,14 @@ def _in_value(value: str, depth: int) -> Iterator[tuple[Started, int]]:
     if is_known(value):
         yield value.lstrip("!|").split(), depth
     if _SUBSTITUTES.search(value):
-        yield Text(value), depth  # PS4='$(rm x)'
+        yield InnerLine(value), depth  # PS4='$(rm x)'
 
 
-def _evaluated(words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+def _in_evaluated_words(words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """export PAGER='rm x', test -v 'a[$(rm x)]'"""
     for word in words:
         if _SUBSTITUTES.search(word):
-            yield Text(word), depth
+            yield InnerLine(word), depth
         if value := _ASSIGNMENT.fullmatch(word):
             yield from _in_value(value[1].strip("\"'"), depth)
 
@@ -104,7 +104,7 @@ def _anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -> Itera
         if not word.startswith("-") and word:
             yield from starts(words[number:], depth)
             if _IS_A_LINE.search(word):
-                yield Text(word), depth
+                yield InnerLine(word), depth
 
 
 def _in_options(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
@@ -115,7 +115,7 @@ def _in_options(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[S
             if not line:
                 continue
             if _IS_A_LINE.search(line):
-                yield Text(line), depth
+                yield InnerLine(line), depth
             if is_known(line):
                 yield from starts(line.replace(",", " ").split() or [line], depth)
 
@@ -161,14 +161,14 @@ def _own_values(name: str, words: Sequence[str]) -> Iterator[str]:
         yield from words
 
 
-def _wrapped(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+def _behind_wrapper(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """What a wrapper starts: its first word that is no option, and the next where that one may be an option's value."""
     if name in TAKES_LINES:  # several words, once it is read as a line
         words = [word.replace(SOME, ANY).replace(GLOB, ANY) for word in words]
     if name in APPENDS and any(not word.startswith("-") for word in words):
         words = [*(word.replace("{}", SOME) for word in words), ANY]  # what they read, as further words
     if name == "eval":
-        yield Text(" ".join(words)), depth
+        yield InnerLine(" ".join(words)), depth
     skip = POSITIONALS.get(name, 0)
     after_option = False
     for index, word in enumerate(words):
@@ -178,7 +178,7 @@ def _wrapped(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Star
             continue
         assigned = _ASSIGNMENT.fullmatch(word)
         if _IS_A_LINE.search(word):
-            yield Text(assigned[1] if assigned else word), depth
+            yield InnerLine(assigned[1] if assigned else word), depth
         if assigned or not word or word in _GROUPS:
             after_option = False
             continue
@@ -206,6 +206,6 @@ def _in_option(word: str, more: Sequence[str], depth: int) -> Iterator[tuple[Sta
         values = [word[start:] for start in range(2, min(len(word), 5))]
     for value in filter(None, values):
         if _IS_A_LINE.search(value):
-            yield Text(value), depth
+            yield InnerLine(value), depth
         else:
             yield from starts([value, *more], depth)

@@ -21,7 +21,7 @@ class Opaque(str):
     __slots__ = ()
 
 
-def wanted(
+def find_requests(
     spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None, scope: Scope | None = None
 ) -> list[tuple[Permission | None, str]]:
     """What a call asks for before it runs: every declared permission on every target; None if none is declared.
@@ -93,10 +93,10 @@ def _text(value: Any) -> str:
         value = value.value
     if isinstance(value, str):
         return str.__str__(value)
-    return str(value) if isinstance(value, PurePath) else Opaque(_written(value))
+    return str(value) if isinstance(value, PurePath) else Opaque(_to_text(value))
 
 
-def _written(value: Any) -> str:
+def _to_text(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
     except (TypeError, ValueError, RecursionError):  # keys of several types, cyclic, or too deep

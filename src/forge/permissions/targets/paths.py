@@ -19,7 +19,7 @@ from functools import lru_cache
 
 LONGEST = 4_096  # characters: no system opens a longer path
 
-Part = str | re.Pattern[str] | None
+PatternPart = str | re.Pattern[str] | None
 """One component of a pattern: a name, a name with wildcards, or None for `**`."""
 
 _WILD = re.compile(r"[*?\[]")
@@ -46,7 +46,7 @@ def roots(workspace: str) -> tuple[str, ...]:
 def covers(pattern: str, path: str, around: tuple[str, ...]) -> bool:
     """Whether the pattern, taken relative to the roots `around`, is exactly about an absolute path."""
     parts = _names(path)
-    return any(_fit(found, parts) for found in _anchored(pattern, around, folded=False))
+    return any(_fit(found, parts) for found in _anchor_pattern(pattern, around, folded=False))
 
 
 def reaches(pattern: str, path: str, around: tuple[str, ...]) -> bool:
@@ -55,7 +55,7 @@ def reaches(pattern: str, path: str, around: tuple[str, ...]) -> bool:
         return True
     loose = _names(fold(path))
     anywhere = (*around, "/") if pattern.startswith("**") else around
-    if any(_fit(_with_content(found), loose) for found in _anchored(pattern, anywhere, folded=True)):
+    if any(_fit(_with_content(found), loose) for found in _anchor_pattern(pattern, anywhere, folded=True)):
         return True
     return any(_fit(_with_content(found), loose) for found in _through_links(pattern, around))
 
@@ -70,7 +70,7 @@ def names(pattern: str, path: str, around: tuple[str, ...]) -> bool:
         return False
     place = fold(path)
     inside = tuple(root for root in map(fold, around) if place == root or place.startswith(f"{root.rstrip('/')}/"))
-    floating = _anchored(f"**/{name}", inside or ("/",), folded=True)
+    floating = _anchor_pattern(f"**/{name}", inside or ("/",), folded=True)
     return any(_fit(_with_content(found), _names(place)) for found in floating)
 
 
@@ -110,10 +110,10 @@ def _names(path: str) -> tuple[str, ...]:
     return tuple(name for name in path.split("/") if name)
 
 
-def _anchored(pattern: str, around: tuple[str, ...], *, folded: bool) -> Iterator[tuple[Part, ...]]:
+def _anchor_pattern(pattern: str, around: tuple[str, ...], *, folded: bool) -> Iterator[tuple[PatternPart, ...]]:
     """The pattern's components from the file system's root on."""
     text = os.path.expanduser(pattern) if pattern.startswith("~") else pattern
-    own = _compiled(text, folded)
+    own = _compile_pattern(text, folded)
     if text.startswith("/"):
         yield own
         return
@@ -123,9 +123,11 @@ def _anchored(pattern: str, around: tuple[str, ...], *, folded: bool) -> Iterato
         yield (*start[: len(start) - up], *own[up:])
 
 
-def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[Part, ...]]:
+def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[PatternPart, ...]]:
     """The pattern with the fixed names at its start resolved, where links are among them."""
-    both = zip(_anchored(pattern, around, folded=False), _anchored(pattern, around, folded=True), strict=True)
+    both = zip(
+        _anchor_pattern(pattern, around, folded=False), _anchor_pattern(pattern, around, folded=True), strict=True
+    )
     for exact, loose in both:
         fixed = next((index for index, part in enumerate(exact) if not isinstance(part, str)), len(exact))
         named = "/" + "/".join(str(part) for part in exact[:fixed])
@@ -134,23 +136,23 @@ def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[Part
             yield (*_names(fold(place)), *loose[fixed:])
 
 
-def _with_content(pattern: tuple[Part, ...]) -> tuple[Part, ...]:
+def _with_content(pattern: tuple[PatternPart, ...]) -> tuple[PatternPart, ...]:
     return pattern if pattern and pattern[-1] is None else (*pattern, None)
 
 
 @lru_cache(maxsize=4_096)
-def _compiled(pattern: str, folded: bool) -> tuple[Part, ...]:
+def _compile_pattern(pattern: str, folded: bool) -> tuple[PatternPart, ...]:
     text = f"{pattern}**" if pattern.endswith("/") else pattern
     return tuple(_part(fold(name) if folded else name) for name in _names(os.path.normpath(text)) if name != ".")
 
 
-def _part(name: str) -> Part:
+def _part(name: str) -> PatternPart:
     if name == "**":
         return None
     return re.compile(translate(name)) if _WILD.search(name) else name
 
 
-def _fit(pattern: tuple[Part, ...], names: tuple[str, ...]) -> bool:
+def _fit(pattern: tuple[PatternPart, ...], names: tuple[str, ...]) -> bool:
     """Whether the names fit the components, `**` standing for any number of them, in names × components steps."""
     places = _and_after(pattern, {0})
     for name in names:
@@ -167,7 +169,7 @@ def _fit(pattern: tuple[Part, ...], names: tuple[str, ...]) -> bool:
     return len(pattern) in places
 
 
-def _and_after(pattern: tuple[Part, ...], places: set[int]) -> set[int]:
+def _and_after(pattern: tuple[PatternPart, ...], places: set[int]) -> set[int]:
     """With the places behind every `**`, which may stand for nothing."""
     found = set(places)
     for place in places:
@@ -177,7 +179,7 @@ def _and_after(pattern: tuple[Part, ...], places: set[int]) -> set[int]:
     return found
 
 
-def home() -> str:
+def home_directory() -> str:
     """Where `~` leads; where nobody says so, to the root, as a shell has it."""
     found = os.path.expanduser("~")
     return found if os.path.isabs(found) else "/"

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.context_transfer import captured_context
-from forge.core.executor import readable
+from forge.core.execution.context_transfer import capture_context
+from forge.core.executor import render_call
 from forge.core.held_directories import check_held
 from forge.core.result import ToolResult
 from forge.core.tool import DeferredTool, Tool
@@ -109,7 +109,7 @@ async def _talk(child: _Child, work: bytes, ctx: ToolContext) -> ToolResult:
             case "result":
                 return _result(message)
             case "failed":
-                return ToolResult.failed(_tool_error(message), during=readable(ctx.call))
+                return ToolResult.failed(_tool_error(message), during=render_call(ctx.call))
             case "broken":
                 return _broken(ctx, message)
     code = await child.ended
@@ -145,7 +145,7 @@ def _broken(ctx: ToolContext, message: Mapping[str, Any]) -> ToolResult:
         log_id = uuid4().hex[:8]
         trace = ctx.activity.secrets.mask_all(message["trace"])
         log.error("error %s in %s, in its own process:\n%s", log_id, ctx.spec.name, trace)
-    return ToolResult.failed(kind(message["words"]), during=readable(ctx.call), log_id=log_id)
+    return ToolResult.failed(kind(message["words"]), during=render_call(ctx.call), log_id=log_id)
 
 
 def _work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
@@ -156,7 +156,7 @@ def _work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
     check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process knows their names alone
     scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__}
     work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": packed(tool)}
-    work["context"] = packed_values(captured_context())  # such as the egress: what is refused here is refused there
+    work["context"] = packed_values(capture_context())  # such as the egress: what is refused here is refused there
     try:
         return to_json({**work, "arguments": sent})
     except ValueError as error:

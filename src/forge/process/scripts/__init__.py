@@ -16,7 +16,7 @@ from typing import Any
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
-from forge.core.executor import readable
+from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.process.environment import shell_environment
 from forge.process.running.run import Capture, Confinement, Finished, run
@@ -122,7 +122,7 @@ def _told(script: Runnable, ctx: ToolContext, finished: Finished, problem: ToolE
     if problem is None:
         shown = _spread(text, value) or "(no output)"
         return ToolResult(for_llm="\n".join([shown, *notes]), title=script.path, data=data, whole=finished.whole)
-    failed = ToolResult.failed(problem, during=readable(ctx.call))
+    failed = ToolResult.failed(problem, during=render_call(ctx.call))
     until_then = [f"Its output until then:\n{text}"] if text else []
     said = "\n".join([failed.for_llm, *until_then, *notes])
     return ToolResult(for_llm=said, title=script.path, data=data, failure=failed.failure, whole=finished.whole)

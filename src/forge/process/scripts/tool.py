@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from forge.core.arguments.schema import compiled
+from forge.core.arguments.schema import compile_parser
 from forge.core.context import Scope
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
@@ -47,7 +47,7 @@ class FileTool(Tool):
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """With the defaults filled in, so that a person who is asked sees all that the script will be given."""
         properties, defaults = self.spec.parameters.get("properties", {}), self.described.defaults
-        parser = compiled(self.spec, takes=properties)
+        parser = compile_parser(self.spec, takes=properties)
         wholes = {name for name, one in properties.items() if _is_whole(one) or _is_whole(one.get("items"))}
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:

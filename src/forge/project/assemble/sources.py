@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.lazy_log import LazyLog
-from forge.core.mounting import mounted
+from forge.core.mounting import mount_source
 from forge.core.registry import ToolRegistry, ToolSource, problems_of
 from forge.core.tool import Tool
 from forge.project.assemble.choose import check_names, configured, tell_unmatched
@@ -92,7 +92,7 @@ class Sources:
         sources, configuration = self.all, self.configuration
         async with AsyncExitStack() as stack:
             entering = [
-                _entered(stack, mounted(registry, source, lambda tool: configured(tool, configuration)))
+                _entered(stack, mount_source(registry, source, lambda tool: configured(tool, configuration)))
                 for source in sources.values()
             ]
             found = await asyncio.gather(*entering, return_exceptions=True)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from forge.core.arguments.schema import check_schema, compiled
+from forge.core.arguments.schema import check_schema, compile_parser
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.spec import ToolSpec
@@ -47,7 +47,7 @@ async def fill_in(
     lines = [*_says(server, message), "It wants an answer with these fields; edit them, or say no:"]
     question = "\n".join([*lines, *(_described(name, field, schema) for name, field in fields.items())])
     form = _form(fields, schema)
-    fit = compiled(ToolSpec(name="answer", description="", parameters=form))
+    fit = compile_parser(ToolSpec(name="answer", description="", parameters=form))
     problem = ""
     for _ in range(ROUNDS):
         answer = await _asked(ctx, f"{problem}{question}", shown, form=form)

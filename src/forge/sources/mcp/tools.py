@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from forge.core.arguments.schema import check_schema, compiled
+from forge.core.arguments.schema import check_schema, compile_parser
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.executor import readable
+from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
@@ -90,7 +90,7 @@ class McpTool(Tool):
         return known == (offer.name, offer.sha256, offer.target, offer.state) and self._settings == settings
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        parser = self.__dict__["parse"] = compiled(self.spec)
+        parser = self.__dict__["parse"] = compile_parser(self.spec)
         return parser(arguments)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
@@ -116,7 +116,7 @@ class McpTool(Tool):
         self._source.check_current(self)
         await self._note_approval(ctx)
         answer = await self._source.call(self, arguments, ctx)
-        return result_of(answer, readable(ctx.call))
+        return result_of(answer, render_call(ctx.call))
 
     async def _note_approval(self, ctx: ToolContext) -> None:
         """Whoever let this call pass saw the definition: it is what counts from now on."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.yaml import tabs as yaml_tabs
-from forge.core.yaml.bounded_yaml import Unreadable, explained_yaml, safe_loader
+from forge.core.yaml.bounded_yaml import Unreadable, explain_yaml_errors, safe_loader
 
 LARGEST = 64 * 1024 * 1024  # bytes of JSON
 LARGEST_YAML = 16 * 1024 * 1024  # bytes: it takes a hundred times as long to read
@@ -55,7 +55,7 @@ def _refuse(name: str, problem: str) -> Any:
 
 def _yaml(text: str, name: str) -> Any:
     try:
-        with explained_yaml(name) as yaml:
+        with explain_yaml_errors(name) as yaml:
             try:
                 node = _node(text, yaml)
                 return _Builder(yaml).build(node, 0) if node is not None else None
@@ -126,7 +126,7 @@ class _Builder:
         if kind not in _KEPT:
             raise self._problem(node, f"the tag {node.tag[:60]!r} has no meaning in JSON")
         if isinstance(node, self.yaml.ScalarNode):
-            return yaml_tabs.restored(node.value) if kind == "str" else _scalar(kind, node.value)
+            return yaml_tabs.restore_tabs(node.value) if kind == "str" else _scalar(kind, node.value)
         key = id(node)
         if key in self.built:
             return self.built[key]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from forge.core.arguments.schema import compiled
+from forge.core.arguments.schema import compile_parser
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
@@ -81,7 +81,7 @@ class OperationTool(Tool):
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         _ = self._plan  # says what is wrong with it
         takes = self.spec.parameters.get("properties") or {}  # there is no place in a request for others
-        parser = self.__dict__["parse"] = compiled(self.spec, takes=takes)
+        parser = self.__dict__["parse"] = compile_parser(self.spec, takes=takes)
         return parser(arguments)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:

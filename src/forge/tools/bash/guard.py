@@ -14,7 +14,7 @@ from forge.core.spec import Permission
 from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.policy import Decision
 from forge.permissions.shell import LONGEST
-from forge.permissions.shell.destructive import destructive
+from forge.permissions.shell.destructive import explain_destruction
 from forge.permissions.shell.read_only import only_reads, reads_plainly
 from forge.permissions.shell.read_only.git_history import may_show_withheld
 from forge.process.running.run import tier_of
@@ -33,7 +33,7 @@ def check(arguments: Mapping[str, Any], scope: Scope) -> None:
             "Put what is long into a file, or give it as stdin.",
         )
     for text in (line, stdin) if stdin and _RUNS_ITS_INPUT.search(line) else (line,):
-        if reason := destructive(text, scope, arguments["working_dir"]):
+        if reason := explain_destruction(text, scope, arguments["working_dir"]):
             raise ToolError(f"refused: {reason}", ErrorKind.SECURITY, "Do it in a way that cannot do such harm.")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import readable
+from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.permissions.shell import read
@@ -167,7 +167,7 @@ def _told(ctx: ToolContext, work: Work, finished: Finished, timeout: float) -> T
         ErrorKind.TIMEOUT,
         _LATE if "background" in ctx.spec.parameters.get("properties", {}) else _LATE_IN_FRONT,
     )
-    failed = ToolResult.failed(late, during=readable(ctx.call))
+    failed = ToolResult.failed(late, during=render_call(ctx.call))
     said = "\n".join([failed.for_llm, "Its output until then:", text, *notes])
     return ToolResult(for_llm=said, title=title, data=data, failure=failed.failure, whole=finished.whole)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.permissions.shell.refused_options import ANY, OTHER_NAMES, TABLE, Flags, starting_options
+from forge.permissions.shell.refused_options import ANY, OTHER_NAMES, TABLE, RefusedFlags, starting_options
 from forge.tools.cli_execute.binaries import Binary
 from forge.tools.cli_execute.code import inline_module, reaching_code
 from forge.tools.cli_execute.git import git_flag
@@ -53,7 +53,7 @@ def exec_flag(binary: Binary, args: Sequence[str], stdin: str, paths: PathValida
     return None if code is None else (code, "a script that may do more than work on its input")
 
 
-def _own_arguments(args: Sequence[str], flags: Flags) -> tuple[int, bool]:
+def _own_arguments(args: Sequence[str], flags: RefusedFlags) -> tuple[int, bool]:
     """How many arguments are the interpreter's own, and whether a script is among them: what follows it is its own."""
     is_value = False
     for index, argument in enumerate(args):
@@ -78,7 +78,7 @@ def _family(name: str) -> str:
     return plain
 
 
-def _is_listed(argument: str, index: int, args: Sequence[str], flags: Flags) -> bool:
+def _is_listed(argument: str, index: int, args: Sequence[str], flags: RefusedFlags) -> bool:
     following = args[index + 1] if index + 1 < len(args) else ""
     if _matches(argument, flags.words):
         return True
@@ -103,7 +103,7 @@ def _starts(argument: str, options: Sequence[str]) -> bool:
     return argument in options or (argument[:1] == "-" and len(letters) == 2 and letters in options)
 
 
-def _in_cluster(letters: str, following: str, flags: Flags) -> bool:
+def _in_cluster(letters: str, following: str, flags: RefusedFlags) -> bool:
     for position, letter in enumerate(letters):
         if letter in flags.short:
             return True

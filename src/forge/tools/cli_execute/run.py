@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import readable
+from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.process.environment import command_environment
 from forge.process.running.limits import Resources
@@ -106,7 +106,7 @@ def _late(ctx: ToolContext, finished: Finished, timeout: float | None, line: str
     late = ToolError(
         f"timed out after {timeout:g} s", ErrorKind.TIMEOUT, "Do less at once; the person can give the tool more time."
     )
-    failed = ToolResult.failed(late, during=readable(ctx.call))
+    failed = ToolResult.failed(late, during=render_call(ctx.call))
     said = f"{failed.for_llm}\nUntil then: {until_then}"
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished), failure=failed.failure)
 

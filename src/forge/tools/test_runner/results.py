@@ -7,7 +7,7 @@ from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import readable
+from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.process.running.run import Finished
 from forge.tools.test_runner.commands import Plan, missing
@@ -42,7 +42,7 @@ def told(ctx: ToolContext, plan: Plan, finished: Finished, report: Report | None
         "sandbox": finished.sandbox,
     }
     if failure is not None:
-        failed = ToolResult.failed(failure, during=readable(ctx.call))
+        failed = ToolResult.failed(failure, during=render_call(ctx.call))
         said = f"{failed.for_llm}\nThe end of its output:\n{tail or '(no output)'}"
         return ToolResult(for_llm=said, title=f"{plan.framework}: {outcome}", data=data, failure=failed.failure)
     lines = [_summary(plan, data), *_failures(data), *_oddities(finished, counts, tail)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.held_directories import Held, find_held
+from forge.core.held_directories import HeldDirectory, find_held
 from forge.workspace import CAP
 
 WRITES = "AGENT_FILESYSTEM_WRITES_ENABLED"
@@ -139,7 +139,7 @@ class PathValidator:
         return ("/".join(parts[len(above) :]) or ".") if parts[: len(above)] == above else real
 
 
-def _real(directory: Path, held: Held | None) -> Path:
+def _real(directory: Path, held: HeldDirectory | None) -> Path:
     """Where it leads: for one that is held, where it led when that began."""
     return Path(os.path.realpath(directory)) if held is None else held.path
 

@@ -13,28 +13,28 @@ from itertools import pairwise
 
 from forge.core.context import Scope
 from forge.permissions import shell
-from forge.permissions.shell.commands import loosely, runs_input
-from forge.permissions.shell.destructive.expansion import expanded
-from forge.permissions.shell.destructive.protected_places import Places
+from forge.permissions.shell.commands import runs_input, split_loosely
+from forge.permissions.shell.destructive.expansion import expand_line
+from forge.permissions.shell.destructive.protected_locations import Locations
 from forge.permissions.shell.destructive.unseen_code import (
+    find_printed_lines,
     is_fork_bomb,
     is_interpreter,
-    printed_lines,
     runs_fetched_code,
 )
-from forge.permissions.shell.destructive.variables import known_values
-from forge.permissions.shell.literal_line import parts
-from forge.permissions.shell.parsed_line import Command, Line, Redirection
+from forge.permissions.shell.destructive.variables import find_known_values
+from forge.permissions.shell.literal_line import split_literal
+from forge.permissions.shell.parsed_line import Redirection, ShellCommand, ShellLine
 from forge.permissions.shell.programs import ANYWHERE, EVALUATING, LINE_OPTIONS, SHELLS, WRAPPERS, base_name
 from forge.permissions.shell.word_patterns import ANY, SOME, is_known
 from forge.permissions.shell.working_directories import destination
-from forge.permissions.shell.wrappers import Text, TooDeep, starts
+from forge.permissions.shell.wrappers import InnerLine, TooDeep, starts
 
 _DEEPEST = 5  # lines inside each other
 _REDIRECTED = re.compile(r">[|&>]?[ \t]*([^\s;&|<>()]+)")
 
 
-def destructive(line: str, scope: Scope, directory: str = "") -> str:
+def explain_destruction(line: str, scope: Scope, directory: str = "") -> str:
     """Why a line must not run, as the end of a sentence; empty if nothing is known against it.
 
     `directory` is where it runs, the workspace if it is empty.
@@ -43,37 +43,37 @@ def destructive(line: str, scope: Scope, directory: str = "") -> str:
         return f"it has more than {shell.LONGEST:,} characters, too many to be judged"
     if _is_plain(line):
         return ""
-    texts = [(text, ()) for text in dict.fromkeys((line, expanded(line, scope)))]
-    for text, values in [*texts, *((line, way) for way in known_values(line, scope).ways if way)]:
+    texts = [(text, ()) for text in dict.fromkeys((line, expand_line(line, scope)))]
+    for text, values in [*texts, *((line, way) for way in find_known_values(line, scope).ways if way)]:
         try:
-            if reason := _judged(text, Places(scope, directory, values), 0):
+            if reason := _judge_line(text, Locations(scope, directory, values), 0):
                 return reason
         except TooDeep:
             return "it has more commands inside each other than can be judged"
     return ""
 
 
-def unresolved(line: str, scope: Scope) -> str:
+def explain_unresolved(line: str, scope: Scope) -> str:
     """Which program could destroy what the line does not name, as the end of a sentence; empty if there is none.
 
     `rm -rf "$x"`, where nobody knows what `x` will be.
     """
     if len(line) > shell.LONGEST or _is_plain(line):
         return ""
-    for values in known_values(line, scope).sure():
-        places = Places(scope, "", values)
+    for values in find_known_values(line, scope).sure():
+        locations = Locations(scope, "", values)
         try:
-            _judged(line, places, 0)
+            _judge_line(line, locations, 0)
         except TooDeep:
             return "it has more commands inside each other than can be judged"
-        if places.doubts:
-            return f"what {places.doubts[0]} would change is known only when the line runs"
+        if locations.doubts:
+            return f"what {locations.doubts[0]} would change is known only when the line runs"
     return ""
 
 
 def _is_plain(line: str) -> bool:
     """Whether it is a literal line without any command that is judged here."""
-    found = parts(line)
+    found = split_literal(line)
     names = [base_name(os.path.basename(part.words[0]).lower()) for part in found]
     return bool(names) and not any(
         name in _JUDGES
@@ -85,47 +85,51 @@ def _is_plain(line: str) -> bool:
     )
 
 
-def _judged(line: str, places: Places, depth: int) -> str:
+def _judge_line(line: str, locations: Locations, depth: int) -> str:
     if depth > _DEEPEST:
         raise TooDeep
-    found = shell.read_inner(line, places.values) if depth else shell.read(line, places.values)
+    found = shell.read_inner(line, locations.values) if depth else shell.read(line, locations.values)
     if found.is_broken:
-        commands = [Command(words=tuple(words)) for words in loosely(line)]
+        commands = [ShellCommand(words=tuple(words)) for words in split_loosely(line)]
         files = [Redirection(">", target.strip("'\"")) for target in _REDIRECTED.findall(line)]
-        commands.append(Command(redirections=files))
-        found = Line(commands=[*found.commands, *commands], pipes=found.pipes, functions=found.functions)
+        commands.append(ShellCommand(redirections=files))
+        found = ShellLine(commands=[*found.commands, *commands], pipes=found.pipes, functions=found.functions)
     for command in found.commands:
-        places.go_on(command.joint)
-        if reason := _command(command, places, depth):
+        locations.begin_command(command.joint)
+        if reason := _judge_command(command, locations, depth):
             return reason
     if is_fork_bomb(found):
         return "it starts itself again and again"
     if runs_fetched_code(found):
         return "it would run what it fetches from the network, unseen"
-    inner = (_judged(text, places, depth + 1) for text in printed_lines(found))
+    inner = (_judge_line(text, locations, depth + 1) for text in find_printed_lines(found))
     return next((reason for reason in inner if reason), "")
 
 
-def _command(command: Command, places: Places, depth: int) -> str:
+def _judge_command(command: ShellCommand, locations: Locations, depth: int) -> str:
     for redirection in command.redirections:
-        if ">" in redirection.operator and (reason := _written(redirection.target, places)):
+        if ">" in redirection.operator and (reason := _judge_write(redirection.target, locations)):
             return reason
         if redirection.operator in ("<<", "<<<"):
-            for text in _run_by(command.words, redirection.target):
-                if reason := _judged(text, places, depth + 1):
+            for text in _lines_run_by(command.words, redirection.target):
+                if reason := _judge_line(text, locations, depth + 1):
                     return reason
     is_find = os.path.basename(command.words[0]) == "find" if command.words else False
     for number, (started, _) in enumerate(starts(command.words)):
-        doubts = len(places.doubts)
-        reason = _judged(started, places, depth + 1) if isinstance(started, Text) else _words(started, places)
+        doubts = len(locations.doubts)
+        reason = (
+            _judge_line(started, locations, depth + 1)
+            if isinstance(started, InnerLine)
+            else _judge_words(started, locations)
+        )
         if reason:
             return reason
-        if is_find and number and not isinstance(started, Text):
-            del places.doubts[doubts:]  # what find gives it lies below the places that find was judged by
+        if is_find and number and not isinstance(started, InnerLine):
+            del locations.doubts[doubts:]  # what find gives it lies below the locations that find was judged by
     return ""
 
 
-def _run_by(words: Sequence[str], text: str) -> list[str]:
+def _lines_run_by(words: Sequence[str], text: str) -> list[str]:
     """The lines that a command runs of the text that is its input."""
     if runs_input(words):
         return [text]
@@ -135,89 +139,91 @@ def _run_by(words: Sequence[str], text: str) -> list[str]:
     return []
 
 
-def _words(words: Sequence[str], places: Places) -> str:
+def _judge_words(words: Sequence[str], locations: Locations) -> str:
     name = os.path.basename(words[0]).lower() if words else ""
     if name in ("cd", "pushd"):
         target = destination(words)
         if target is not None:
-            places.change(target)
-        places.is_lost = target is None or not is_known(target)
+            locations.change_directory(target)
+        locations.is_lost = target is None or not is_known(target)
         return ""
     if name.startswith("mkfs") or name in ("mke2fs", "mkswap"):
         return "" if _asks_for_help(words) else f"{name} erases a file system"
     judge = _JUDGES.get(name)
     if judge is None and not is_known(name) and {"r", "f"} <= _letters(words):
         judge = _rm  # $x -rf /
-    return judge(words, places) if judge else ""
+    return judge(words, locations) if judge else ""
 
 
-def _rm(words: Sequence[str], places: Places) -> str:
+def _rm(words: Sequence[str], locations: Locations) -> str:
     if not (_letters(words) & {"r", "R"} or _has_long(words, "recursive", 3)):
-        if any(word.startswith((ANY, SOME)) for word in words[1:]) and any(map(places.is_vital, _operands(words))):
-            places.doubts.append(words[0])  # rm "$options" /
-        return _unlink(words, places)
-    places.doubt(words[0], _operands(words))
-    return next((f"it would remove {found}" for found in map(places.is_vital, _operands(words)) if found), "")
+        if any(word.startswith((ANY, SOME)) for word in words[1:]) and any(map(locations.find_vital, _operands(words))):
+            locations.doubts.append(words[0])  # rm "$options" /
+        return _unlink(words, locations)
+    locations.note_doubt(words[0], _operands(words))
+    return next((f"it would remove {found}" for found in map(locations.find_vital, _operands(words)) if found), "")
 
 
-def _unlink(words: Sequence[str], places: Places) -> str:
-    return next((f"it would remove {file}" for file in map(places.is_system_file, _operands(words)) if file), "")
+def _unlink(words: Sequence[str], locations: Locations) -> str:
+    return next((f"it would remove {file}" for file in map(locations.find_system_file, _operands(words)) if file), "")
 
 
-def _mv(words: Sequence[str], places: Places) -> str:
+def _mv(words: Sequence[str], locations: Locations) -> str:
     operands = _operands(words)
     moved = operands if _letters(words) & {"t"} else operands[:-1]
-    gone = next((f"it would move {found} away" for found in map(places.is_vital, moved) if found), "")
-    return gone or _overwrite(words, places)
+    gone = next((f"it would move {found} away" for found in map(locations.find_vital, moved) if found), "")
+    return gone or _overwrite(words, locations)
 
 
-def _overwrite(words: Sequence[str], places: Places) -> str:
+def _overwrite(words: Sequence[str], locations: Locations) -> str:
     operands = _operands(words)
-    return _written(operands[-1], places) if operands else ""
+    return _judge_write(operands[-1], locations) if operands else ""
 
 
-def _tee(words: Sequence[str], places: Places) -> str:
-    return next((reason for word in _operands(words) if (reason := _written(word, places))), "")
+def _tee(words: Sequence[str], locations: Locations) -> str:
+    return next((reason for word in _operands(words) if (reason := _judge_write(word, locations))), "")
 
 
-def _dd(words: Sequence[str], places: Places) -> str:
+def _dd(words: Sequence[str], locations: Locations) -> str:
     targets = [word[3:] for word in words if word.startswith("of=")]
-    places.doubt("dd", [*targets, *(word for word in words if word.startswith((ANY, SOME)))])
-    return next((reason for word in targets if (reason := _written(word, places))), "")
+    locations.note_doubt("dd", [*targets, *(word for word in words if word.startswith((ANY, SOME)))])
+    return next((reason for word in targets if (reason := _judge_write(word, locations))), "")
 
 
-def _erase(words: Sequence[str], places: Places) -> str:
-    places.doubt(words[0], _operands(words))
-    erased = (found for word in _operands(words) if (found := places.is_device(word) or places.is_system_file(word)))
+def _erase(words: Sequence[str], locations: Locations) -> str:
+    locations.note_doubt(words[0], _operands(words))
+    erased = (
+        found for word in _operands(words) if (found := locations.find_device(word) or locations.find_system_file(word))
+    )
     return next((f"it would erase {found}" for found in erased), "")
 
 
-def _partition(words: Sequence[str], places: Places) -> str:
+def _partition(words: Sequence[str], locations: Locations) -> str:
     """Programs that write to a disk unless they are asked to show something."""
     name = os.path.basename(words[0])
     if _asks_for_help(words) or any(word.partition("=")[0] in _SHOWING.get(name, ()) for word in words):
         return ""
-    return next((f"it would change {found}" for found in map(places.is_device, _operands(words)) if found), "")
+    return next((f"it would change {found}" for found in map(locations.find_device, _operands(words)) if found), "")
 
 
-def _written(word: str, places: Places) -> str:
-    if device := places.is_device(word):
+def _judge_write(word: str, locations: Locations) -> str:
+    if device := locations.find_device(word):
         return f"it would overwrite the device {device}"
-    file = places.is_system_file(word)
+    file = locations.find_system_file(word)
     return f"it would overwrite {file}" if file else ""
 
 
-def _mode(words: Sequence[str], places: Places) -> str:
+def _mode(words: Sequence[str], locations: Locations) -> str:
     if not (_letters(words) & {"R"} or _has_long(words, "recursive", 3)):
         return ""
-    places.doubt(words[0], _operands(words)[1:])
+    locations.note_doubt(words[0], _operands(words)[1:])
     for word in _operands(words):
-        if found := places.is_vital(word, with_workspace=False):
+        if found := locations.find_vital(word, with_workspace=False):
             return f"it would change the access to everything in {found}"
     return ""
 
 
-def _find(words: Sequence[str], places: Places) -> str:
+def _find(words: Sequence[str], locations: Locations) -> str:
     words = [word for word in words if word not in ("-L", "-H", "-P")]
     start = next((i for i, word in enumerate(words) if word.startswith(("-", "(", "!"))), len(words))
     expression = words[start:]
@@ -227,41 +233,41 @@ def _find(words: Sequence[str], places: Places) -> str:
     )
     if not removes:
         return ""
-    places.doubt("find", words[1:start] or ["."])
+    locations.note_doubt("find", words[1:start] or ["."])
     is_filtered = any(word.startswith(("-name", "-iname", "-path", "-type", "-regex", "-newer")) for word in expression)
     for word in words[1:start] or ["."]:
-        if found := places.is_vital(word, with_workspace=not is_filtered):
+        if found := locations.find_vital(word, with_workspace=not is_filtered):
             return f"it would remove what is in {found}"
     return ""
 
 
-def _rsync(words: Sequence[str], places: Places) -> str:
+def _rsync(words: Sequence[str], locations: Locations) -> str:
     operands = _operands(words)
     if not operands or not any(word.startswith("--del") for word in words):
         return ""
-    places.doubt("rsync", operands[-1:])
-    found = places.is_vital(operands[-1], with_workspace=False)
+    locations.note_doubt("rsync", operands[-1:])
+    found = locations.find_vital(operands[-1], with_workspace=False)
     return f"it would remove what is in {found}" if found else ""
 
 
-def _power(words: Sequence[str], places: Places) -> str:
+def _power(words: Sequence[str], locations: Locations) -> str:
     return "" if set(words) & {"--help", "--version", "-c"} else "it would stop this computer"
 
 
-def _init(words: Sequence[str], places: Places) -> str:
+def _init(words: Sequence[str], locations: Locations) -> str:
     return "it would stop this computer" if words[1:2] and words[1] in ("0", "6") else ""
 
 
-def _systemctl(words: Sequence[str], places: Places) -> str:
+def _systemctl(words: Sequence[str], locations: Locations) -> str:
     verbs = {"poweroff", "reboot", "halt", "kexec", "emergency", "rescue", "suspend", "hibernate", "soft-reboot"}
     return "it would stop this computer" if set(_operands(words)[:1]) & verbs else ""
 
 
-def _kill(words: Sequence[str], places: Places) -> str:
+def _kill(words: Sequence[str], locations: Locations) -> str:
     return "it would end every process" if "-1" in words[2:] or words[1:] == ("--", "-1") else ""
 
 
-_JUDGES: dict[str, Callable[[Sequence[str], Places], str]] = {
+_JUDGES: dict[str, Callable[[Sequence[str], Locations], str]] = {
     "rm": _rm,
     "mv": _mv,
     "dd": _dd,

@@ -17,9 +17,9 @@ _LONGEST_VALUE = 200  # characters
 _PWD = re.compile(r"\$\(pwd\)|`pwd`")
 
 
-def expanded(line: str, scope: Scope) -> str:
+def expand_line(line: str, scope: Scope) -> str:
     """The line with braces, and with variables whose values are in it or known, in place of their names."""
-    values = {"HOME": paths.home(), "PWD": str(scope.workspace), "IFS": " "}
+    values = {"HOME": paths.home_directory(), "PWD": str(scope.workspace), "IFS": " "}
     for name, *texts in [*_ASSIGNED.findall(line), *_LOOPED.findall(line)]:
         values[name] = next((text for text in texts if text), "")[:_LONGEST_VALUE]
 
@@ -31,8 +31,8 @@ def expanded(line: str, scope: Scope) -> str:
     for _ in range(3):  # values that name other variables
         text = _VARIABLE.sub(value, text)[: shell.LONGEST]
     text = _SAYS.sub(lambda found: (found[1] or found[2] or "").strip("'\" "), text)
-    return _BRACES.sub(_listed, text)[: shell.LONGEST]
+    return _BRACES.sub(_expand_braces, text)[: shell.LONGEST]
 
 
-def _listed(braces: re.Match[str]) -> str:
+def _expand_braces(braces: re.Match[str]) -> str:
     return " ".join(f"{braces[1]}{one}{braces[3]}" for one in braces[2].split(",")[:50])

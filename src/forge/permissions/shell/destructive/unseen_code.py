@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from forge.permissions import shell
-from forge.permissions.shell.commands import runs_input, said
+from forge.permissions.shell.commands import find_printed_text, runs_input
 from forge.permissions.shell.hidden_programs import hides
-from forge.permissions.shell.parsed_line import Command, Line
+from forge.permissions.shell.parsed_line import ShellCommand, ShellLine
 from forge.permissions.shell.programs import SHELLS
 from forge.permissions.shell.word_patterns import is_known
-from forge.permissions.shell.wrappers import Text, starts
+from forge.permissions.shell.wrappers import InnerLine, starts
 
 _FETCHERS = frozenset(
     "aria2c axel curl curlie elinks fetch ftp http https httpie links lynx nc ncat netcat scp sftp socat telnet w3m"
@@ -30,7 +30,7 @@ def is_interpreter(name: str) -> bool:
     return name in SHELLS or bool(_INTERPRETER.fullmatch(name))
 
 
-def is_fork_bomb(found: Line) -> bool:
+def is_fork_bomb(found: ShellLine) -> bool:
     """Whether a function starts itself twice at once, or goes on in the background."""
     for function in found.functions:
         own = [i for i in range(*function.body) if found.commands[i].words[:1] == (function.name,)]
@@ -41,7 +41,7 @@ def is_fork_bomb(found: Line) -> bool:
     return False
 
 
-def runs_fetched_code(found: Line) -> bool:
+def runs_fetched_code(found: ShellLine) -> bool:
     """`curl … | sh`, `bash <(curl …)`, `eval "$(curl …)"`."""
     for stages in found.pipes:
         fetches = False
@@ -52,7 +52,9 @@ def runs_fetched_code(found: Line) -> bool:
             fetches = fetches or any(map(_fetches, commands))
     for command in found.commands:
         inner = found.commands[command.inside.start : command.inside.end]
-        if any(map(_fetches, inner)) and (_runs_input(command) or any(map(_runs_unknown_code, _started(command)))):
+        if any(map(_fetches, inner)) and (
+            _runs_input(command) or any(map(_runs_unknown_code, _words_started_by(command)))
+        ):
             return True
         sends = [command] if command.words else found.commands
         if any(map(_runs_input, inner)) and any(map(_fetches, sends)):  # curl … > >(sh)
@@ -60,7 +62,7 @@ def runs_fetched_code(found: Line) -> bool:
     return False
 
 
-def printed_lines(found: Line) -> Iterator[str]:
+def find_printed_lines(found: ShellLine) -> Iterator[str]:
     """The lines that `echo` and `printf` print into a shell, or into `xargs` as the words of its command."""
     for stages in found.pipes:
         texts: dict[str, None] = {}
@@ -68,7 +70,7 @@ def printed_lines(found: Line) -> Iterator[str]:
         for number, stage in enumerate(stages[1:]):  # `tee` and `cat` hand on what they read
             before = found.commands[stages[number].start : stages[number].end]
             texts |= dict.fromkeys(text for command in before for text in _texts(command))
-            searches |= dict.fromkeys(text for command in before for text in _removed_by_find(command))
+            searches |= dict.fromkeys(text for command in before for text in _removals_by_find(command))
             for command in found.commands[stage.start : stage.end]:
                 if runs_input(command.words):
                     yield from texts
@@ -81,24 +83,24 @@ def printed_lines(found: Line) -> Iterator[str]:
     for command in found.commands:
         if _runs_what_is_inside(command):
             inner = found.commands[command.inside.start : command.inside.end]
-            yield from (text for one in inner if (text := said(one.words)))
+            yield from (text for one in inner if (text := find_printed_text(one.words)))
 
 
-def _removed_by_find(command: Command) -> Iterator[str]:
+def _removals_by_find(command: ShellCommand) -> Iterator[str]:
     """`find / | xargs rm` removes what `find / -delete` does."""
     words = command.words
     if words and os.path.basename(words[0]) == "find" and all(map(is_known, words)):
         yield f"{shlex.join(words)} -delete"
 
 
-def _texts(command: Command) -> Iterator[str]:
+def _texts(command: ShellCommand) -> Iterator[str]:
     """What a command prints, and what it is given to read."""
-    if text := said(command.words):
+    if text := find_printed_text(command.words):
         yield text
     yield from (one.target for one in command.redirections if one.operator in ("<<", "<<<"))
 
 
-def _runs_what_is_inside(command: Command) -> bool:
+def _runs_what_is_inside(command: ShellCommand) -> bool:
     """`bash < <(echo …)`, `. <(echo …)`"""
     if command.inside.start == command.inside.end:
         return False
@@ -109,17 +111,17 @@ def _runs_what_is_inside(command: Command) -> bool:
     return (name in SHELLS or name in (".", "source")) and hides(command.words)
 
 
-def _fetches(command: Command) -> bool:
+def _fetches(command: ShellCommand) -> bool:
     if command.words[:2] in (("command", "-v"), ("command", "-V")):
         return False
-    return any(words and os.path.basename(words[0]) in _FETCHERS for words in _started(command))
+    return any(words and os.path.basename(words[0]) in _FETCHERS for words in _words_started_by(command))
 
 
-def _runs_input(command: Command) -> bool:
+def _runs_input(command: ShellCommand) -> bool:
     """Whether it is an interpreter whose program is its input."""
     if runs_input(command.words):
         return True
-    for words in _started(command):
+    for words in _words_started_by(command):
         name = os.path.basename(words[0]) if words else ""
         if name in ("xargs", "parallel") and any(os.path.basename(word) in SHELLS for word in words[1:]):
             return True
@@ -154,9 +156,9 @@ def _code(words: Sequence[str]) -> str:
     return next((words[i + 1] for i, word in enumerate(words[:-1]) if _CODE.fullmatch(word) and word != "-m"), "")
 
 
-def _started(command: Command) -> Iterator[Sequence[str]]:
+def _words_started_by(command: ShellCommand) -> Iterator[Sequence[str]]:
     for started, _ in starts(command.words):
-        if isinstance(started, Text):
+        if isinstance(started, InnerLine):
             yield from (inner.words for inner in shell.read_inner(started).commands)
         else:
             yield started

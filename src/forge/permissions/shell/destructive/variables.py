@@ -26,7 +26,7 @@ _MOVES = re.compile(r"\b(?:cd|pushd|popd)\b")
 Values = tuple[tuple[str, str], ...]
 
 
-class Known(NamedTuple):
+class KnownValues(NamedTuple):
     """Ways to fill the variables, and the names of those that may hold something else too."""
 
     ways: tuple[Values, ...]
@@ -38,18 +38,18 @@ class Known(NamedTuple):
         return tuple(dict.fromkeys(kept))
 
 
-def known_values(line: str, scope: Scope) -> Known:
+def find_known_values(line: str, scope: Scope) -> KnownValues:
     """What `D=…` and `for d in …` give, with the home directory and the workspace."""
     if "$" not in line:
-        return Known(((),), frozenset())
-    base = {"HOME": [paths.home()], "PWD": [str(scope.workspace)]}
+        return KnownValues(((),), frozenset())
+    base = {"HOME": [paths.home_directory()], "PWD": [str(scope.workspace)]}
     options: dict[str, list[str]] = dict(base)
     doubtful: set[str] = set()
     for _ in range(_ROUNDS):
         found: dict[str, list[str]] = {}
         doubtful = {"PWD"} if _MOVES.search(line) else set()
         for way in _ways(options):
-            for name, value in _assigned(line, way):
+            for name, value in _find_assignments(line, way):
                 if is_known(value) and len(value) <= _LONGEST:
                     found.setdefault(name, []).append(value)
                 else:
@@ -60,10 +60,10 @@ def known_values(line: str, scope: Scope) -> Known:
     rest = _PLAIN_ASSIGNMENT.sub("", line)
     if _ASSIGNS_OTHERWISE.search(rest) or len([*islice(_all(options), MOST + 1)]) > MOST:
         doubtful |= set(options)
-    return Known(tuple(_ways(options)), frozenset(doubtful))
+    return KnownValues(tuple(_ways(options)), frozenset(doubtful))
 
 
-def _assigned(line: str, way: Values) -> Iterator[tuple[str, str]]:
+def _find_assignments(line: str, way: Values) -> Iterator[tuple[str, str]]:
     found = shell.read(line, way)
     for command in found.commands:
         yield from command.assignments

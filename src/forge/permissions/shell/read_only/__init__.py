@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from forge.core.context import Scope
-from forge.permissions.shell.literal_line import parts
+from forge.permissions.shell.literal_line import split_literal
 from forge.permissions.shell.read_only.flags import COMMANDS, PLAIN, VERSIONED
 from forge.permissions.shell.read_only.git import git_reads
 from forge.permissions.shell.read_only.options import paths_of
@@ -28,14 +28,14 @@ def only_reads(line: str, scope: Scope, directory: str = "") -> list[str] | None
 
     `directory` is where it runs, the workspace if it is empty.
     """
-    found = parts(line)
+    found = split_literal(line)
     places = directories(found, directory) if found else None
     if places is None:
         return None
     area = Area(scope)
     reading: dict[str, None] = {}
     for part, where in zip(found, places, strict=True):
-        paths = _paths(part.words, _Place(where, directory, area))
+        paths = _paths(part.words, _RunLocation(where, directory, area))
         if paths is None or not area.has_all([*paths, "."] if any(where) else paths, where):
             return None
         reading |= dict.fromkeys(os.path.join(place, path) for place in where for path in paths)
@@ -47,11 +47,11 @@ def reads_plainly(line: str, scope: Scope, directory: str = "") -> bool:
 
     Such a line may run without a question where no sandbox can enforce that it only reads.
     """
-    found = parts(line)
+    found = split_literal(line)
     return len(found) == 1 and found[0].words[0] in PLAIN and only_reads(line, scope, directory) is not None
 
 
-class _Place(NamedTuple):
+class _RunLocation(NamedTuple):
     """Where a command may run, and where the line began."""
 
     where: tuple[str, ...]
@@ -59,7 +59,7 @@ class _Place(NamedTuple):
     area: Area
 
 
-def _paths(words: Sequence[str], place: _Place) -> list[str] | None:
+def _paths(words: Sequence[str], place: _RunLocation) -> list[str] | None:
     """The paths of one command; None if it may do more than read."""
     name, more = words[0], words[1:]
     if name in _SAYING:
@@ -86,7 +86,7 @@ def _paths(words: Sequence[str], place: _Place) -> list[str] | None:
     return read
 
 
-def _git(words: Sequence[str], place: _Place) -> list[str] | None:
+def _git(words: Sequence[str], place: _RunLocation) -> list[str] | None:
     """Behind a `cd` it could be another repository than the one that is looked at here."""
     if place.where != (place.start,):
         return None
@@ -149,23 +149,23 @@ _UNWRAP: dict[str, Callable[[Sequence[str]], Sequence[str]]] = {
 }
 
 
-def _has_no_folder(words: Sequence[str], paths: Sequence[str], place: _Place) -> bool:
+def _has_no_folder(words: Sequence[str], paths: Sequence[str], place: _RunLocation) -> bool:
     """In directories `diff` follows links, wherever they lead."""
     folders = (os.path.join(place.area.workspace, where, path) for where in place.where for path in paths)
     return "--no-dereference" in words or not any(map(os.path.isdir, folders))
 
 
-def _has_no_list(words: Sequence[str], paths: Sequence[str], place: _Place) -> bool:
+def _has_no_list(words: Sequence[str], paths: Sequence[str], place: _RunLocation) -> bool:
     """`strings @file` takes further words from a file."""
     return not any(word.startswith("@") for word in words)
 
 
-def _has_no_settings(words: Sequence[str], paths: Sequence[str], place: _Place) -> bool:
+def _has_no_settings(words: Sequence[str], paths: Sequence[str], place: _RunLocation) -> bool:
     """A file of settings can name a program for rg to start."""
     return "--no-config" in words or "RIPGREP_CONFIG_PATH" not in os.environ
 
 
-_CHECKS: dict[str, Callable[[Sequence[str], Sequence[str], _Place], bool]] = {
+_CHECKS: dict[str, Callable[[Sequence[str], Sequence[str], _RunLocation], bool]] = {
     "diff": _has_no_folder,
     "rg": _has_no_settings,
     "strings": _has_no_list,

@@ -21,7 +21,7 @@ class Operands(Enum):
     NONE = "there may be none"
 
 
-class Flags(NamedTuple):
+class ReadOnlyFlags(NamedTuple):
     """`short` and `long` take no value, `valued` and `long_valued` do."""
 
     short: str = ""
@@ -35,10 +35,12 @@ class Flags(NamedTuple):
 
 def _flags(
     short: str = "", valued: str = "", long: str = "", operands: Operands = Operands.PATHS, numbers: bool = False
-) -> Flags:
+) -> ReadOnlyFlags:
     names = long.split()
     plain = frozenset(name for name in names if not name.endswith("="))
-    return Flags(short, valued, plain, frozenset(name[:-1] for name in names if name.endswith("=")), operands, numbers)
+    return ReadOnlyFlags(
+        short, valued, plain, frozenset(name[:-1] for name in names if name.endswith("=")), operands, numbers
+    )
 
 
 _PATTERN, _ONE_PATH, _TEXT, _NONE = Operands.PATTERN, Operands.ONE_PATH, Operands.TEXT, Operands.NONE
@@ -55,7 +57,7 @@ _GREP = _flags(
 )
 _SUM = _flags("btz", long="binary text tag zero")
 
-COMMANDS: dict[str, Flags] = {
+COMMANDS: dict[str, ReadOnlyFlags] = {
     "arch": _flags(operands=_NONE),
     "base64": _flags("di", "w", "decode ignore-garbage wrap="),
     "basename": _flags("az", "s", "multiple suffix= zero", _TEXT),
@@ -195,7 +197,7 @@ HISTORY_OPTIONS = frozenset(
 _LOG_FLAGS = _flags("pusawbiEFPzgRMtrcm", "nSGLUl", _DIFF + _LOG, numbers=True)
 _DIFF_FLAGS = _flags("pusawbzRMqr", "SGUl", f"{_DIFF} cached staged merge-base name-status", numbers=True)
 
-GIT: dict[str, Flags] = {
+GIT: dict[str, ReadOnlyFlags] = {
     "blame": _flags("wbltfnsepcMC", "L", "line-porcelain porcelain show-name show-number show-email date= root"),
     "cat-file": _flags("ptse"),
     "check-ignore": _flags("vnq", long="verbose quiet non-matching no-index"),
@@ -243,7 +245,7 @@ GIT: dict[str, Flags] = {
     "whatchanged": _LOG_FLAGS,
 }
 # These change something unless they are asked for a list.
-GIT_LISTS: dict[str, Flags] = {
+GIT_LISTS: dict[str, ReadOnlyFlags] = {
     "branch": _flags(
         "arvlq",
         long="list all remotes verbose show-current contains= no-contains= merged= no-merged= sort= format= points-at="

@@ -103,7 +103,7 @@ def _is_safe(place: str, root: str, *, looks_at_submodules: bool) -> bool:
     own = _directory(os.path.join(place, ".git"))
     if own is None:
         return False
-    shared = _pointed(own, os.path.join(own, "commondir"), "") or own
+    shared = _follow_pointer(own, os.path.join(own, "commondir"), "") or own
     settings = {os.path.join(shared, "config"), *(os.path.join(one, "config.worktree") for one in (own, shared))}
     if os.path.lexists(os.path.join(shared, "hooks", "post-index-change")):
         return False
@@ -112,10 +112,10 @@ def _is_safe(place: str, root: str, *, looks_at_submodules: bool) -> bool:
 
 def _directory(path: str) -> str | None:
     """The directory of a repository, also where `.git` is a file that names it."""
-    return path if os.path.isdir(path) else _pointed(os.path.dirname(path), path, "gitdir: ")
+    return path if os.path.isdir(path) else _follow_pointer(os.path.dirname(path), path, "gitdir: ")
 
 
-def _pointed(start: str, path: str, prefix: str) -> str | None:
+def _follow_pointer(start: str, path: str, prefix: str) -> str | None:
     content = _content(path, 4_096)
     text = os.fsdecode(content).rstrip("\r\n") if content else ""  # as Git reads it: a blank is part of the name
     return os.path.join(start, text.removeprefix(prefix)) if text.startswith(prefix) and text else None

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from forge.permissions.shell.literal_line import parts
+from forge.permissions.shell.literal_line import split_literal
 from forge.permissions.shell.read_only.flags import HISTORY_OPTIONS
 
 _TELLS_NAMES = frozenset(
@@ -27,7 +27,7 @@ _SHOWS_OBJECTS = re.compile(r"raw|contents", re.IGNORECASE)  # %(raw) of a refer
 def may_show_withheld(line: str, workspace: str, directory: str) -> bool:
     """Tell whether a line that only reads may show content which is hidden in the work tree."""
     place = os.path.join(workspace, directory)
-    return any(_may_show(part.words, place) for part in parts(line))
+    return any(_may_show(part.words, place) for part in split_literal(line))
 
 
 def _may_show(words: Sequence[str], place: str) -> bool:

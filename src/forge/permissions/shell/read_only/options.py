@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from forge.permissions.shell.read_only.flags import Flags, Operands
+from forge.permissions.shell.read_only.flags import Operands, ReadOnlyFlags
 
 
-def paths_of(words: Sequence[str], flags: Flags) -> list[str] | None:
+def paths_of(words: Sequence[str], flags: ReadOnlyFlags) -> list[str] | None:
     options = options_of(words, flags)
     if options is None:
         return None
@@ -25,7 +25,7 @@ def paths_of(words: Sequence[str], flags: Flags) -> list[str] | None:
     return paths or (["."] if flags.searches and not operands else [])
 
 
-def options_of(words: Sequence[str], flags: Flags) -> tuple[set[str], list[str]] | None:
+def options_of(words: Sequence[str], flags: ReadOnlyFlags) -> tuple[set[str], list[str]] | None:
     """The names of the options and the words that are none; None if an option is not on the list."""
     given: set[str] = set()
     operands: list[str] = []
@@ -48,7 +48,7 @@ def options_of(words: Sequence[str], flags: Flags) -> tuple[set[str], list[str]]
     return given, operands
 
 
-def _cluster(letters: str, flags: Flags, given: set[str], rest: Iterator[str]) -> bool:
+def _cluster(letters: str, flags: ReadOnlyFlags, given: set[str], rest: Iterator[str]) -> bool:
     """`-rn`, `-n5`, `-n 5`, `-5`."""
     if flags.numbers and letters.isdecimal():
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from forge.permissions.shell.read_only.flags import COMMANDS, FIND_PATHS, FIND_TESTS, FIND_VALUED, Flags
+from forge.permissions.shell.read_only.flags import COMMANDS, FIND_PATHS, FIND_TESTS, FIND_VALUED, ReadOnlyFlags
 from forge.permissions.shell.read_only.options import options_of
 from forge.permissions.shell.working_directories import destination
 
@@ -73,7 +73,7 @@ def _is_reading_script(script: str) -> bool:
 
 
 def _jq(words: Sequence[str]) -> list[str] | None:
-    flags = Flags(
+    flags = ReadOnlyFlags(
         "rcnsSMCaej",
         "",
         frozenset("raw-output compact-output null-input slurp sort-keys exit-status join-output tab".split()),

@@ -33,7 +33,7 @@ _FILES = re.compile(
 _OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:root|cwd|fd)(?:/|$)")
 
 
-class Places:
+class Locations:
     """What words of a line may mean, seen from the directories it may be in."""
 
     def __init__(self, scope: Scope, directory: str, values: tuple[tuple[str, str], ...] = ()) -> None:
@@ -41,34 +41,34 @@ class Places:
         self.doubts: list[str] = []  # programs whose targets are not known
         self.is_lost = False  # where the line is, is not known
         self.workspace = paths.roots(str(scope.workspace))
-        self.home = paths.normal(paths.home())
-        self.here: list[str] = [paths.normal(os.path.join(self.workspace[0], directory))]
+        self.home_directory = paths.normal(paths.home_directory())
+        self.directories: list[str] = [paths.normal(os.path.join(self.workspace[0], directory))]
         self._before: list[str] = []  # where it is if a `cd` failed
 
-    def change(self, target: str) -> None:
+    def change_directory(self, target: str) -> None:
         """A `cd`."""
-        ahead = [*self.meanings(target)]
+        ahead = [*self.possible_paths(target)]
         if ahead:
-            self._before = [*self._before, *self.here][:MOST]
-            self.here = ahead[:MOST]
+            self._before = [*self._before, *self.directories][:MOST]
+            self.directories = ahead[:MOST]
 
-    def go_on(self, joint: str) -> None:
+    def begin_command(self, joint: str) -> None:
         """At the next command, which runs whether the `cd` worked or not unless it is joined by `&&`."""
         if joint != "&&" and self._before:
-            self.here = list(dict.fromkeys([*self._before, *self.here]))[:MOST]
+            self.directories = list(dict.fromkeys([*self._before, *self.directories]))[:MOST]
             self._before = []
 
-    def meanings(self, word: str) -> Iterator[str]:
+    def possible_paths(self, word: str) -> Iterator[str]:
         """The absolute paths a word may mean; none where it is known only when the line runs."""
         if word == "~" or word.startswith("~/"):
-            word = self.home + word[1:]
+            word = self.home_directory + word[1:]
         elif word.startswith("~") and "/" not in word.rstrip("/"):
             word = f"/home/{word[1:]}"
         if word and ANY not in word and SOME not in word and len(word) <= paths.LONGEST:
-            for place in self.here:
-                yield from self._led_to(os.path.join(place, word))
+            for path in self.directories:
+                yield from self._resolve_links(os.path.join(path, word))
 
-    def _led_to(self, path: str) -> Iterator[str]:
+    def _resolve_links(self, path: str) -> Iterator[str]:
         """A link that is named itself is only a link; behind a slash it is what it leads to."""
         lexical = paths.normal(path)
         yield lexical
@@ -81,48 +81,48 @@ class Places:
             through = path.endswith(("/", "/.", "/.."))
             yield paths.real(path) if through else os.path.join(paths.real(parent), os.path.basename(lexical))
 
-    def doubt(self, program: str, words: Iterable[str]) -> None:
+    def note_doubt(self, program: str, words: Iterable[str]) -> None:
         """Note a program that destroys, where one of its targets is not known."""
         if any(not is_known(word) or (self.is_lost and not word.startswith("/")) for word in words):
             self.doubts.append(os.path.basename(program.replace(ANY, "").replace(SOME, "")) or "an unknown program")
 
-    def is_vital(self, word: str, *, with_workspace: bool = True) -> str:
-        """The vital place that is destroyed with what the word names, with a directory's whole content or itself."""
-        for place in self.meanings(word):
-            folder, name = os.path.split(place)
+    def find_vital(self, word: str, *, with_workspace: bool = True) -> str:
+        """The vital path that is destroyed with what the word names, with a directory's whole content or itself."""
+        for path in self.possible_paths(word):
+            folder, name = os.path.split(path)
             if GLOB in name and not name.strip(f"{GLOB}.") and GLOB not in folder:
                 if folder not in self.workspace and self._is_vital(folder):
-                    return place.replace(GLOB, "*")
-            elif GLOB in place:
-                fixed = place[: place.index(GLOB)].rsplit("/", 1)[0] or "/"
+                    return path.replace(GLOB, "*")
+            elif GLOB in path:
+                fixed = path[: path.index(GLOB)].rsplit("/", 1)[0] or "/"
                 if fixed == "/":
-                    return place.replace(GLOB, "*")
-            elif self._is_vital(place) and (with_workspace or place not in self.workspace):
-                return place
+                    return path.replace(GLOB, "*")
+            elif self._is_vital(path) and (with_workspace or path not in self.workspace):
+                return path
         return ""
 
-    def _is_vital(self, place: str) -> bool:
+    def _is_vital(self, path: str) -> bool:
         if (
-            place in ("/", self.home)
-            or place in _SYSTEM
-            or _OF_A_PROCESS.match(place)
-            or re.fullmatch(r"/(?:home|Users)/[^/]+", place)
+            path in ("/", self.home_directory)
+            or path in _SYSTEM
+            or _OF_A_PROCESS.match(path)
+            or re.fullmatch(r"/(?:home|Users)/[^/]+", path)
         ):
             return True
-        return any(root == place or root.startswith(f"{place.rstrip('/')}/") for root in self.workspace)
+        return any(root == path or root.startswith(f"{path.rstrip('/')}/") for root in self.workspace)
 
-    def is_device(self, word: str) -> str:
+    def find_device(self, word: str) -> str:
         """The disk or memory that would be written."""
-        return next((place for place in self.meanings(word) if _DISK.match(place) or _is_block_device(place)), "")
+        return next((path for path in self.possible_paths(word) if _DISK.match(path) or _is_block_device(path)), "")
 
-    def is_system_file(self, word: str) -> str:
-        return next((place for place in self.meanings(word) if _FILES.match(place)), "")
+    def find_system_file(self, word: str) -> str:
+        return next((path for path in self.possible_paths(word) if _FILES.match(path)), "")
 
 
-def _is_block_device(place: str) -> bool:
-    if not place.startswith("/dev/"):
+def _is_block_device(path: str) -> bool:
+    if not path.startswith("/dev/"):
         return False
     try:
-        return stat.S_ISBLK(os.stat(place).st_mode)
+        return stat.S_ISBLK(os.stat(path).st_mode)
     except (OSError, ValueError):
         return False

@@ -7,20 +7,20 @@ import logging
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.permissions.failures import failure
+from forge.permissions.failures import describe_failure
 
 SECONDS = 30.0  # that a preview may take
 
 log = logging.getLogger(__name__)
 
 
-def introduced(ctx: ToolContext) -> str:
+def introduce_tool(ctx: ToolContext) -> str:
     """What is said of a tool that no person has approved yet, registered secrets masked; empty for all others."""
     introduce = getattr(type(ctx.tool), "introduce", None)
     return ctx.activity.secrets.mask(str(introduce(ctx.tool))) if introduce is not None else ""
 
 
-async def foreseen(ctx: ToolContext) -> str:
+async def preview_changes(ctx: ToolContext) -> str:
     """The tool's own preview, registered secrets masked; empty for tools that have none.
 
     Raises `ToolError` where it fails: then the call is refused.
@@ -33,7 +33,7 @@ async def foreseen(ctx: ToolContext) -> str:
     except ToolError:
         raise
     except Exception as error:
-        log.error("the preview of %s failed: %s", ctx.spec.name, ctx.activity.secrets.mask_all(failure(error)))
+        log.error("the preview of %s failed: %s", ctx.spec.name, ctx.activity.secrets.mask_all(describe_failure(error)))
         raise ToolError(
             f"what it would change could not be found out: {type(error).__name__}",
             ErrorKind.SYSTEM,
