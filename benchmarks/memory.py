@@ -17,7 +17,7 @@ import numpy
 
 from benchmarks.timing import ROUNDS, Measure
 from forge.memory.memory import Memory
-from forge.memory.search import expression
+from forge.memory.search import build_expression
 
 NOTES, PIECES = 1_000, 100  # and so many pieces in each
 DIMENSIONS = 384
@@ -111,7 +111,7 @@ def _word(pick: random.Random) -> str:
 
 def _query(database: sqlite3.Connection, query: str) -> Any:
     wanted = "SELECT rowid, bm25(words) AS score FROM words WHERE words MATCH ? ORDER BY score LIMIT 5"
-    return database.execute(wanted, (expression(query),)).fetchall()
+    return database.execute(wanted, (build_expression(query),)).fetchall()
 
 
 def _timed(work: Any) -> float:

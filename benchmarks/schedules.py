@@ -47,7 +47,7 @@ def _fill(store: ScheduleStore) -> None:
         for number in range(SCHEDULES):
             following = START + 60 + number * 60
             one = Schedule(id=f"task-{number}", cron="@every 30d", task=f"Do number {number}", next_fire=following)
-            _rows.put(connection, _rows.Row(one, START, START))
+            _rows.write_row(connection, _rows.Row(one, START, START))
 
 
 def _microseconds(function: Callable[[], object]) -> float:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from forge.memory.memory import Found, Memory
+from forge.memory.memory import Memory, SearchResult
 
 NOW = datetime(2026, 11, 20, 14, 5)
 
@@ -43,7 +43,7 @@ def note(memory: Memory, name: str, text: str) -> Path:
     return path
 
 
-def search(memory: Memory, query: str, most: int = 5) -> Found:
+def search(memory: Memory, query: str, most: int = 5) -> SearchResult:
     return asyncio.run(memory.search(query, most))
 
 
@@ -55,5 +55,5 @@ def pieces(memory: Memory) -> list[tuple[str, int, int, str]]:
     """Everything the index holds, once it is up to date."""
     memory.follow()
     query = "SELECT name, line_start, line_end, text FROM pieces JOIN notes ON notes.id = pieces.id >> 20"
-    with memory._followed().index.reading() as connection:
+    with memory._open_follower().index.reading() as connection:
         return sorted(connection.execute(query).fetchall())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.memory.chunks import MOST, Chunk, split
+from forge.memory.chunks import MOST, Chunk, split_note
 
 LINES = st.lists(
     st.one_of(
@@ -18,7 +18,7 @@ LINES = st.lists(
 
 @given(LINES, st.sampled_from(["\n", "\r\n", "\r"]))
 def test_every_line_is_in_exactly_one_piece(lines, end):
-    chunks = split(end.join(lines))
+    chunks = split_note(end.join(lines))
     covered: dict[int, str] = {}
     for (first, last), text in _joined(chunks):
         for number, line in zip(range(first, last + 1), text.split("\n"), strict=True):
@@ -39,20 +39,20 @@ def _joined(chunks):
 
 
 def test_a_heading_begins_a_piece_and_stays_with_what_follows():
-    assert split("# Day\n\n## 10:00\n\none\n\n## 11:00\n\ntwo\n") == [
+    assert split_note("# Day\n\n## 10:00\n\none\n\n## 11:00\n\ntwo\n") == [
         Chunk("# Day\n\n## 10:00\n\none", 1, 5),
         Chunk("## 11:00\n\ntwo", 7, 9),
     ]
 
 
 def test_a_heading_inside_code_is_none():
-    assert len(split("text\n```\n# comment\n```\n")) == 1
+    assert len(split_note("text\n```\n# comment\n```\n")) == 1
 
 
 def test_what_is_appended_leaves_the_pieces_before_it_as_they_are():
     text = "".join(f"## {hour}\n\nentry {hour}\n\n" for hour in range(20))
-    assert split(text + "## 99\n\nmore\n")[:20] == split(text)
+    assert split_note(text + "## 99\n\nmore\n")[:20] == split_note(text)
 
 
 def test_a_blank_note_has_no_pieces():
-    assert split("") == split("\n \n\t\n") == []
+    assert split_note("") == split_note("\n \n\t\n") == []

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
 from forge.memory import follow
-from forge.memory._watch import Watch
-from forge.memory.chunks import split
+from forge.memory._watch import NotesWatch
+from forge.memory.chunks import split_note
 from forge.memory.notes import Notes
 from forge.workspace.state import state_directory
 from tests.descriptors import open_below
@@ -42,11 +42,13 @@ def test_after_any_changes_the_index_is_what_a_new_one_would_be(changes, embeds)
                 contents[name] = text
                 note(memory, name, text)
             search(memory, "one two cat")
-            expected = sorted((one, *chunk[1:], chunk.text) for one, said in contents.items() for chunk in split(said))
+            expected = sorted(
+                (one, *chunk[1:], chunk.text) for one, said in contents.items() for chunk in split_note(said)
+            )
             assert pieces(memory) == expected
         other = memory_in(Path(place), embedder=Topics() if embeds else None)
         assert search(other, "one words") == search(memory, "one words")
-        memory._followed().index.check()
+        memory._open_follower().index.check()
         memory.close()
         other.close()
 
@@ -127,7 +129,7 @@ def test_a_change_that_leaves_time_and_size_alone_is_seen(tmp_path):
 @pytest.mark.parametrize("is_watched", [True, False])
 def test_whatever_happens_to_a_note_is_seen(tmp_path, monkeypatch, is_watched):
     if not is_watched:
-        monkeypatch.setattr(Watch, "changed", lambda self: None)
+        monkeypatch.setattr(NotesWatch, "take_changes", lambda self: None)
     memory = memory_in(tmp_path)
     path = note(memory, "one.md", "alpha")
     assert sources(memory, "alpha") == ["one.md"]
@@ -210,13 +212,13 @@ def test_a_database_that_cannot_be_written_is_searched_all_the_same(tmp_path, mo
     note(memory, "MEMORY.md", "old words")
     assert sources(memory, "old") == ["MEMORY.md"]
     note(memory, "more.md", "new words " * 10_000)
-    with memory._followed().index.reading() as connection:
+    with memory._open_follower().index.reading() as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
     found = search(memory, "words")
     assert [hit.source for hit in found.hits] == ["MEMORY.md"]
     assert "is the disk full?" in found.remarks[0]
-    with memory._followed().index.reading() as connection:
+    with memory._open_follower().index.reading() as connection:
         connection.execute("PRAGMA max_page_count = 1000000")
     assert search(memory, "words").remarks == []
     assert set(sources(memory, "words", 200)) == {"MEMORY.md", "more.md"}
@@ -238,10 +240,10 @@ def test_killed_at_any_moment_the_index_is_right_or_becomes_right(tmp_path, roun
         killed(child("index", tmp_path, f"r{round_}"), 1 + round_ % 3)
         memory = memory_in(tmp_path)
         said = {name: memory.notes.text(name) for name in memory.names()}
-        expected = sorted((name, *chunk[1:], chunk.text) for name, text in said.items() for chunk in split(text))
+        expected = sorted((name, *chunk[1:], chunk.text) for name, text in said.items() for chunk in split_note(text))
         assert pieces(memory) == expected
-        memory._followed().index.check()
-        counts: dict[str, Any] = memory._followed().index.counts()
+        memory._open_follower().index.check()
+        counts: dict[str, Any] = memory._open_follower().index.counts()
         assert counts["vectors"] + counts["without_vector"] == counts["chunks"] == len(expected)
         memory.close()
     assert not [path for path in (tmp_path / ".forge").iterdir() if "corrupt" in path.name]
@@ -254,7 +256,7 @@ def test_two_processes_write_and_find_side_by_side(tmp_path):
     assert [one.returncode for one in children] == [0, 0]
     memory = memory_in(tmp_path)
     assert memory.stats()["chunks"] == 40
-    memory._followed().index.check()
+    memory._open_follower().index.check()
 
 
 def test_an_index_made_anew_by_another_process_is_noticed(tmp_path):

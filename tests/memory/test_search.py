@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.memory.search import expression
+from forge.memory.search import build_expression
 from tests.memory.remembering import NOW, Topics, memory_in, note, search, sources
 
 
@@ -113,7 +113,7 @@ def test_no_query_is_an_error_for_the_words(query):
 
     database = sqlite3.connect(":memory:")
     database.execute("CREATE VIRTUAL TABLE words USING fts5 (text)")
-    if wanted := expression(query):
+    if wanted := build_expression(query):
         database.execute("SELECT 1 FROM words WHERE words MATCH ?", (wanted,)).fetchall()
     database.close()
 

@@ -454,7 +454,7 @@ def test_history_says_how_it_went(store, clocks):
 
 
 def test_history_is_bounded_and_skips_push_out_nothing_else(store, clocks, monkeypatch):
-    monkeypatch.setattr(_rows, "KEPT_RUNS", 3)
+    monkeypatch.setattr(_rows, "MOST_RUNS", 3)
     made(store, cron="* * * * *")
     for _ in range(5):
         clocks.pass_(60)
@@ -466,7 +466,7 @@ def test_history_is_bounded_and_skips_push_out_nothing_else(store, clocks, monke
         store.tick("two", 1)
     statuses = [str(run.status) for run in store.history("nightly", 50)]
     assert statuses == ["skipped"] * 3 + ["running"] + ["completed"] * 3
-    monkeypatch.setattr(_rows, "KEPT_IN_ALL", 2)
+    monkeypatch.setattr(_rows, "MOST_RUNS_IN_ALL", 2)
     store.finish(claim.run.id, Status.COMPLETED, Outcome(), 1.0)
     clocks.pass_(60)
     fired(store)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.skills.disguises import collapsed, folded, spellings, unescaped
+from forge.skills.disguises import collapse_spaces, decode_escapes, fold_look_alikes, spellings
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from forge.skills.disguises import collapsed, folded, spellings, unescaped
     ],
 )
 def test_a_disguise_is_seen_through(text):
-    assert "rm -rf /" in [collapsed(one) for one in spellings(text)]
+    assert "rm -rf /" in [collapse_spaces(one) for one in spellings(text)]
 
 
 def test_what_separates_words_in_a_shell_counts_only_in_commands():
@@ -46,9 +46,9 @@ def test_the_text_itself_comes_first_and_nothing_comes_twice():
 
 
 def test_escapes_of_two_halves_become_one_character():
-    assert unescaped("\\ud83d\\ude00") == "\U0001f600"
-    assert unescaped("\\u{1f600}") == "\U0001f600"
-    assert unescaped("\\u{ffffff} \\q") == "\\u{ffffff} \\q"
+    assert decode_escapes("\\ud83d\\ude00") == "\U0001f600"
+    assert decode_escapes("\\u{1f600}") == "\U0001f600"
+    assert decode_escapes("\\u{ffffff} \\q") == "\\u{ffffff} \\q"
 
 
 @given(st.text())
@@ -59,4 +59,4 @@ def test_any_text_has_spellings_that_can_be_sent(text):
 
 @given(st.text(alphabet=st.characters(max_codepoint=127)))
 def test_folding_leaves_ascii_alone(text):
-    assert folded(text) == text
+    assert fold_look_alikes(text) == text

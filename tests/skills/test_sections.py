@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from forge.skills.sections import sections
+from forge.skills.sections import read_sections
 
 LISTED = """\
 # Weather
@@ -28,7 +28,7 @@ Nothing.
 
 
 def only(body: str):
-    (found,) = sections(body)
+    (found,) = read_sections(body)
     assert not found.problem, found.problem
     return found
 
@@ -101,17 +101,17 @@ def test_the_script_may_be_named():
 
 
 def test_code_blocks_hold_no_sections():
-    assert sections("```md\n## Tool: a\nA.\n```\n\n~~~\n## Tool: b\n~~~\n") == []
-    assert [one.name for one in sections("## Tool: a\nA.\n```\n# comment\n## Tool: b\n```\n## Tool: c\nC.\n")] == [
+    assert read_sections("```md\n## Tool: a\nA.\n```\n\n~~~\n## Tool: b\n~~~\n") == []
+    assert [one.name for one in read_sections("## Tool: a\nA.\n```\n# comment\n## Tool: b\n```\n## Tool: c\nC.\n")] == [
         "a",
         "c",
     ]
 
 
 def test_mistakes_are_told_with_their_line():
-    (found,) = sections("\n## Tool: a\nA.\n\n**Input:**\n- x (strng): y\n", 10)
+    (found,) = read_sections("\n## Tool: a\nA.\n\n**Input:**\n- x (strng): y\n", 10)
     assert found.problem.startswith("line 15: x: the type 'strng'")
-    (found,) = sections("## Tool: a\nA.\n**Input:**\n- x (str): y\n- x (str): z\n")
+    (found,) = read_sections("## Tool: a\nA.\n**Input:**\n- x (str): y\n- x (str): z\n")
     assert found.problem == "line 5: x is there twice"
 
 
@@ -132,10 +132,10 @@ def test_a_section_without_words_has_a_description_all_the_same():
 )
 def test_a_line_without_end_is_read_at_once(line):
     began = time.process_time()
-    assert sections(f"## Tool: one\n**Input:**\n{line}\n")[0].problem
+    assert read_sections(f"## Tool: one\n**Input:**\n{line}\n")[0].problem
     assert time.process_time() - began < 2
 
 
 def test_wide_gaps_mean_nothing():
-    (one,) = sections(f"## Tool: one\n**Input:**\n-{' ' * 50}a (str){' ' * 50}: What.\n\n{'And more. ' * 2_000}\n")
+    (one,) = read_sections(f"## Tool: one\n**Input:**\n-{' ' * 50}a (str){' ' * 50}: What.\n\n{'And more. ' * 2_000}\n")
     assert (one.problem, one.parameters["properties"]["a"]["description"]) == ("", "What.")

@@ -1,1 +1,1 @@
-"""What an agent remembers: notes that people can read and edit, and an index that finds things in them."""
+"""The memory of an agent: notes that people can read and edit, and an index to search them."""

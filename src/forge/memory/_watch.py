@@ -1,6 +1,6 @@
-"""Tells which notes changed since it was asked last, where the system reports that: then no directory is read.
+"""Reports the notes that changed since the last call, if the system supports it: then no directory is read.
 
-Linux's inotify, on file systems that live on this machine; others may change without a word.
+This uses Linux's inotify on local file systems; other file systems may change without an event.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_EVENTS = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800  # modified, attributes, closed, moved, made …
+_EVENTS = (
+    0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
+)  # modified, attributes, closed, moved, created …
 _ONLY_DIRECTORY, _NO_LINK = 0x01000000, 0x02000000
 _OF_DIRECTORY = 0x40000000
-_LOST = 0x4000 | 0x2000 | 0x8000 | 0x400 | 0x800  # too many to be kept, unmounted, no longer watched, moved, deleted
+_LOST = 0x4000 | 0x2000 | 0x8000 | 0x400 | 0x800  # queue overflow, unmounted, no longer watched, moved, deleted
 _HEAD = struct.Struct("iIII")
 _LOCAL = frozenset(
     {0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x794C7630, 0xF2F52010, 0x2FC12FC1}
 )  # ext, xfs, btrfs, tmpfs, overlay, f2fs, zfs
 
 
-class Watch:
-    """Of one directory and nothing below it. It begins with the first question."""
+class NotesWatch:
+    """Watches one directory and nothing below it. The first call starts the watch."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor = -1
         self._process = 0
 
-    def changed(self) -> set[str] | None:
-        """The names of what changed, was made or is gone; None if that is not known."""
+    def take_changes(self) -> set[str] | None:
+        """Returns the names of changed, new and removed files; None if they are unknown."""
         if self._process != os.getpid():
-            self._descriptor = -1  # after a fork it is the parent's
+            self._descriptor = -1  # after a fork the descriptor is the parent's
         if self._descriptor < 0:
             self._begin()
             return None
@@ -99,7 +101,7 @@ def _library() -> Any:
 def _is_local(library: Any, directory: Path) -> bool:
     import ctypes
 
-    status = (ctypes.c_long * 64)()  # more than enough: the kind is the first of its fields
+    status = (ctypes.c_long * 64)()  # more than enough: the type is the first field
     if library.statfs(os.fsencode(directory), status) != 0:
         return False
     return (status[0] & 0xFFFFFFFF) in _LOCAL

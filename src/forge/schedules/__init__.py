@@ -1,1 +1,1 @@
-"""Tasks by the clock: when they are due, what is kept of them, and who runs them."""
+"""Scheduled tasks: rules that say when a task is due, a store of plans and runs, and a runner."""

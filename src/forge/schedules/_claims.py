@@ -1,4 +1,4 @@
-"""Who runs what is due: claimed, skipped, given up, all inside one transaction of the caller's."""
+"""Claims, skips and gives up runs of due schedules. The caller holds one transaction around each call."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from forge.core.errors import ToolError
 from forge.core.plain_values import clip_bytes, sendable
-from forge.schedules._rows import Row, add_run, existing, rows, runs
+from forge.schedules._rows import Row, add_run, require_row, rows, runs
 from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Status
 
-LEASE = 60.0  # seconds without a sign of life after which a run is lost
+LEASE = 60.0  # seconds without a heartbeat after which a run is lost
 SMALL_STEP = 300.0  # seconds: a clock set back by less is as good as right
 LARGE_STEP = 3 * 3_600.0  # seconds: a clock set back by more was wrong before
 GONE = "the process that ran it is gone; whether the task was done is unknown"
@@ -21,28 +21,28 @@ _ACTIVE = "(SELECT schedule FROM schedule_runs WHERE status = 'running')"
 
 
 class Claim(NamedTuple):
-    """A due time that is ours alone to run."""
+    """A due time that only this process runs."""
 
     schedule: Schedule
     run: Run
 
 
 class Tick(NamedTuple):
-    """What one look at the clock came to."""
+    """The result of one check for due schedules."""
 
     claims: list[Claim]
-    skipped: list[Run]  # and those that cannot be planned any more, which have failed
+    skipped: list[Run]  # includes failed runs of schedules that can no longer be planned
     lost: list[Run]
 
 
 class Moment(NamedTuple):
-    """Both clocks: what time it is, and a count of seconds that nobody sets, the same for every process here."""
+    """The wall clock, and a monotonic clock that all processes of the machine share."""
 
     wall: float
     steady: float
 
 
-def is_anything_to_do(connection: sqlite3.Connection, at: Moment) -> bool:
+def has_work(connection: sqlite3.Connection, at: Moment) -> bool:
     found = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM schedules WHERE next_fire <= ?)"
         " OR EXISTS (SELECT 1 FROM schedules WHERE planned > ? AND next_fire IS NOT NULL)"
@@ -53,26 +53,26 @@ def is_anything_to_do(connection: sqlite3.Connection, at: Moment) -> bool:
 
 
 def tick(connection: sqlite3.Connection, at: Moment, owner: str, free: int, upto: float) -> Tick:
-    """Claim at most `free` schedules that were due by `upto`, the oldest first."""
-    lost = _give_up(connection, at, owner)
+    """Claims at most `free` schedules that were due by `upto`, the oldest first."""
+    lost = _mark_lost(connection, at, owner)
     _plan_again(connection, at)
     due = min(upto, at.wall)
     overlapping = rows(connection, f"WHERE next_fire <= ? AND NOT one_shot AND id IN {_ACTIVE}", (due,))
-    skipped = [_skipped(connection, row, at.wall) for row in overlapping]
+    skipped = [_skip_due(connection, row, at.wall) for row in overlapping]
     idle = rows(
         connection,
         f"WHERE next_fire <= ? AND id NOT IN {_ACTIVE} ORDER BY next_fire, id LIMIT ?",
         (due, max(free, 0)),
     )
-    found = [_claimed(connection, row, at, owner) for row in idle]
+    found = [_claim_due(connection, row, at, owner) for row in idle]
     claims = [one for one in found if isinstance(one, Claim)]
     return Tick(claims, skipped + [one for one in found if isinstance(one, Run)], lost)
 
 
 def start(connection: sqlite3.Connection, at: Moment, owner: str, name: str) -> Claim:
-    """Claim a schedule now, due or not. Its plan stays as it is."""
-    schedule = existing(connection, name).schedule
-    _give_up(connection, at, owner)
+    """Claims a schedule now, due or not. Its plan stays as it is."""
+    schedule = require_row(connection, name).schedule
+    _mark_lost(connection, at, owner)
     if connection.execute(f"SELECT 1 WHERE ? IN {_ACTIVE}", (schedule.id,)).fetchone():
         raise ToolError(
             f"{schedule.id} is running already", suggestion="Wait until it ends: `forge schedule history` shows it."
@@ -84,7 +84,7 @@ def start(connection: sqlite3.Connection, at: Moment, owner: str, name: str) -> 
 
 
 def beat(connection: sqlite3.Connection, at: Moment, numbers: Sequence[int]) -> list[int]:
-    """A sign of life. Which of the runs were given up meanwhile, and are being done by somebody else."""
+    """Records a heartbeat. Returns the runs that were given up meanwhile and that another process runs now."""
     overtaken = []
     for number in numbers:
         alive = connection.execute(
@@ -99,7 +99,7 @@ def beat(connection: sqlite3.Connection, at: Moment, numbers: Sequence[int]) -> 
 
 
 def finish(connection: sqlite3.Connection, number: int, status: Status, outcome: Outcome, duration: float) -> None:
-    """What is known now replaces that it was lost."""
+    """Stores how a run ended. This also replaces the status `lost`."""
     connection.execute(
         "UPDATE schedule_runs SET status = ?, duration = ?, error = ?, result = ?, session = ?"
         " WHERE id = ? AND status IN ('running', 'lost')",
@@ -115,7 +115,7 @@ def finish(connection: sqlite3.Connection, number: int, status: Status, outcome:
 
 
 def refuse(connection: sqlite3.Connection, number: int, *, is_active: bool) -> None:
-    """Take a claim back, since workers have seen to this time; or remember that they are still at the one before."""
+    """Removes a claim that workers have handled; marks it as skipped if their previous run is still active."""
     if is_active:
         values = (str(Status.SKIPPED), STILL_ACTIVE, number)
         connection.execute("UPDATE schedule_runs SET status = ?, error = ? WHERE id = ?", values)
@@ -123,8 +123,8 @@ def refuse(connection: sqlite3.Connection, number: int, *, is_active: bool) -> N
         connection.execute("DELETE FROM schedule_runs WHERE id = ?", (number,))
 
 
-def _give_up(connection: sqlite3.Connection, at: Moment, owner: str) -> list[Run]:
-    """Runs whose process gave no sign of life. After a restart of the machine the steady clock begins anew."""
+def _mark_lost(connection: sqlite3.Connection, at: Moment, owner: str) -> list[Run]:
+    """Marks runs without a heartbeat as lost. The steady clock restarts at zero when the machine does."""
     silent = runs(
         connection,
         "WHERE status = 'running' AND owner <> ? AND (beat < ? OR beat > ?)",
@@ -136,10 +136,10 @@ def _give_up(connection: sqlite3.Connection, at: Moment, owner: str) -> list[Run
 
 
 def _plan_again(connection: sqlite3.Connection, at: Moment) -> None:
-    """The clock was set back: what was planned by the wrong time would wait for it to come round again.
+    """Plans again after the clock was set back; otherwise schedules would wait until the wrong time comes round.
 
-    After a small step nothing is planned anew, so that no time fires twice; small is less than the schedule's own
-    interval, and less than three hours.
+    After a small step nothing is planned again, so that no time fires twice. A step is small if it is less than the
+    schedule's own interval and less than three hours.
     """
     for row in rows(connection, "WHERE next_fire IS NOT NULL AND planned > ?", (at.wall + SMALL_STEP,)):
         interval = (row.schedule.next_fire or 0.0) - row.planned
@@ -147,7 +147,7 @@ def _plan_again(connection: sqlite3.Connection, at: Moment) -> None:
             _advance(connection, row, at.wall)
 
 
-def _claimed(connection: sqlite3.Connection, row: Row, at: Moment, owner: str) -> Claim | Run:
+def _claim_due(connection: sqlite3.Connection, row: Row, at: Moment, owner: str) -> Claim | Run:
     schedule = row.schedule
     due = schedule.next_fire if schedule.next_fire is not None else at.wall
     problem = _advance(connection, row, at.wall, spent=schedule.one_shot)
@@ -158,7 +158,7 @@ def _claimed(connection: sqlite3.Connection, row: Row, at: Moment, owner: str) -
     return Claim(schedule, run)
 
 
-def _skipped(connection: sqlite3.Connection, row: Row, now: float) -> Run:
+def _skip_due(connection: sqlite3.Connection, row: Row, now: float) -> Run:
     due = row.schedule.next_fire if row.schedule.next_fire is not None else now
     problem = _advance(connection, row, now)
     status = Status.FAILED if problem else Status.SKIPPED
@@ -166,7 +166,7 @@ def _skipped(connection: sqlite3.Connection, row: Row, now: float) -> Run:
 
 
 def _advance(connection: sqlite3.Connection, row: Row, now: float, *, spent: bool = False) -> str:
-    """Plan the next time; what keeps it from being planned. Times that were missed are not made up for."""
+    """Plans the next time. Returns the problem that prevents it, or "". Missed times are not made up for."""
     problem = ""
     try:
         following = None if spent else row.next_after(now)

@@ -1,4 +1,4 @@
-"""What a schedule shall be, from what somebody asked for: checked, and laid over what there is."""
+"""Checks requested schedule definitions and merges them with the stored ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _KEYS |= {"skill": str, "channel": str, "channel_target": str}
 
 
 class Definition(TypedDict, total=False):
-    """What can be said of a schedule; the rule and the task must be."""
+    """The keys of a schedule; the rule and the task are required."""
 
     cron: Required[str]
     task: Required[str]
-    id: str | None  # by default, made of the task
+    id: str | None  # derived from the task by default
     # None, or left out: an existing schedule keeps what it has; a new one has the default
     timezone: str | None  # UTC
     enabled: bool | None  # True
@@ -31,57 +31,57 @@ class Definition(TypedDict, total=False):
     channel_target: str | None
 
 
-class Here(NamedTuple):
-    """Where a talk is held: a new schedule answers there unless it is told otherwise."""
+class CurrentChat(NamedTuple):
+    """The chat of the current conversation: a new schedule that names no channel answers there."""
 
     channel: str = ""
     target: str = ""
 
 
-NOWHERE = Here()
+NO_CHAT = CurrentChat()
 
 
-def for_new(definition: Definition, here: Here) -> Definition:
-    """A new schedule that names no channel answers where the talk is held."""
+def complete_new(definition: Definition, here: CurrentChat) -> Definition:
+    """Fills in the current chat for a new schedule that names no channel."""
     if definition.get("channel") or not here.channel:
-        return for_change(definition, here)
+        return complete_change(definition, here)
     return {**definition, "channel": here.channel, "channel_target": definition.get("channel_target") or here.target}
 
 
-def for_change(definition: Definition, here: Here) -> Definition:
-    """Who names the channel of this talk, and nobody there, means this talk."""
+def complete_change(definition: Definition, here: CurrentChat) -> Definition:
+    """Fills in the current chat if the definition names its channel without a target."""
     if definition.get("channel") and definition["channel"] == here.channel and not definition.get("channel_target"):
         return {**definition, "channel_target": here.target}
     return definition
 
 
 def id_of(definition: Definition) -> str:
-    """The id that is meant. Raises `ToolError` where it cannot be one."""
+    """Returns the requested or the default id. Raises `ToolError` if it is invalid."""
     name = (definition.get("id") or "").strip()
     if name:
         check_id(name)
     return name or default_id(check_task(definition["task"]))
 
 
-def checked(
+def build_schedule(
     *, source: Source, origin: str = "", old: Schedule | None = None, **definition: Unpack[Definition]
 ) -> Schedule:
-    """A schedule that has no plan yet; what is not said is kept from the old one. Raises `ToolError`."""
+    """Returns a schedule without a plan; missing keys keep the old schedule's values. Raises `ToolError`."""
     before = old if old is not None else _NEW
-    said: dict[str, Any] = {key: value for key, value in definition.items() if value is not None}
-    if said.get("channel", before.channel) != before.channel:
-        said.setdefault("channel_target", "")  # it was somebody of the other channel
-    rule = Cron.parse(definition["cron"], said.get("timezone", before.timezone))
+    given: dict[str, Any] = {key: value for key, value in definition.items() if value is not None}
+    if given.get("channel", before.channel) != before.channel:
+        given.setdefault("channel_target", "")  # the old target belongs to the other channel
+    rule = Cron.parse(definition["cron"], given.get("timezone", before.timezone))
     return Schedule(
         id=id_of(definition),
         cron=rule.text,
         task=check_task(definition["task"]),
         timezone=rule.timezone,
-        enabled=said.get("enabled", before.enabled),
-        one_shot=said.get("one_shot", before.one_shot),
-        skill=check_name("skill", said.get("skill", before.skill)),
-        channel=check_name("channel", said.get("channel", before.channel)),
-        channel_target=check_name("channel target", said.get("channel_target", before.channel_target)),
+        enabled=given.get("enabled", before.enabled),
+        one_shot=given.get("one_shot", before.one_shot),
+        skill=check_name("skill", given.get("skill", before.skill)),
+        channel=check_name("channel", given.get("channel", before.channel)),
+        channel_target=check_name("channel target", given.get("channel_target", before.channel_target)),
         source=source,
         origin=origin,
     )
@@ -91,7 +91,7 @@ _NEW = Schedule(id="", cron="", task="")
 
 
 def check_no_secret(definition: Mapping[str, Any], secrets: Secrets) -> None:
-    """Raises `ToolError` where a text holds a registered secret: stored masked, the task could not be done."""
+    """Raises `ToolError` if a text holds a registered secret: stored masked, the task could not be done."""
     for key, value in definition.items():
         if isinstance(value, str) and secrets.mask(value) != value:
             raise ToolError(
@@ -101,12 +101,12 @@ def check_no_secret(definition: Mapping[str, Any], secrets: Secrets) -> None:
             )
 
 
-def revised(old: Row | None, wanted: Schedule, now: float, *, arm: bool = False) -> Row:
-    """The row of a schedule as it shall be. Its plan is kept unless something about its times changed.
+def revise_row(old: Row | None, wanted: Schedule, now: float, *, arm: bool = False) -> Row:
+    """Returns the row to store. Its plan stays unless something about its times changed.
 
-    `arm`: a one-shot that has fired is to fire again; otherwise only where its times changed.
+    `arm`: a one-shot that has fired will fire again; otherwise it does so only if its times changed.
     """
-    if old is not None and same(old, wanted) and not (arm and old.spent):
+    if old is not None and has_definition(old, wanted) and not (arm and old.spent):
         return old
     before = old.schedule if old is not None else None
     made = replace(
@@ -127,8 +127,8 @@ def revised(old: Row | None, wanted: Schedule, now: float, *, arm: bool = False)
     return Row(replace(made, next_fire=following), anchor, now)
 
 
-def same(row: Row, wanted: Schedule) -> bool:
-    """Whether it is defined so already; what became of it in the meantime does not count."""
+def has_definition(row: Row, wanted: Schedule) -> bool:
+    """Tells if the row has this definition already, whatever happened to its runs since."""
     old = row.schedule
     return old == replace(
         wanted,
@@ -149,24 +149,26 @@ def check_may_change(schedule: Schedule) -> None:
         )
 
 
-def declared(entries: Sequence[Mapping[str, Any]], origin: str) -> dict[str, Schedule]:
+def read_declared(entries: Sequence[Mapping[str, Any]], origin: str) -> dict[str, Schedule]:
     found: dict[str, Schedule] = {}
     for index, entry in enumerate(entries):
-        place = f"{origin}: schedules[{index}]"
+        key_path = f"{origin}: schedules[{index}]"
         for key, value in entry.items():
             if key not in _KEYS:
                 known = ", ".join(sorted(_KEYS))
-                raise ToolError(f"{place}.{key}: unknown key", ErrorKind.CONFIG, f"Known are {known}.")
+                raise ToolError(f"{key_path}.{key}: unknown key", ErrorKind.CONFIG, f"Known are {known}.")
             if not isinstance(value, _KEYS[key]):
                 kind = "true or false" if _KEYS[key] is bool else "a text"
-                raise ToolError(f"{place}.{key}: expected {kind}", ErrorKind.CONFIG, "Fix the file.")
+                raise ToolError(f"{key_path}.{key}: expected {kind}", ErrorKind.CONFIG, "Fix the file.")
         if missing := {"cron", "task"} - entry.keys():
-            raise ToolError(f"{place}: {min(missing)} is missing", ErrorKind.CONFIG, "Fix the file.")
+            raise ToolError(f"{key_path}: {min(missing)} is missing", ErrorKind.CONFIG, "Fix the file.")
         try:
-            one = checked(**cast(Definition, entry), source=Source.CONFIG, origin=origin)
+            one = build_schedule(**cast(Definition, entry), source=Source.CONFIG, origin=origin)
         except ToolError as error:
-            raise ToolError(f"{place}: {error.message}", ErrorKind.CONFIG, error.suggestion) from error
+            raise ToolError(f"{key_path}: {error.message}", ErrorKind.CONFIG, error.suggestion) from error
         if one.id in found:
-            raise ToolError(f"{place}: there is a schedule {one.id!r} already", ErrorKind.CONFIG, "Give it another id.")
+            raise ToolError(
+                f"{key_path}: there is a schedule {one.id!r} already", ErrorKind.CONFIG, "Give it another id."
+            )
         found[one.id] = one
     return found

@@ -1,4 +1,4 @@
-"""The tables of the schedules: what is written to them, and read."""
+"""Reads and writes the tables of the schedules."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from forge.schedules.cron import Cron
 from forge.schedules.schedule import Run, Schedule, Source, Status
 from forge.workspace.state.store import Migration
 
-KEPT_RUNS = 100  # of one schedule: so many that were run, and so many that were skipped
-KEPT_IN_ALL = 10_000  # runs, those of removed schedules included
+MOST_RUNS = 100  # finished runs of one schedule, and as many skipped ones
+MOST_RUNS_IN_ALL = 10_000  # runs, including those of removed schedules
 MOST_SCHEDULES = 20_000
 
 
@@ -50,10 +50,10 @@ _RUN = "id, schedule, status, due, started, duration, error, result, session"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A schedule with what only the store needs of it."""
+    """A schedule with the fields that only the store needs."""
 
     schedule: Schedule
-    anchor: float = 0.0  # where intervals are counted from
+    anchor: float = 0.0  # intervals count from here
     planned: float = 0.0  # when the next time was calculated: a clock before it has been set back
     spent: bool = False  # a one-shot that has fired
 
@@ -66,26 +66,26 @@ def row_of(connection: sqlite3.Connection, name: str) -> Row | None:
     return None if found is None else _row(found)
 
 
-def existing(connection: sqlite3.Connection, name: str) -> Row:
+def require_row(connection: sqlite3.Connection, name: str) -> Row:
     found = row_of(connection, name)
     if found is not None:
         return found
     names = [one for (one,) in connection.execute("SELECT id FROM schedules ORDER BY updated DESC LIMIT 1000")]
-    raise no_such(name, names)
+    raise missing_schedule_error(name, names)
 
 
-def no_such(name: str, names: list[str]) -> ToolError:
+def missing_schedule_error(name: str, names: list[str]) -> ToolError:
     meant = near(name, names) or names[:3]
     hint = f"Did you mean {' or '.join(map(brief, meant))}?" if meant else "There are no schedules yet."
     return ToolError(f"there is no schedule {brief(name)}", ErrorKind.NOT_FOUND, hint)
 
 
 def rows(connection: sqlite3.Connection, condition: str = "", values: Iterable[object] = ()) -> list[Row]:
-    """Those that meet the condition, which is ours and never made of anybody's text."""
+    """Returns the rows that meet the condition. The condition is never built from user input."""
     return [_row(one) for one in connection.execute(f"SELECT {_SCHEDULE} FROM schedules {condition}", tuple(values))]  # noqa: S608
 
 
-def put(connection: sqlite3.Connection, row: Row) -> None:
+def write_row(connection: sqlite3.Connection, row: Row) -> None:
     one = row.schedule
     values = (
         *(one.id, one.cron, one.task, one.timezone, one.enabled, one.one_shot, one.skill, one.channel),
@@ -116,7 +116,7 @@ def add_run(
         (schedule, str(status), due, now, error, owner, beat),
     ).lastrowid
     assert number is not None
-    _forget_old(connection, schedule, number)
+    _delete_old_runs(connection, schedule, number)
     return Run(id=number, schedule_id=schedule, status=status, due=due, started=now, error=error)
 
 
@@ -126,21 +126,21 @@ def run_of(connection: sqlite3.Connection, number: int) -> Run | None:
 
 
 def runs(connection: sqlite3.Connection, condition: str, values: Iterable[object] = ()) -> list[Run]:
-    """Those that meet the condition, which is ours and never made of anybody's text."""
+    """Returns the rows that meet the condition. The condition is never built from user input."""
     return [_run(one) for one in connection.execute(f"SELECT {_RUN} FROM schedule_runs {condition}", tuple(values))]  # noqa: S608
 
 
-def _forget_old(connection: sqlite3.Connection, schedule: str, newest: int) -> None:
-    """Skipped ones are counted apart: a long run of an eager schedule does not push out what was done."""
+def _delete_old_runs(connection: sqlite3.Connection, schedule: str, newest: int) -> None:
+    """Deletes old runs. Skipped runs are counted apart, so that they do not push out finished ones."""
     for condition in ("status = 'skipped'", "status NOT IN ('skipped', 'running')"):
         connection.execute(
             "DELETE FROM schedule_runs WHERE id IN (SELECT id FROM schedule_runs"  # noqa: S608
             f" WHERE schedule = ? AND {condition} ORDER BY id DESC LIMIT -1 OFFSET ?)",
-            (schedule, KEPT_RUNS),
+            (schedule, MOST_RUNS),
         )
     connection.execute(
         "DELETE FROM schedule_runs WHERE id <= ? AND status <> 'running'",
-        (newest - KEPT_IN_ALL,),
+        (newest - MOST_RUNS_IN_ALL,),
     )
 
 

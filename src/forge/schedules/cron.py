@@ -1,4 +1,4 @@
-"""When a schedule is due: cron expressions, their aliases, and fixed intervals."""
+"""Cron expressions, their aliases, and fixed intervals: calculates when a schedule is due."""
 
 from __future__ import annotations
 
@@ -42,61 +42,59 @@ _HOW = (
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A rule in a time zone; made by `Cron.parse`, so that it is valid and has a next time."""
+    """A rule in a time zone. `Cron.parse` makes it, so that it is valid and has a next time."""
 
-    text: str  # as it was written, blanks aside
+    text: str  # as written, with single blanks
     timezone: str
-    every: float = 0.0  # seconds, where it is an interval
+    every: float = 0.0  # seconds, if the rule is an interval
 
     @classmethod
     def parse(cls, text: str, timezone: str = "UTC") -> Cron:
-        """Raises `ToolError`, in words that say which field is wrong and what it may be."""
+        """Parses a rule. Raises `ToolError`, which names the wrong field and the allowed values."""
         if len(text) > LONGEST:
-            raise _wrong(text, f"it has {len(text):,} characters, {LONGEST} are the most")
+            raise _cron_error(text, f"it has {len(text):,} characters, {LONGEST} are the most")
         words = " ".join(text.split())
         zone = zone_name(timezone.strip() or "UTC")
         if words.casefold().startswith("@every"):
-            return cls(words, zone, _interval(words))
+            return cls(words, zone, _parse_interval(words))
         _check_fields(words)
         made = cls(words, zone)
         if made.next_after(_BEGINNING) is None:
-            raise _wrong(words, "there is no such day, so it would never fire")
+            raise _cron_error(words, "there is no such day, so it would never fire")
         return made
 
     def next_after(self, moment: float, anchor: float = 0.0) -> float | None:
-        """The first time after the moment, in seconds since 1970. Intervals are counted from the anchor.
+        """Returns the first time after the moment, in seconds since 1970. Intervals count from the anchor.
 
-        A time that summer time leaves out fires when the gap ends, and one that comes twice fires once; rules that
-        begin with `*` follow the clock through both. Raises `ToolError` where the zone is not known any more.
+        A time that daylight saving skips fires when the gap ends, and a time that comes twice fires once; rules that
+        begin with `*` follow the clock through both. Raises `ToolError` if this machine does not know the zone.
         """
         if self.every:
             return anchor + ((moment - anchor) // self.every + 1) * self.every
         try:
-            fires = _simulated(self.text, datetime.fromtimestamp(moment, zone_of(self.timezone)))
+            fires = _simulate(self.text, datetime.fromtimestamp(moment, zone_of(self.timezone)))
             return next((at for at in (fire.timestamp() for fire in fires) if at > moment), None)
         except (OverflowError, ValueError, OSError):  # at the end of the calendar
             return None
 
     def explain(self) -> str:
-        """The rule in English."""
+        """Returns the rule in English."""
         if self.every:
-            return f"Every {_spelled(self.every)}"
-        return (
-            f"{_simulated(self.text, datetime.fromtimestamp(_BEGINNING, zone_of('UTC'))).explain()} ({self.timezone})"
-        )
+            return f"Every {_spell_duration(self.every)}"
+        return f"{_simulate(self.text, datetime.fromtimestamp(_BEGINNING, zone_of('UTC'))).explain()} ({self.timezone})"
 
 
-_BEGINNING = 1_700_000_000.0  # any moment will do to see whether a rule ever fires
+_BEGINNING = 1_700_000_000.0  # an arbitrary moment, to check if a rule ever fires
 
 
-def _simulated(words: str, start: datetime) -> Any:
-    from cronsim import CronSim  # only where a time is calculated
+def _simulate(words: str, start: datetime) -> Any:
+    from cronsim import CronSim  # loaded only when a time is calculated
 
     return CronSim(_plain_fields(words), start)
 
 
 def _plain_fields(words: str) -> str:
-    """The five fields, in the spelling that the library knows."""
+    """Returns the five fields in the spelling that the library knows."""
     expression = ALIASES.get(words.casefold(), words).upper()
     expression = re.sub(r"\b(\w+)-\1/\d+", r"\1", expression)  # a range of one value has no second step
     head, _, weekday = expression.rpartition(" ")
@@ -109,26 +107,28 @@ def _check_fields(words: str) -> None:
     if words.startswith("@") and words.casefold() not in ALIASES:
         hint = near(words, [*ALIASES, "@every 1h"], 1)
         advice = f"Did you mean {hint[0]}?" if hint else _HOW
-        raise _wrong(words, "there is no such alias", advice)
+        raise _cron_error(words, "there is no such alias", advice)
     parts = _plain_fields(words).split(" ")
     if len(parts) != len(_FIELDS):
-        raise _wrong(words, f"it has {len(parts) if words else 0} fields, and must have 5", _HOW)
+        raise _cron_error(words, f"it has {len(parts) if words else 0} fields, and must have 5", _HOW)
     for part, field, (name, values, count) in zip(parts, list(Field)[1:], _FIELDS, strict=True):
         try:
             field.parse(part)
         except (CronSimError, AssertionError, ValueError, TypeError):
-            raise _wrong(
+            raise _cron_error(
                 words,
                 f"the {name} {brief(part)} cannot be read",
                 f"Write values from {values}, *, lists, ranges, steps.",
             ) from None
         for step in re.findall(r"/(\d+)", part):
             if int(step) > count:
-                raise _wrong(words, f"the {name} {brief(part)} steps over its whole range", _advice(name, int(step)))
+                raise _cron_error(
+                    words, f"the {name} {brief(part)} steps over its whole range", _advice(name, int(step))
+                )
     try:
         CronSim(" ".join(parts), datetime.fromtimestamp(_BEGINNING))
     except CronSimError:
-        raise _wrong(words, "there is no such day, so it would never fire") from None
+        raise _cron_error(words, "there is no such day, so it would never fire") from None
 
 
 def _advice(name: str, step: int) -> str:
@@ -136,21 +136,23 @@ def _advice(name: str, step: int) -> str:
     return f'For such an interval write "@every {step}{unit}".' if unit else "Name the values, separated by commas."
 
 
-def _interval(words: str) -> float:
+def _parse_interval(words: str) -> float:
     duration = words[len("@every") :].replace(" ", "").casefold()
     if not words[len("@every") :].startswith(" ") or not _DURATION.fullmatch(duration):
-        raise _wrong(
+        raise _cron_error(
             words, "it has no duration that can be read", 'Write it like "@every 90m", "@every 1h30m" or "@every 2d".'
         )
     seconds = sum(float(amount) * _UNITS[unit] for amount, unit in re.findall(r"([\d.]+)([smhdw])", duration))
     if seconds < SHORTEST_INTERVAL:
-        raise _wrong(words, f"{seconds:g} seconds are too short an interval", "One minute is the shortest: @every 1m.")
+        raise _cron_error(
+            words, f"{seconds:g} seconds are too short an interval", "One minute is the shortest: @every 1m."
+        )
     if seconds > LONGEST_INTERVAL:
-        raise _wrong(words, "the interval is longer than a year", "Use @yearly, or five fields.")
+        raise _cron_error(words, "the interval is longer than a year", "Use @yearly, or five fields.")
     return seconds
 
 
-def _spelled(seconds: float) -> str:
+def _spell_duration(seconds: float) -> str:
     parts: list[str] = []
     for name, length in (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
         amount, seconds = divmod(seconds, length) if length > 1 else (seconds, 0)
@@ -159,5 +161,5 @@ def _spelled(seconds: float) -> str:
     return " ".join(re.sub(r"^1 (\w+)s$", r"1 \1", part) for part in parts)
 
 
-def _wrong(text: str, problem: str, suggestion: str = _HOW) -> ToolError:
+def _cron_error(text: str, problem: str, suggestion: str = _HOW) -> ToolError:
     return ToolError(f"cron {brief(text)}: {problem}", ErrorKind.VALIDATION, suggestion)

@@ -1,4 +1,4 @@
-"""Runs what is due: each time once, whoever else runs schedules of the same store."""
+"""Runs due schedules: each time once, even if other processes use the same store."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from forge.schedules.store import ScheduleStore
 from forge.workspace.state.store import StoreError
 
 PARALLEL = 4  # runs at once, in one process
-POLL = 5.0  # seconds: how soon a change by another process, or of the clock, is noticed
-BEAT = 10.0  # seconds between two signs of life: several of them fit into a lease
-ATTEMPTS = 30  # to remember how a run ended, a second apart, where the store is busy or the disk is full
+POLL = 5.0  # seconds until a change by another process, or of the clock, is noticed
+BEAT = 10.0  # seconds between two heartbeats: several fit into a lease
+ATTEMPTS = 30  # to store how a run ended, a second apart, if the store is busy or the disk is full
 SHORTEST_NAP = 0.05  # seconds
 GRACE = 10.0  # seconds that cancelled runs have to end
-RELEASE = 5.0  # seconds to say that a run is over to those who share the work
+RELEASE = 5.0  # seconds to release a shared claim
 
 log = logging.getLogger(__name__)
 
 
 class Runner:
-    """`run` does the work of one schedule. Its exceptions are failed runs; only the runner's own end is raised.
+    """Runs schedules when they are due. `run` does the work of one; its exceptions become failed runs.
 
-    The time is the store's. `report` hears of every run when it begins and when it ends, and of those that were
-    skipped or lost. `timeout` is how many seconds one run may take; None: as long as it likes. `shared` is where a time
-    is claimed once more, since workers may fire the same schedules from another store.
+    The time is the store's. `report` receives every run when it begins and when it ends, and each skipped or lost run.
+    `timeout` is how many seconds one run may take; None: no limit. `shared` is where each time is claimed as well,
+    since workers may fire the same schedules from another store.
     """
 
     def __init__(
@@ -61,22 +61,22 @@ class Runner:
         self._freed: asyncio.Event | None = None
 
     async def forever(self) -> None:
-        """Until it is cancelled: what runs then is cancelled too, and remembered as that.
+        """Runs due schedules until it is cancelled. Active runs are then cancelled, too, and stored as cancelled.
 
-        Raises `StoreError` where the store was damaged and set aside, since what was planned is gone with it.
+        Raises `StoreError` if the store was damaged and set aside, since the plans are lost with it.
         """
         self._freed = asyncio.Event()
-        heart = asyncio.create_task(self._signs_of_life())
+        heartbeat = asyncio.create_task(self._send_heartbeats())
         try:
             while True:
                 await self._sleep(self._step())
         finally:
-            await self._stop(heart)
+            await self._stop(heartbeat)
 
     async def once(self) -> list[Run]:
-        """Run what is due now, and wait for it; how each of them ended, in the order of their ends."""
+        """Runs what is due now and waits for it. Returns the finished runs in the order in which they ended."""
         self._freed = asyncio.Event()
-        heart = asyncio.create_task(self._signs_of_life())
+        heartbeat = asyncio.create_task(self._send_heartbeats())
         upto = self.store.clock()
         ended: list[Run] = []
         try:
@@ -85,13 +85,13 @@ class Runner:
                 ended += [run for task in done if not task.cancelled() and (run := task.result()) is not None]
                 self._forget_ended()
         finally:
-            await self._stop(heart)
+            await self._stop(heartbeat)
         return ended
 
     async def now(self, id: str) -> Run:
-        """Run one schedule at once, due or not, enabled or not. Raises `ToolError` if it is active already."""
+        """Runs one schedule at once, due or not, enabled or not. Raises `ToolError` if it is active already."""
         claim = self.store.start(self.owner, id)
-        heart = asyncio.create_task(self._signs_of_life())
+        heartbeat = asyncio.create_task(self._send_heartbeats())
         try:
             return await self._begin(claim, by_hand=True) or claim.run
         except asyncio.CancelledError:
@@ -99,15 +99,15 @@ class Runner:
                 raise
             return self.store.run(claim.run.id) or claim.run
         finally:
-            await self._stop(heart)
+            await self._stop(heartbeat)
 
     def _step(self) -> float:
-        """Start what is due; how many seconds there is nothing more to do."""
+        """Starts what is due. Returns the seconds to sleep."""
         try:
             self._start_due()
             due = self.store.next_due()
         except StoreError as error:
-            if not _may_pass(error):
+            if not _is_temporary(error):
                 raise
             log.error("schedules: %s %s", error.message, error.suggestion)
             return POLL
@@ -116,90 +116,90 @@ class Runner:
         return min(max(due - self.store.clock(), SHORTEST_NAP), POLL)
 
     def _start_due(self, upto: float | None = None) -> int:
-        """How many were started."""
+        """Starts what is due. Returns how many runs were started."""
         found = self.store.tick(self.owner, self.parallel - len(self._active), upto)
         for run in (*found.lost, *found.skipped):
-            self._tell(run)
+            self._report_run(run)
         for claim in found.claims:
             self._begin(claim)
         return len(found.claims)
 
     def _begin(self, claim: Claim, *, by_hand: bool = False) -> asyncio.Task[Run | None]:
-        work = self._whole(claim) if by_hand or self.shared is None else self._agreed(claim, self.shared)
+        work = self._run_claim(claim) if by_hand or self.shared is None else self._run_if_agreed(claim, self.shared)
         if by_hand or self.shared is None:
-            self._tell(claim.run)
+            self._report_run(claim.run)
         task = self._active[claim.run.id] = asyncio.create_task(work)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._signal_end)
         return task
 
-    async def _agreed(self, claim: Claim, shared: SharedClaims) -> Run | None:
-        """One run, unless workers have seen to this time, or are still at the one before."""
+    async def _run_if_agreed(self, claim: Claim, shared: SharedClaims) -> Run | None:
+        """Runs a claim, unless workers have handled this time or their previous run is still active."""
         began, due = self.store.steady(), Due(claim.schedule, claim.run.due)
         try:
             refusal = await in_thread(lambda: shared.claim(due, self.store.clock(), self.owner))
         except ToolError as error:
             words = f"it could not be agreed with the workers who runs it: {error.message}"
-            return self._remember(claim, Status.FAILED, Outcome(success=False, error=words), began)
+            return self._store_end(claim, Status.FAILED, Outcome(success=False, error=words), began)
         except asyncio.CancelledError:
-            self._remember_stop(claim, began)
+            self._store_stop(claim, began)
             raise
         if refusal is None:
-            self._tell(claim.run)
+            self._report_run(claim.run)
             try:
-                return await self._whole(claim)
+                return await self._run_claim(claim)
             finally:
                 await self._release(shared, claim.schedule.id)
         if skipped := self.store.refuse(claim.run.id, is_active=refusal is Refusal.ACTIVE):
-            self._tell(skipped)
+            self._report_run(skipped)
         return None
 
     async def _release(self, shared: SharedClaims, schedule_id: str | None = None) -> None:
         try:
             await asyncio.wait_for(in_thread(lambda: shared.release(self.owner, schedule_id)), RELEASE)
-        except (ToolError, TimeoutError) as error:  # the others see that we are silent
+        except (ToolError, TimeoutError) as error:  # the lease ends by itself
             log.error("schedules: %s could not be released: %s", schedule_id or "what was held", text_of(error))
 
-    async def _whole(self, claim: Claim) -> Run:
-        """One run, from the claim to the last word about it."""
+    async def _run_claim(self, claim: Claim) -> Run:
+        """Runs a claim and stores how it ended."""
         began = self.store.steady()
         try:
-            status, outcome = await self._outcome(claim.schedule)
+            status, outcome = await self._await_outcome(claim.schedule)
         except asyncio.CancelledError:
-            self._remember_stop(claim, began)
+            self._store_stop(claim, began)
             raise
         for attempt in range(ATTEMPTS):
             try:
-                return self._remember(claim, status, outcome, began)
+                return self._store_end(claim, status, outcome, began)
             except StoreError as error:
                 log.error("schedules: how %s ended: %s", claim.schedule.id, error.message)
-                if not _may_pass(error) or attempt == ATTEMPTS - 1:
+                if not _is_temporary(error) or attempt == ATTEMPTS - 1:
                     raise
                 await self._wait(1.0)
         raise AssertionError("the last attempt returns or raises")
 
-    def _remember_stop(self, claim: Claim, began: float) -> None:
+    def _store_stop(self, claim: Claim, began: float) -> None:
         if claim.run.id not in self._overtaken:
             with suppress(StoreError):
-                self._remember(claim, Status.CANCELLED, Outcome(error="the runner was stopped"), began)
+                self._store_end(claim, Status.CANCELLED, Outcome(error="the runner was stopped"), began)
 
-    async def _outcome(self, schedule: Schedule) -> tuple[Status, Outcome]:
+    async def _await_outcome(self, schedule: Schedule) -> tuple[Status, Outcome]:
         limit = asyncio.timeout(self.timeout)
         try:
             async with limit:
                 outcome = await self._run(schedule)
         except (Exception, SystemExit) as error:
             late = isinstance(error, TimeoutError) and limit.expired()
-            words = f"it took longer than {self.timeout:g} seconds" if late else _words(error)
+            words = f"it took longer than {self.timeout:g} seconds" if late else _error_text(error)
             return Status.FAILED, Outcome(success=False, error=words)
         return Status.COMPLETED if outcome.success else Status.FAILED, outcome
 
-    def _remember(self, claim: Claim, status: Status, outcome: Outcome, began: float) -> Run:
+    def _store_end(self, claim: Claim, status: Status, outcome: Outcome, began: float) -> Run:
         duration = max(self.store.steady() - began, 0.0)
         run = self.store.finish(claim.run.id, status, outcome, duration) or claim.run
-        self._tell(run)
+        self._report_run(run)
         return run
 
-    async def _signs_of_life(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             await self._wait(BEAT)
             try:
@@ -223,7 +223,7 @@ class Runner:
             log.error("schedules: %s", error.message)
 
     async def _sleep(self, seconds: float) -> None:
-        """Until then, or until a run has ended and there is room for another."""
+        """Sleeps, but at most until a run has ended and there is room for another."""
         assert self._freed is not None
         self._freed.clear()
         waiting = [asyncio.ensure_future(self._wait(seconds)), asyncio.ensure_future(self._freed.wait())]
@@ -234,7 +234,7 @@ class Runner:
                 one.cancel()
         self._forget_ended()
 
-    def _ended(self, task: asyncio.Task[Run | None]) -> None:
+    def _signal_end(self, task: asyncio.Task[Run | None]) -> None:
         if self._freed is not None:
             self._freed.set()
 
@@ -245,27 +245,27 @@ class Runner:
                 if not task.cancelled() and (error := task.exception()) is not None:
                     log.error("schedules: how a run ended could not be remembered: %s", text_of(error))
 
-    async def _stop(self, heart: asyncio.Task[None]) -> None:
-        for task in (*self._active.values(), heart):
+    async def _stop(self, heartbeat: asyncio.Task[None]) -> None:
+        for task in (*self._active.values(), heartbeat):
             task.cancel()
-        await asyncio.wait((*self._active.values(), heart), timeout=GRACE)
+        await asyncio.wait((*self._active.values(), heartbeat), timeout=GRACE)
         self._forget_ended()
 
-    def _tell(self, run: Run) -> None:
+    def _report_run(self, run: Run) -> None:
         try:
             self.report(run)
         except Exception as error:
             log.error("schedules: the report of a run failed: %s", text_of(error))
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, ToolError):
         return " ".join(filter(None, (error.message, error.suggestion)))
     return text_of(error)
 
 
-def _may_pass(error: StoreError) -> bool:
-    """Whether the store is only busy, or the disk full; not that it was damaged and replaced by an empty one."""
+def _is_temporary(error: StoreError) -> bool:
+    """Tells if the store is only busy, or the disk full. A damaged store that was replaced does not count."""
     cause = error.__cause__
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF if isinstance(cause, sqlite3.Error) else 0
     return error.passing or code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY)

@@ -1,4 +1,4 @@
-"""What a schedule is, and what is remembered of its runs: plain data, checked where it is made."""
+"""Schedules and their runs as plain data, with checks of ids, tasks and names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from forge.core.plain_values import brief, sendable
 LONGEST_ID = 64
 LONGEST_TASK = 10_000  # characters
 LONGEST_NAME = 200  # of a channel, a target, a skill
-LONGEST_RESULT = 4_000  # characters of a run's text or error that are kept
+LONGEST_RESULT = 4_000  # characters of a run's text or error that are stored
 WORDS_OF_ID = 5
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 class Source(StrEnum):
-    """Who made a schedule. What the configuration declares, nobody changes but its author."""
+    """The author of a schedule. Only the configuration's author changes what it declares."""
 
     CONFIG = "config"
     PERSON = "person"
@@ -30,14 +30,14 @@ class Source(StrEnum):
 
 
 class Status(StrEnum):
-    """How a run ended, or that it has not."""
+    """The state of a run."""
 
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
     SKIPPED = "skipped"  # the run before it was still active
     CANCELLED = "cancelled"  # the runner was stopped
-    LOST = "lost"  # the runner was killed: whether the task was done is unknown
+    LOST = "lost"  # the runner was killed: the task may or may not be done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +61,15 @@ class Schedule:
     last_fire: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs: times as RFC 3339, in the zone of the schedule."""
+        """Returns the schedule for programs: times as RFC 3339, in the zone of the schedule."""
         return {
             "id": self.id,
             "cron": self.cron,
             "task": self.task,
             "enabled": self.enabled,
             "source": str(self.source),
-            "next_fire": self.shown(self.next_fire),
-            "last_fire": self.shown(self.last_fire),
+            "next_fire": self.format_time(self.next_fire),
+            "last_fire": self.format_time(self.last_fire),
             "timezone": self.timezone,
             "one_shot": self.one_shot,
             "skill": self.skill or None,
@@ -77,13 +77,13 @@ class Schedule:
             "channel_target": self.channel_target or None,
         }
 
-    def shown(self, moment: float | None) -> str | None:
-        from forge.core.arguments.time_zones import zone_of  # listing tools does without
+    def format_time(self, moment: float | None) -> str | None:
+        from forge.core.arguments.time_zones import zone_of  # not needed to list tools
 
         try:
-            return written(moment, zone_of(self.timezone))
-        except ToolError:  # a zone that this machine does not know any more
-            return written(moment, UTC)
+            return format_moment(moment, zone_of(self.timezone))
+        except ToolError:  # this machine does not know the zone any more
+            return format_moment(moment, UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +95,18 @@ class Run:
     status: Status
     due: float
     started: float
-    duration: float | None = None  # seconds; None while it is active, and where nobody knows
+    duration: float | None = None  # seconds; None while it is active, and if unknown
     error: str = ""
     result: str = ""
     session: str = ""
-    run_id: str = ""  # where a worker runs it: the name of the run
+    run_id: str = ""  # the id of the worker's run, if a worker runs it
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "schedule_id": self.schedule_id,
             "status": str(self.status),
-            "due": written(self.due, UTC),
-            "started": written(self.started, UTC),
+            "due": format_moment(self.due, UTC),
+            "started": format_moment(self.started, UTC),
             "duration": None if self.duration is None else round(self.duration, 3),
             "error": self.error or None,
             "result": self.result or None,
@@ -117,16 +117,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a run went, as whoever ran it says."""
+    """The result of a run, as its runner reports it."""
 
     success: bool = True
     text: str = ""
     error: str = ""
-    session: str = ""  # where the conversation is kept
+    session: str = ""  # the session that stores the conversation
 
 
 def default_id(task: str) -> str:
-    """The first five words of the task, and four digits of its hash: the same task always has the same id."""
+    """Returns the first five words of the task and four digits of its hash: the same task always has the same id."""
     from hashlib import sha256  # listing tools does without
 
     ascii_text = unicodedata.normalize("NFKD", task[:1_000]).encode("ascii", "ignore").decode().lower()
@@ -161,7 +161,7 @@ def check_task(task: str) -> str:
 
 
 def check_name(kind: str, name: str) -> str:
-    """A channel, a target or a skill; empty is fine."""
+    """Checks the name of a channel, a target or a skill; it may be empty."""
     name = name.strip()
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise ToolError(
@@ -172,11 +172,11 @@ def check_name(kind: str, name: str) -> str:
     return sendable(name)
 
 
-def written(moment: float | None, zone: tzinfo) -> str | None:
-    """RFC 3339, to the second."""
+def format_moment(moment: float | None, zone: tzinfo) -> str | None:
+    """Formats a moment as RFC 3339, to the second."""
     if moment is None:
         return None
     try:
         return datetime.fromtimestamp(moment, zone).isoformat(timespec="seconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):  # a clock that was set to nonsense
+    except (OverflowError, ValueError, OSError):  # the clock was set to nonsense
         return None

@@ -1,4 +1,4 @@
-"""The schedules of a workspace: what is planned, what was run, in the project's store."""
+"""Stores the schedules of a workspace, their plans and their runs in the project's database."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from forge.core.plain_values import sendable
 from forge.schedules import _claims, _rows
 from forge.schedules._claims import Claim, Moment, Tick
 from forge.schedules._definitions import (
-    NOWHERE,
+    NO_CHAT,
+    CurrentChat,
     Definition,
-    Here,
+    build_schedule,
     check_may_change,
-    checked,
-    declared,
-    for_change,
-    for_new,
+    complete_change,
+    complete_new,
+    has_definition,
     id_of,
-    revised,
-    same,
+    read_declared,
+    revise_row,
 )
 from forge.schedules.schedule import Outcome, Run, Schedule, Source, Status
 from forge.workspace.state import NAME, state_directory, why_not
@@ -36,10 +36,10 @@ Schedules = list[Schedule]  # inside the class, `list` is its method
 
 
 class ScheduleStore:
-    """Every change is one transaction, so that many processes may share it.
+    """Schedules in a database. Every change is one transaction, so that many processes may share it.
 
-    `clock` says what time it is. `steady` counts seconds that nobody sets, and is the same for all processes of the
-    machine: by it a killed runner is told from a busy one, whatever happens to the clock.
+    `clock` is the wall clock. `steady` is a monotonic clock that all processes of the machine share; it distinguishes
+    a killed runner from a busy one, whatever happens to the wall clock.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ScheduleStore:
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without a path it is kept in memory."""
+        """Opens the store; without a path it is in memory."""
         self.path = path
         self.clock = clock
         self.steady = steady
@@ -56,7 +56,7 @@ class ScheduleStore:
 
     @classmethod
     def of(cls, workspace: Path) -> ScheduleStore:
-        """The workspace's own. Raises `ToolError` where it cannot be written: what is planned must not be forgotten."""
+        """Returns the workspace's own store. Raises `ToolError` if it is not writable: plans must not be forgotten."""
         directory = state_directory(workspace)
         if directory != workspace / NAME:
             problem, way = why_not(workspace)
@@ -70,54 +70,58 @@ class ScheduleStore:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; the next call opens it again."""
+        """Closes the file; the next call opens it again."""
         self._store.close()
 
-    # what a person or a model does
+    # for people and models
 
-    def set(self, *, by: Source = Source.MODEL, here: Here = NOWHERE, **definition: Unpack[Definition]) -> Schedule:
-        """Make a schedule, or change the one of that id, which keeps what is not said.
+    def set(
+        self, *, by: Source = Source.MODEL, here: CurrentChat = NO_CHAT, **definition: Unpack[Definition]
+    ) -> Schedule:
+        """Creates a schedule, or changes the one with that id; missing keys keep their values.
 
-        Raises `ToolError` where something cannot be, or where the configuration declares that id.
+        Raises `ToolError` if a value is invalid, or if the configuration declares that id.
         """
         with self._store.writing() as connection:
-            _, row = self._laid_over(connection, by, here, definition)
-            _rows.put(connection, row)
+            _, row = self._merge_definition(connection, by, here, definition)
+            _rows.write_row(connection, row)
         return row.schedule
 
-    def draft(self, *, here: Here = NOWHERE, **definition: Unpack[Definition]) -> tuple[Schedule | None, Schedule]:
-        """What is there, and what `set` would make of it. Nothing is written."""
+    def draft(
+        self, *, here: CurrentChat = NO_CHAT, **definition: Unpack[Definition]
+    ) -> tuple[Schedule | None, Schedule]:
+        """Returns the stored schedule and the one that `set` would store. Nothing is written."""
         with self._store.reading() as connection:
-            old, row = self._laid_over(connection, Source.MODEL, here, definition)
+            old, row = self._merge_definition(connection, Source.MODEL, here, definition)
         return old.schedule if old else None, row.schedule
 
     def get(self, id: str) -> Schedule:
         with self._store.reading() as connection:
-            return _rows.existing(connection, id).schedule
+            return _rows.require_row(connection, id).schedule
 
     def list(self, enabled_only: bool = False) -> Schedules:
-        """All of them, in the order of their ids."""
+        """Returns all schedules in the order of their ids."""
         condition = "WHERE enabled ORDER BY id" if enabled_only else "ORDER BY id"
         with self._store.reading() as connection:
             return [row.schedule for row in _rows.rows(connection, condition)]
 
     def delete(self, id: str, by: Source = Source.MODEL) -> Schedule:
-        """Remove it; its history stays. A person may remove anything, a model nothing that is declared."""
+        """Removes a schedule; its history stays. A model may not remove what the configuration declares."""
         with self._store.writing() as connection:
-            found = _rows.existing(connection, id).schedule
+            found = _rows.require_row(connection, id).schedule
             if by is not Source.PERSON:
                 check_may_change(found)
             connection.execute("DELETE FROM schedules WHERE id = ?", (found.id,))
         return found
 
     def removable(self, id: str) -> Schedule:
-        """A schedule that a model may remove. Raises `ToolError`."""
+        """Returns a schedule that a model may remove. Raises `ToolError`."""
         found = self.get(id)
         check_may_change(found)
         return found
 
     def history(self, schedule_id: str | None = None, limit: int = 20) -> Sequence[Run]:
-        """The latest runs first."""
+        """Returns the runs, the latest first."""
         if schedule_id is None:
             with self._store.reading() as connection:
                 return _rows.runs(connection, "ORDER BY id DESC LIMIT ?", (limit,))
@@ -125,20 +129,20 @@ class ScheduleStore:
             condition = "WHERE schedule = ? ORDER BY id DESC LIMIT ?"
             found = _rows.runs(connection, condition, (sendable(schedule_id), limit))
             if not found:
-                _rows.existing(connection, schedule_id)
+                _rows.require_row(connection, schedule_id)
             return found
 
     def run(self, number: int) -> Run | None:
-        """A run by its number, as it is now; None where it is too old to be remembered."""
+        """Returns a run by its number; None if it is too old and was deleted."""
         with self._store.reading() as connection:
             return _rows.run_of(connection, number)
 
     def declare(self, entries: Sequence[Mapping[str, Any]], origin: str = "forge.yaml") -> None:
-        """Make the schedules of a configuration file be exactly these. What did not change keeps its plan.
+        """Makes the schedules of a configuration file be exactly these. Unchanged schedules keep their plans.
 
-        Nothing is written where nothing changed. Raises `ToolError` that names the entry.
+        Nothing is written if nothing changed. Raises `ToolError` that names the entry.
         """
-        wanted = declared(entries, origin)
+        wanted = read_declared(entries, origin)
         with self._store.reading() as connection:
             if _is_declared(_rows.rows(connection, "WHERE origin = ?", (origin,)), wanted):
                 return
@@ -153,13 +157,13 @@ class ScheduleStore:
                 ],
             )
             for one in wanted.values():
-                _rows.put(connection, revised(_rows.row_of(connection, one.id), one, now))
+                _rows.write_row(connection, revise_row(_rows.row_of(connection, one.id), one, now))
             _check_room(_rows.count(connection) - 1)
 
-    # what runners do
+    # for runners
 
     def next_due(self) -> float | None:
-        """When something is due next, whoever runs it; None: nothing is planned."""
+        """Returns the next due time of any schedule; None if nothing is planned."""
         with self._store.reading() as connection:
             found = connection.execute(
                 "SELECT next_fire FROM schedules WHERE next_fire IS NOT NULL ORDER BY next_fire LIMIT 1"
@@ -167,53 +171,53 @@ class ScheduleStore:
         return found[0] if found else None
 
     def tick(self, owner: str, free: int, upto: float | None = None) -> Tick:
-        """Claim what is due, for `owner` to run: at most `free`, and only what was due by `upto`."""
+        """Claims due schedules for `owner`: at most `free`, and only those due by `upto`."""
         with self._store.reading() as connection:
-            if not _claims.is_anything_to_do(connection, self._now()):
+            if not _claims.has_work(connection, self._now()):
                 return Tick([], [], [])
         with self._store.writing() as connection:
             at = self._now()  # the lock may have been waited for
             return _claims.tick(connection, at, owner, free, at.wall if upto is None else upto)
 
     def start(self, owner: str, id: str) -> Claim:
-        """Claim a schedule now, whether it is due or not."""
+        """Claims a schedule now, due or not."""
         with self._store.writing() as connection:
             return _claims.start(connection, self._now(), owner, id)
 
     def beat(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Say that these runs are still active. Which of them are done by somebody else by now, and must stop."""
+        """Records a heartbeat of these runs. Returns those that another process runs by now and that must stop."""
         with self._store.writing() as connection:
             return _claims.beat(connection, self._now(), numbers)
 
     def finish(self, number: int, status: Status, outcome: Outcome, duration: float) -> Run | None:
-        """Remember how a run ended."""
+        """Stores how a run ended."""
         with self._store.writing() as connection:
             _claims.finish(connection, number, status, outcome, duration)
             return _rows.run_of(connection, number)
 
     def refuse(self, number: int, *, is_active: bool) -> Run | None:
-        """Take a claim back: workers have seen to this time. `is_active`: they are still at the one before, so that
-        this one is skipped."""
+        """Removes a claim that workers have handled. `is_active`: their previous run is still active, so this one is
+        skipped."""
         with self._store.writing() as connection:
             _claims.refuse(connection, number, is_active=is_active)
             return _rows.run_of(connection, number)
 
-    # within
+    # internal
 
-    def _laid_over(
-        self, connection: sqlite3.Connection, by: Source, here: Here, definition: Definition
+    def _merge_definition(
+        self, connection: sqlite3.Connection, by: Source, here: CurrentChat, definition: Definition
     ) -> tuple[_rows.Row | None, _rows.Row]:
-        """The row there is, and the one that shall be."""
+        """Returns the stored row and the one to store."""
         old = _rows.row_of(connection, id_of(definition))
         if old is None:
-            wanted = checked(source=by, **for_new(definition, here))
+            wanted = build_schedule(source=by, **complete_new(definition, here))
             _check_room(_rows.count(connection))
         else:
             check_may_change(old.schedule)
-            kept = old.schedule.enabled or old.spent  # a one-shot that has fired is set to fire again
-            before = replace(old.schedule, enabled=kept)
-            wanted = checked(source=old.schedule.source, old=before, **for_change(definition, here))
-        return old, revised(old, wanted, self.clock(), arm=True)
+            is_enabled = old.schedule.enabled or old.spent  # a one-shot that has fired fires again
+            before = replace(old.schedule, enabled=is_enabled)
+            wanted = build_schedule(source=old.schedule.source, old=before, **complete_change(definition, here))
+        return old, revise_row(old, wanted, self.clock(), arm=True)
 
     def _now(self) -> Moment:
         return Moment(self.clock(), self.steady())
@@ -230,5 +234,5 @@ def _check_room(count: int) -> None:
 
 def _is_declared(found: Sequence[_rows.Row], wanted: Mapping[str, Schedule]) -> bool:
     return len(found) == len(wanted) and all(
-        row.schedule.id in wanted and same(row, wanted[row.schedule.id]) for row in found
+        row.schedule.id in wanted and has_definition(row, wanted[row.schedule.id]) for row in found
     )

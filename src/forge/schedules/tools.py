@@ -1,4 +1,4 @@
-"""The tools with which a model plans work for later: set, list, delete, and look at what was run."""
+"""The tools with which a model schedules tasks: set, list, delete, and read the history of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
-    from forge.schedules._definitions import Definition, Here
+    from forge.schedules._definitions import CurrentChat, Definition
     from forge.schedules.schedule import Run, Schedule
     from forge.schedules.store import ScheduleStore
 
@@ -27,9 +27,9 @@ Names = Collection[str] | Callable[[], Collection[str]] | None
 
 
 def schedule_tools(store: Open, *, channels: Collection[str] | None = None, skills: Names = None) -> list[Tool]:
-    """The four tools on one store, which is asked for when it is first needed.
+    """Returns the four tools on one store, which is opened when it is first needed.
 
-    `channels` and `skills` are the names there are; None: any name is taken. `skills` may be a function, which is
+    `channels` and `skills` are the known names; None: any name is accepted. `skills` may be a function, which is
     called when a name is checked.
     """
     return [ScheduleSet(store, channels, skills), ScheduleList(store), ScheduleDelete(store), ScheduleHistory(store)]
@@ -79,15 +79,17 @@ class ScheduleSet(
         channel_target: Annotated[str | None, "Who gets it there: a chat, a room, a file."] = None,
         one_shot: Annotated[bool | None, "Fire once, then never again."] = None,
     ) -> ToolResult:
-        said: Definition = {
+        definition: Definition = {
             "id": id, "cron": cron, "task": task, "timezone": timezone, "enabled": enabled, "skill": skill,
             "channel": channel, "channel_target": channel_target, "one_shot": one_shot,
         }  # fmt: skip
-        self._check(said, ctx)
-        made = self._open().set(here=_here(ctx), **said)
+        self._check(definition, ctx)
+        made = self._open().set(here=_current_chat(ctx), **definition)
         verb = "set" if made.created == made.updated else "changed"
         return ToolResult(
-            for_llm=f"{verb.capitalize()}: {_line(made)}", title=f"{verb} {made.id}", data={"schedule": made.to_dict()}
+            for_llm=f"{verb.capitalize()}: {_format_schedule(made)}",
+            title=f"{verb} {made.id}",
+            data={"schedule": made.to_dict()},
         )
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
@@ -100,20 +102,19 @@ class ScheduleSet(
         from forge.schedules.cron import Cron
 
         self._check(cast("Definition", arguments), ctx)
-        old, new = self._open().draft(here=_here(ctx), **cast("Definition", arguments))
+        old, new = self._open().draft(here=_current_chat(ctx), **cast("Definition", arguments))
         rule = Cron.parse(new.cron, new.timezone).explain()
-        head = (
-            f"{'Change' if old else 'New'} schedule {new.id}: {rule}; next at {new.shown(new.next_fire) or 'no time'}"
-        )
+        following = new.format_time(new.next_fire) or "no time"
+        head = f"{'Change' if old else 'New'} schedule {new.id}: {rule}; next at {following}"
         before = [f"- {line}" for line in old.task.splitlines()] if old and old.task != new.task else []
         return "\n".join([head, *before, *(f"+ {line}" for line in new.task.splitlines())])
 
-    def _check(self, said: Definition, ctx: ToolContext) -> None:
+    def _check(self, definition: Definition, ctx: ToolContext) -> None:
         from forge.schedules._definitions import check_no_secret  # SQLite, which listing tools does without
 
-        check_no_secret(said, ctx.activity.secrets)
-        channel = said.get("channel") or ""
-        self._check_names("" if channel == ctx.scope.channel else channel, said.get("skill") or "")
+        check_no_secret(definition, ctx.activity.secrets)
+        channel = definition.get("channel") or ""
+        self._check_names("" if channel == ctx.scope.channel else channel, definition.get("skill") or "")
 
     def _check_names(self, channel: str, skill: str) -> None:
         names: tuple[tuple[str, str, Names], ...] = (("channel", channel, self.channels), ("skill", skill, self.skills))
@@ -135,7 +136,7 @@ class ScheduleList(
 
     def run(self, enabled_only: Annotated[bool, "Leave out those that are switched off."] = False) -> ToolResult:
         found = self._open().list(enabled_only)
-        text = "\n".join(map(_line, found)) or (
+        text = "\n".join(map(_format_schedule, found)) or (
             "No schedule is enabled." if enabled_only else "There are no schedules."
         )
         return ToolResult(
@@ -157,12 +158,14 @@ class ScheduleDelete(
 
     def run(self, id: Annotated[str, "The id, as schedule_list shows it."]) -> ToolResult:
         gone = self._open().delete(id.strip())
-        return ToolResult(for_llm=f"Removed: {_line(gone)}", title=f"removed {gone.id}", data={"deleted": gone.id})
+        return ToolResult(
+            for_llm=f"Removed: {_format_schedule(gone)}", title=f"removed {gone.id}", data={"deleted": gone.id}
+        )
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         from forge.core.execution.threads import in_thread  # asyncio, which listing tools does without
 
-        preview: str = await in_thread(lambda: f"- {_line(self._open().removable(arguments['id'].strip()))}")
+        preview: str = await in_thread(lambda: f"- {_format_schedule(self._open().removable(arguments['id'].strip()))}")
         return preview
 
 
@@ -186,19 +189,19 @@ class ScheduleHistory(
         limit: Annotated[int, Limits(ge=1, le=MOST_HISTORY), "How many, the latest first."] = 20,
     ) -> ToolResult:
         found = self._open().history(schedule_id.strip() or None, min(limit, self.max_limit))
-        text = "\n".join(map(_run_line, found)) or "Nothing has been run yet."
+        text = "\n".join(map(_format_run, found)) or "Nothing has been run yet."
         return ToolResult(for_llm=text, title=f"{len(found)} runs", data={"history": [one.to_dict() for one in found]})
 
 
-def _here(ctx: ToolContext) -> Here:
-    from forge.schedules._definitions import Here  # SQLite, which listing tools does without
+def _current_chat(ctx: ToolContext) -> CurrentChat:
+    from forge.schedules._definitions import CurrentChat  # SQLite, which listing tools does without
 
-    return Here(ctx.scope.channel, ctx.scope.chat_id)
+    return CurrentChat(ctx.scope.channel, ctx.scope.chat_id)
 
 
-def _line(one: Schedule) -> str:
-    """One line, whatever the task says: it is quoted, so that it cannot pass for another entry."""
-    following = one.shown(one.next_fire)
+def _format_schedule(one: Schedule) -> str:
+    """Formats a schedule as one line. The task is quoted, so that it cannot pass for another entry."""
+    following = one.format_time(one.next_fire)
     state = f"next {following}" if following else "not planned" if one.enabled else "off"
     marks = [f"from {one.origin}"] if one.origin else []
     marks += ["once"] if one.one_shot else []
@@ -209,18 +212,18 @@ def _line(one: Schedule) -> str:
         else []
     )
     return (
-        f"{one.id}  [{one.cron}, {one.timezone}]  {state}{''.join(f', {mark}' for mark in marks)}  {_quoted(one.task)}"
+        f"{one.id}  [{one.cron}, {one.timezone}]  {state}{''.join(f', {mark}' for mark in marks)}  {_quote(one.task)}"
     )
 
 
-def _run_line(one: Run) -> str:
+def _format_run(one: Run) -> str:
     shown = one.to_dict()
     took = f" in {one.duration:.1f} s" if one.duration is not None else ""
-    said = one.error or one.result
-    return f"{shown['started']}  {one.schedule_id}  {one.status}{took}{f'  {_quoted(said)}' if said else ''}"
+    message = one.error or one.result
+    return f"{shown['started']}  {one.schedule_id}  {one.status}{took}{f'  {_quote(message)}' if message else ''}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     import json
 
     return json.dumps(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…", ensure_ascii=False)

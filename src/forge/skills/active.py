@@ -1,9 +1,9 @@
-"""Which skills are active, and what follows from it.
+"""Tracks the active skills of a project and of a session, and applies their tools and guardrails.
 
-A skill that the model reads is active for its session only as far as that tightens: its guardrails and denied tools
-hold from then on. What loosens (egress domains, groups of tools, its own scripts as tools, variables for them) holds
-only for skills that a person names in `forge.yaml: skills.active`. Where something that such a skill requires is
-missing, it brings nothing, and what it denies stays denied all the same.
+A skill that the model reads can only tighten its session: its guardrails and denied tools apply from then on. Only
+skills that a person names in `forge.yaml: skills.active` can loosen anything (egress domains, groups of tools, their
+own scripts as tools, variables for the scripts). If a requirement of such a skill is missing, the skill brings
+nothing, but what it denies stays denied.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from forge.skills.script_tool import skill_tools
 from forge.skills.skill import Skill
 from forge.workspace.state.store import Store
 
-MOST_SESSIONS = 1_000  # whose rules are kept at hand
+MOST_SESSIONS = 1_000  # whose rules are cached
 
 log = logging.getLogger(__name__)
 
 
 class ActiveSkills:
-    """Of a project. `path` is its store, where it is kept which skills a session read; without one, in memory.
+    """The active skills of a project. `path` is the store of the skills that each session read; None: in memory.
 
     Raises `ToolError` for a name in `names` that no skill has.
     """
@@ -49,17 +49,17 @@ class ActiveSkills:
         self._always = (guardrails or Guardrails()).joined(*(skill.guardrails for skill in self.named))
         self._path = path
         self._rules: OrderedDict[str, Guardrails | None] = OrderedDict()
-        self._read: dict[str, set[str]] = {}  # session -> names, where the store cannot be used
+        self._read: dict[str, set[str]] = {}  # session -> names, also if the store is unavailable
         self._lock = threading.RLock()
 
     @property
     def skills(self) -> list[Skill]:
-        """Those that a person named and that can be used here."""
+        """The skills that a person named and that are usable here."""
         return [skill for skill in self.named if not skill.missing]
 
     @property
     def inactive(self) -> dict[str, tuple[str, ...]]:
-        """Those that a person named and that lack something."""
+        """The skills that a person named and that lack a requirement."""
         return {skill.name: skill.missing for skill in self.named if skill.missing}
 
     @property
@@ -72,11 +72,11 @@ class ActiveSkills:
 
     @property
     def environment(self) -> tuple[str, ...]:
-        """The variables that their scripts see: secrets, as like as not."""
+        """The variables that the skills' scripts see; most are probably secrets."""
         return tuple(dict.fromkeys(name for skill in self.skills for name in skill.environment))
 
     def tools(self, settings: ScriptSettings | None = None, taken: Collection[str] = ()) -> list[Tool]:
-        """Their scripts as tools; what is wrong with some is in `problems`."""
+        """Returns the skills' scripts as tools; `problems` lists the ones that cannot be used."""
         made: list[Tool] = []
         self.problems = []
         for skill in self.skills:
@@ -86,16 +86,16 @@ class ActiveSkills:
         return made
 
     def rules(self, session_id: str) -> Guardrails | None:
-        """What is denied in this session; None if nothing is. Raises `ToolError` where that cannot be known now."""
+        """Returns the guardrails of a session; None if there are none. Raises `ToolError` if they are unknown now."""
         with self._lock:
             if session_id not in self._rules:
-                self._rules[session_id] = self._gathered(session_id)
+                self._rules[session_id] = self._gather_rules(session_id)
                 if len(self._rules) > MOST_SESSIONS:
                     self._rules.popitem(last=False)
             return self._rules[session_id]
 
     def read(self, skill: Skill, session_id: str) -> None:
-        """The model read it: what it denies is denied from now on."""
+        """Records that the model read a skill: the skill's guardrails apply from now on."""
         if not skill.guardrails:
             return
         with self._lock:
@@ -103,11 +103,11 @@ class ActiveSkills:
             self._rules.pop(session_id, None)
             try:
                 self._store.add(session_id, skill.name)
-            except ToolError as error:  # it holds while this process lives
+            except ToolError as error:  # the rules apply while this process lives
                 log.warning("that the skill %s was read could not be kept: %s", skill.name, error)
 
     def forget(self, session_id: str = "") -> None:
-        """A session begins anew; without one, all do."""
+        """Forgets the skills that a session read; without an id, those of all sessions."""
         with self._lock:
             for session in [session_id] if session_id else list(self._read):
                 self._read.pop(session, None)
@@ -121,13 +121,13 @@ class ActiveSkills:
             except ToolError as error:
                 log.warning("that skills were read could not be forgotten: %s", error)
 
-    def _gathered(self, session_id: str) -> Guardrails | None:
+    def _gather_rules(self, session_id: str) -> Guardrails | None:
         names = set(self._read.get(session_id, ()))
         try:
             if self._path is None or self._path.exists():
                 names |= self._store.names(session_id)
         except ToolError as error:
-            if error.kind is not ErrorKind.CONFIG:  # busy or damaged: not taken for "none was read"
+            if error.kind is not ErrorKind.CONFIG:  # busy or damaged: this does not mean that no skill was read
                 raise
             log.warning("which skills were read could not be found out: %s", error)
         known = self.catalog.skills if names else {}
@@ -141,15 +141,15 @@ class ActiveSkills:
 
         if self._path is None or is_foreign(self._path.parent):
             return ReadSkills(None)
-        state_directory(self._path.parent.parent)  # made when there is something to keep
+        state_directory(self._path.parent.parent)  # created when there is something to store
         return ReadSkills(self._path)
 
 
 class ReadSkills:
-    """In the project's store, or in memory."""
+    """Stores the names of the skills that each session read, in the project's database or in memory."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._store = Store(path, "skills", [_tables])
+        self._store = Store(path, "skills", [_create_tables])
 
     def add(self, session_id: str, name: str) -> None:
         with self._store.writing() as connection:
@@ -161,10 +161,10 @@ class ReadSkills:
         return {name for (name,) in found}
 
     def forget(self, session_id: str) -> None:
-        """All of a session; of every session, where none is named."""
+        """Deletes the names of a session; with "", those of all sessions."""
         with self._store.writing() as connection:
             connection.execute("DELETE FROM read_skills WHERE ? IN ('', session)", (session_id,))
 
 
-def _tables(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE read_skills (session TEXT, name TEXT, PRIMARY KEY (session, name)) WITHOUT ROWID")

@@ -1,4 +1,4 @@
-"""Which skills there are: those of the project first, then those that come with Forge."""
+"""Finds and loads skills: the project's first, then the built-in ones."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from forge.workspace.paths.open import open_directory
 
 FILE = "SKILL.md"
 BUILT_IN = Path(__file__).parent / "builtin"
-MOST = 1_000  # entries of a folder that are looked at
+MOST = 1_000  # entries of a folder that are read
 MOST_SHOWN = 200  # skills in a prompt
-LONGEST_LINE = 400  # characters of each there, about a hundred tokens
+LONGEST_LINE = 400  # characters of a skill in a prompt, about a hundred tokens
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
@@ -33,22 +33,22 @@ def is_skill_name(name: str) -> bool:
 
 
 class Problem(NamedTuple):
-    """A skill that cannot be used, and why."""
+    """A skill that cannot be used, and the reason."""
 
     path: str
     why: str
 
 
-class _Found(NamedTuple):
+class _SkillEntry(NamedTuple):
     name: str
-    file: str  # as it is written, below the root
-    folder: str  # "" for a flat one
+    file: str  # the path below the root
+    folder: str  # "" for a flat file
 
 
 class Catalog:
-    """The skills in these folders, read when they are first asked for. A broken one is a problem, the others load.
+    """The skills in these folders, read on first use. A broken skill becomes a problem; the others load.
 
-    A relative folder belongs to the workspace, and no link leads out of that; an absolute one is its own root.
+    A relative folder belongs to the workspace, and no link leads outside; an absolute folder is its own root.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Catalog:
 
     @cached_property
     def skills(self) -> dict[str, Skill]:
-        """By name, in order."""
+        """The skills by name, sorted."""
         found: dict[str, Skill] = {}
         self._problems = []
         for folder in self.paths:
-            self._load(folder, found)
+            self._load_folder(folder, found)
         if self._built_in:
-            self._take(PathValidator(BUILT_IN, environment={}), ".", found, is_built_in=True)
+            self._add_skills(PathValidator(BUILT_IN, environment={}), ".", found, is_built_in=True)
         return dict(sorted(found.items()))
 
     @property
@@ -76,54 +76,56 @@ class Catalog:
         return self._problems
 
     def reload(self) -> None:
-        """Read everything again when it is next asked for."""
+        """Reads all skills again on the next use."""
         self.__dict__.pop("skills", None)
 
     def find(self, name: str) -> Skill:
-        """Raises `ToolError` for a name that none has, with those there are."""
+        """Returns a skill by name. Raises `ToolError`, which lists the known names."""
         if found := self.skills.get(name):
             return found
         if not is_skill_name(name):
             raise ToolError(
                 f"{name[:80]!r} cannot be the name of a skill",
                 ErrorKind.SECURITY if re.search(r"[/\\]|\.\.|\0", name) else ErrorKind.NOT_FOUND,
-                f"A name has lower-case letters, digits and dashes. {self._known(name)}",
+                f"A name has lower-case letters, digits and dashes. {self._suggest_names(name)}",
             )
         for problem in self.problems:
             if problem.path.endswith((f"/{name}/{FILE}", f"/{name}.md")):
                 words = f"the skill {name!r} cannot be used: {problem.why}"
                 raise ToolError(words, ErrorKind.CONFIG, f"The person has to fix {problem.path}.")
-        raise ToolError(f"there is no skill {name!r}", ErrorKind.NOT_FOUND, self._known(name))
+        raise ToolError(f"there is no skill {name!r}", ErrorKind.NOT_FOUND, self._suggest_names(name))
 
     def summary(self) -> str:
-        """A line a skill, for the prompt: what it is for, so that a model knows when to read it."""
-        lines = [_summary(skill) for skill in list(self.skills.values())[:MOST_SHOWN]]
+        """Returns one line per skill for the prompt: its purpose, so that a model knows when to read it."""
+        lines = [_summarise(skill) for skill in list(self.skills.values())[:MOST_SHOWN]]
         if more := len(self.skills) - len(lines):
             lines.append(f"- and {more} more: read_skill with an unknown name lists them.")
         return "\n".join(lines)
 
-    def _known(self, name: str) -> str:
+    def _suggest_names(self, name: str) -> str:
         hint = [f"Did you mean {one!r}?" for one in near(name, self.skills, 1)]
         names = ", ".join(self.skills)
         listed = names if len(names) <= 2_000 else f"{names[:2_000].rpartition(', ')[0]} …"
         return " ".join([*hint, f"There are: {listed}." if listed else "There are none."])
 
-    def _load(self, folder: str, found: dict[str, Skill]) -> None:
+    def _load_folder(self, folder: str, found: dict[str, Skill]) -> None:
         if os.path.isabs(folder):
-            self._take(PathValidator(Path(folder), environment={}), ".", found)
+            self._add_skills(PathValidator(Path(folder), environment={}), ".", found)
         else:
-            self._take(PathValidator.of(self.scope), folder, found)
+            self._add_skills(PathValidator.of(self.scope), folder, found)
 
-    def _take(self, paths: PathValidator, folder: str, found: dict[str, Skill], *, is_built_in: bool = False) -> None:
+    def _add_skills(
+        self, paths: PathValidator, folder: str, found: dict[str, Skill], *, is_built_in: bool = False
+    ) -> None:
         try:
-            places = list(_entries(paths, folder))
+            entries = list(_list_entries(paths, folder))
         except ToolError as error:
             if error.kind != ErrorKind.NOT_FOUND or not (is_built_in or folder == "skills"):
                 self._problems.append(Problem(folder, f"{error.message}. {error.suggestion}".strip()))
             return
-        for entry in places:
+        for entry in entries:
             try:
-                skill = self._read(entry, paths, found, is_built_in=is_built_in)
+                skill = self._read_entry(entry, paths, found, is_built_in=is_built_in)
             except ToolError as error:
                 words = error.message.removeprefix(f"{entry.file}: ")
                 self._problems.append(Problem(entry.file, f"{words}. {error.suggestion}".strip(" .") + "."))
@@ -131,19 +133,21 @@ class Catalog:
                 if skill is not None:
                     found[skill.name] = skill
 
-    def _read(self, entry: _Found, paths: PathValidator, found: dict[str, Skill], *, is_built_in: bool) -> Skill | None:
+    def _read_entry(
+        self, entry: _SkillEntry, paths: PathValidator, found: dict[str, Skill], *, is_built_in: bool
+    ) -> Skill | None:
         if entry.name in found:
-            if is_built_in:  # the project has its own
+            if is_built_in:  # the project overrides it
                 return None
             raise ToolError(
-                f"{found[entry.name].place.shown} is a skill of that name already", ErrorKind.CONFIG, "Rename one"
+                f"{found[entry.name].location.shown} is a skill of that name already", ErrorKind.CONFIG, "Rename one"
             )
         if not entry.folder and not is_skill_name(entry.name) and entry.name.upper() == entry.name:
             return None  # README.md
         skill = read_skill_file(
             entry.name,
-            self._place(paths, entry.file),
-            folder=self._place(paths, entry.folder) if entry.folder else None,
+            self._resolve(paths, entry.file),
+            folder=self._resolve(paths, entry.folder) if entry.folder else None,
             is_built_in=is_built_in,
             writable=[root.path for root in PathValidator.of(self.scope).roots if root.writable],
         )
@@ -155,17 +159,17 @@ class Catalog:
             )
         return skill
 
-    def _place(self, paths: PathValidator, file: str) -> Place:
-        """Shown below the workspace, or as an absolute path."""
-        place = paths.resolve(file)
-        own = PathValidator.of(self.scope).place_of(str(place.path))
-        return replace(place, shown=own.shown if own is not None else str(place.path))
+    def _resolve(self, paths: PathValidator, file: str) -> Place:
+        """Resolves a file; it is shown relative to the workspace, or as an absolute path."""
+        location = paths.resolve(file)
+        own = PathValidator.of(self.scope).place_of(str(location.path))
+        return replace(location, shown=own.shown if own is not None else str(location.path))
 
 
-def _entries(paths: PathValidator, folder: str) -> Iterator[_Found]:
-    """What lies in the folder and may be a skill; nothing is opened yet."""
-    place: Place = paths.resolve(folder)
-    descriptor = open_directory(place)
+def _list_entries(paths: PathValidator, folder: str) -> Iterator[_SkillEntry]:
+    """Yields the entries of a folder that may be skills; nothing is opened yet."""
+    location: Place = paths.resolve(folder)
+    descriptor = open_directory(location)
     try:
         names = sorted(name for name in os.listdir(descriptor) if not name.startswith("."))[:MOST]
         prefix = "" if folder == "." else f"{folder.rstrip('/')}/"
@@ -173,9 +177,9 @@ def _entries(paths: PathValidator, folder: str) -> Iterator[_Found]:
             status = _status(descriptor, name)
             if status is not None and stat.S_ISDIR(status.st_mode):
                 if _status(descriptor, f"{name}/{FILE}") is not None:
-                    yield _Found(name, f"{prefix}{name}/{FILE}", f"{prefix}{name}")
+                    yield _SkillEntry(name, f"{prefix}{name}/{FILE}", f"{prefix}{name}")
             elif name.endswith(".md"):
-                yield _Found(name.removesuffix(".md"), f"{prefix}{name}", "")
+                yield _SkillEntry(name.removesuffix(".md"), f"{prefix}{name}", "")
     finally:
         os.close(descriptor)
 
@@ -191,6 +195,6 @@ def _status(within: int, name: str) -> os.stat_result | None:
         return None
 
 
-def _summary(skill: Skill) -> str:
+def _summarise(skill: Skill) -> str:
     lacks = f" (cannot be used here: {'; '.join(skill.missing)})" if skill.missing else ""
     return one_line(f"- {skill.name}: {skill.description}", LONGEST_LINE - min(len(lacks), 150)) + lacks[:150]

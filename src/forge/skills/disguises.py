@@ -1,4 +1,4 @@
-"""The texts that one text may be a disguise of: quotes, escapes, odd spaces and look-alike letters taken away."""
+"""Undoes disguises of a text: quotes, escapes, odd spaces and look-alike letters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from forge.core.plain_values import sendable
 
-_LOOK_ALIKES = {  # letters of other alphabets, and signs, by the one of ASCII that they look like
+_LOOK_ALIKES = {  # letters of other alphabets, and signs, by the ASCII character that they look like
     "a": "\u0430\u0251\u03b1",
     "b": "\u042c\u0185",
     "c": "\u0441\u03f2\u217d",
@@ -79,11 +79,11 @@ _ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|x([0-9a-fA
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _QUOTES = str.maketrans("", "", "\"'`\\")
 _SEPARATOR = re.compile(r"\$\{IFS[^}]*\}|\$IFS(?!\w)")
-_NOTHING = re.compile(r"\$[1-9@*]|\$\{[1-9@*]\}")  # what a line was given: as a rule nothing
+_NOTHING = re.compile(r"\$[1-9@*]|\$\{[1-9@*]\}")  # a line's positional parameters: usually empty
 
 
 def spellings(text: str, *, command: bool = False) -> Iterator[str]:
-    """The text as it is, then every other reading of it, each once. `command`: a shell would read it."""
+    """Yields the text, then every other reading of it, each once. `command`: a shell would read it."""
     seen: set[str] = set()
     for spelling in _spellings(sendable(text), command):
         if spelling not in seen:
@@ -93,22 +93,22 @@ def spellings(text: str, *, command: bool = False) -> Iterator[str]:
 
 def _spellings(text: str, command: bool) -> Iterator[str]:
     yield text
-    plain = folded(text)
+    plain = fold_look_alikes(text)
     yield plain
     if command:
         plain = _NOTHING.sub("", _SEPARATOR.sub(" ", plain.replace("\\\n", "")))
-    yield collapsed(plain)
+    yield collapse_spaces(plain)
     if "\\" in plain:
-        decoded = folded(unescaped(unescaped(plain)))
+        decoded = fold_look_alikes(decode_escapes(decode_escapes(plain)))
         yield decoded
-        yield collapsed(decoded.translate(_QUOTES))
+        yield collapse_spaces(decoded.translate(_QUOTES))
     bare = plain.translate(_QUOTES)
     if len(bare) != len(plain):
-        yield collapsed(bare)
+        yield collapse_spaces(bare)
 
 
-def folded(text: str) -> str:
-    """Without what is not seen, and every look-alike as the letter or sign of ASCII that it looks like."""
+def fold_look_alikes(text: str) -> str:
+    """Removes invisible characters, and replaces every look-alike by its ASCII character."""
     if text.isascii():
         return text
     apart = unicodedata.normalize("NFKD", text.translate(_TABLE))
@@ -120,20 +120,20 @@ def folded(text: str) -> str:
     return unicodedata.normalize("NFKC", seen).translate(_TABLE)
 
 
-def collapsed(text: str) -> str:
-    """With single spaces between its words."""
+def collapse_spaces(text: str) -> str:
+    """Replaces runs of white space by single spaces."""
     return " ".join(text.split())
 
 
-def unescaped(text: str) -> str:
-    """With the escapes of JSON and its relatives decoded."""
-    decoded = _ESCAPE.sub(_decoded, text)
+def decode_escapes(text: str) -> str:
+    """Decodes the escapes of JSON and similar formats."""
+    decoded = _ESCAPE.sub(_decode_escape, text)
     if decoded.isascii():
         return decoded
-    return sendable(decoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))  # two halves are one
+    return sendable(decoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))  # joins surrogate pairs
 
 
-def _decoded(found: re.Match[str]) -> str:
+def _decode_escape(found: re.Match[str]) -> str:
     number = found[1] or found[2] or found[3]
     if number is None:
         return _LETTERS.get(found[4], found[4])

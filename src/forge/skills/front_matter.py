@@ -1,4 +1,4 @@
-"""The YAML at the beginning of a skill's file, read with bounds and checked key by key."""
+"""Reads the YAML at the beginning of a skill's file, with bounds, and checks it key by key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PUBLISHED = ("name", "description", "license", "compatibility", "allowed-tools",
 OWN = ("requires", "egress_domains", "denied_tools", "guardrails", "timeout_hint", "groups", "tools")
 LONGEST_DESCRIPTION = 1_024  # characters
 LONGEST_TEXT = 500
-LONGEST_WORDS = 10_000  # characters of a list written as words: taking it apart takes time that grows with its square
+LONGEST_WORDS = 10_000  # characters of a list written as words: splitting takes quadratic time
 MOST = 200  # entries of a list
 MAX_TIMEOUT = 3_600.0  # seconds
 
@@ -26,7 +26,7 @@ _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206
 
 
 class Requires(NamedTuple):
-    """What must be there for a skill to work: programs, and environment variables."""
+    """The programs and environment variables that a skill requires."""
 
     bins: tuple[str, ...] = ()
     env: tuple[str, ...] = ()  # all of these
@@ -36,7 +36,7 @@ class Requires(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontMatter:
-    """What a skill says of itself."""
+    """The front matter of a skill."""
 
     name: str = ""
     description: str = ""
@@ -44,7 +44,7 @@ class FrontMatter:
     license: str = ""
     compatibility: str = ""
     tags: tuple[str, ...] = ()
-    allowed_tools: tuple[str, ...] = ()  # shown to people; it permits nothing, for a skill cannot
+    allowed_tools: tuple[str, ...] = ()  # shown to people; a skill cannot permit anything
     metadata: Mapping[str, Any] = field(default_factory=dict)
     requires: Requires = field(default_factory=Requires)
     egress_domains: tuple[str, ...] = ()
@@ -55,37 +55,37 @@ class FrontMatter:
     notes: tuple[str, ...] = ()
 
 
-def split(text: str) -> tuple[str | None, str]:
-    """The front matter, None where there is none, and the body."""
+def split_front_matter(text: str) -> tuple[str | None, str]:
+    """Splits a file into its front matter (None if there is none) and its body."""
     found = _BLOCK.match(text)
     return (None, text) if found is None else (found[1], text[found.end() :])
 
 
-def read(text: str, where: str) -> FrontMatter:
-    """Raises `ToolError` of kind `config_error`, with the file and the place."""
+def read_front_matter(text: str, where: str) -> FrontMatter:
+    """Parses front matter. Raises `ToolError` of kind `config_error`, with the file and the key."""
     if len(text) > LARGEST:
-        raise _wrong(where, f"its front matter is larger than {LARGEST // 1024} KiB", "Move text into the body.")
+        raise _config_error(where, f"its front matter is larger than {LARGEST // 1024} KiB", "Move text into the body.")
     try:
         document = bounded_yaml(text, where, lambda yaml, source: yaml.load(source, Loader=safe_loader()))
     except Unreadable as error:
-        raise _wrong(error.place, error.problem, error.advice) from None
+        raise _config_error(error.place, error.problem, error.advice) from None
     if not isinstance(document, dict):
-        raise _wrong(where, "its front matter is no mapping", "Write name: … and description: …")
-    return _Reader(where).read(document)
+        raise _config_error(where, "its front matter is no mapping", "Write name: … and description: …")
+    return _FrontMatterReader(where).read_document(document)
 
 
 def one_line(text: object, limit: int = LONGEST_TEXT) -> str:
-    """A text of others for the middle of a sentence: no line breaks, nothing unseen, bounded."""
+    """Cleans foreign text for use in a sentence: no line breaks, no invisible characters, bounded."""
     shown = " ".join(_UNSEEN.sub(" ", str(text)[: limit * 4]).split())
     return shown if len(shown) <= limit else f"{shown[: limit - 1].rstrip()}…"
 
 
-class _Reader:
+class _FrontMatterReader:
     def __init__(self, where: str) -> None:
         self.where = where
         self.notes: list[str] = []
 
-    def read(self, document: dict[Any, Any]) -> FrontMatter:
+    def read_document(self, document: dict[Any, Any]) -> FrontMatter:
         top = {str(key): value for key, value in document.items()}
         if unknown := [key for key in top if key not in PUBLISHED and key != "allowed_tools"]:
             self.notes.append(f"keys that mean nothing here: {one_line(', '.join(unknown), 200)}")
@@ -103,94 +103,94 @@ class _Reader:
             version=one_line(top.get("version") or (metadata or {}).get("version") or "", 60),
             license=one_line(top.get("license") or "", 200),
             compatibility=one_line(top.get("compatibility") or ""),
-            tags=self.loosely(top.get("tags")),
-            allowed_tools=self.loosely(top.get("allowed-tools", top.get("allowed_tools"))),
+            tags=self.read_loose_list(top.get("tags")),
+            allowed_tools=self.read_loose_list(top.get("allowed-tools", top.get("allowed_tools"))),
             metadata=metadata or {},
-            **self.own(own, "metadata.forge"),
+            **self.read_own_keys(own, "metadata.forge"),
             notes=tuple(self.notes),
         )
 
-    def own(self, value: Any, place: str) -> dict[str, Any]:
-        """What only Forge reads: mistakes in it are errors, since a limit that is not read would not hold."""
+    def read_own_keys(self, value: Any, key_path: str) -> dict[str, Any]:
+        """Reads Forge's own keys. Mistakes in them are errors, since an unread limit would not hold."""
         if value is None:
             return {}
-        said = self.mapping(value, place)
+        said = self.read_mapping(value, key_path)
         for key in said:
             if key not in OWN:
                 if hint := near(key, OWN, 1):
-                    raise self.error(f"{place}.{key}", "there is no such key", f"Did you mean {hint[0]!r}?")
-                self.notes.append(f"{place}.{one_line(key, 60)} means nothing here")
+                    raise self.error(f"{key_path}.{key}", "there is no such key", f"Did you mean {hint[0]!r}?")
+                self.notes.append(f"{key_path}.{one_line(key, 60)} means nothing here")
         return {
-            "requires": self.requires(said.get("requires"), f"{place}.requires"),
-            "egress_domains": self.texts(said.get("egress_domains"), f"{place}.egress_domains"),
-            "denied_tools": self.texts(said.get("denied_tools"), f"{place}.denied_tools"),
-            "guardrails": Guardrails.of(said.get("guardrails"), f"{self.where}: {place}.guardrails"),
-            "timeout_hint": self.seconds(said.get("timeout_hint"), f"{place}.timeout_hint"),
+            "requires": self.read_requires(said.get("requires"), f"{key_path}.requires"),
+            "egress_domains": self.read_texts(said.get("egress_domains"), f"{key_path}.egress_domains"),
+            "denied_tools": self.read_texts(said.get("denied_tools"), f"{key_path}.denied_tools"),
+            "guardrails": Guardrails.of(said.get("guardrails"), f"{self.where}: {key_path}.guardrails"),
+            "timeout_hint": self.read_seconds(said.get("timeout_hint"), f"{key_path}.timeout_hint"),
             "groups": (
-                *self.texts(said.get("groups"), f"{place}.groups"),
-                *self.texts(said.get("tools"), f"{place}.tools"),
+                *self.read_texts(said.get("groups"), f"{key_path}.groups"),
+                *self.read_texts(said.get("tools"), f"{key_path}.tools"),
             ),
         }
 
-    def requires(self, value: Any, place: str) -> Requires:
+    def read_requires(self, value: Any, key_path: str) -> Requires:
         if value is None:
             return Requires()
-        said = self.mapping(value, place, ("bins", "env"))
+        said = self.read_mapping(value, key_path, ("bins", "env"))
         env = said.get("env")
-        named = self.mapping(
+        named = self.read_mapping(
             {"required": env} if env is None or isinstance(env, list | str) else env,
-            f"{place}.env",
+            f"{key_path}.env",
             ("required", "one_of", "optional"),
         )
         required, one_of, optional = (
-            self.variables(named.get(key), f"{place}.env.{key}") for key in ("required", "one_of", "optional")
+            self.read_variables(named.get(key), f"{key_path}.env.{key}") for key in ("required", "one_of", "optional")
         )
-        bins = self.texts(said.get("bins"), f"{place}.bins")
+        bins = self.read_texts(said.get("bins"), f"{key_path}.bins")
         if odd := next((one for one in bins if "/" in one or one.startswith("-")), None):
-            raise self.error(f"{place}.bins", f"{one_line(odd, 60)!r} is no name of a program", "Write [git, jq].")
+            raise self.error(f"{key_path}.bins", f"{one_line(odd, 60)!r} is no name of a program", "Write [git, jq].")
         return Requires(bins, required, one_of, optional)
 
-    def mapping(self, value: Any, place: str, keys: Iterable[str] = ()) -> dict[str, Any]:
+    def read_mapping(self, value: Any, key_path: str, keys: Iterable[str] = ()) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self.error(place, "expected a mapping", "Fix the file.")
+            raise self.error(key_path, "expected a mapping", "Fix the file.")
         known = list(keys)
         for key in value:
             if known and key not in known:
-                raise self.error(f"{place}.{one_line(key, 60)}", "there is no such key", f"Use {', '.join(known)}.")
+                raise self.error(f"{key_path}.{one_line(key, 60)}", "there is no such key", f"Use {', '.join(known)}.")
         return {str(key): one for key, one in value.items()}
 
-    def variables(self, value: Any, place: str) -> tuple[str, ...]:
-        named = self.texts(value, place)
+    def read_variables(self, value: Any, key_path: str) -> tuple[str, ...]:
+        named = self.read_texts(value, key_path)
         if any(not _VARIABLE.fullmatch(name) for name in named):  # not repeated: it may be the secret itself
-            raise self.error(place, "expected names of environment variables", "Write [GITHUB_TOKEN].")
+            raise self.error(key_path, "expected names of environment variables", "Write [GITHUB_TOKEN].")
         return named
 
-    def texts(self, value: Any, place: str) -> tuple[str, ...]:
+    def read_texts(self, value: Any, key_path: str) -> tuple[str, ...]:
         if value is None:
             return ()
         listed = [value] if isinstance(value, str) else value
         is_list = isinstance(listed, list) and len(listed) <= MOST
         if not is_list or not all(isinstance(one, str) and one.strip() and one.isprintable() for one in listed):
-            raise self.error(place, "expected a list of texts", "Write [a, b].")
+            raise self.error(key_path, "expected a list of texts", "Write [a, b].")
         return tuple(one.strip() for one in listed)
 
-    def seconds(self, value: Any, place: str) -> float | None:
+    def read_seconds(self, value: Any, key_path: str) -> float | None:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TIMEOUT:
-            raise self.error(place, f"expected seconds, from 1 to {MAX_TIMEOUT:g}", "Write a number such as 300.")
+            raise self.error(key_path, f"expected seconds, from 1 to {MAX_TIMEOUT:g}", "Write a number such as 300.")
         return float(value)
 
-    def loosely(self, value: Any) -> tuple[str, ...]:
-        """A list, or words between commas or blanks, as other systems write them."""
+    def read_loose_list(self, value: Any) -> tuple[str, ...]:
+        """Reads a list, or words separated by commas or blanks, as other systems write them."""
         words = re.split(r",\s*|\s+(?![^(]*\))", value[:LONGEST_WORDS]) if isinstance(value, str) else value
         if not isinstance(words, list):
             return ()
         return tuple(one_line(word, 100) for word in words[:MOST] if str(word).strip())
 
-    def error(self, place: str, problem: str, advice: str) -> ToolError:
-        return _wrong(f"{self.where}: {place}", problem, advice)
+    def error(self, key_path: str, problem: str, advice: str) -> ToolError:
+        return _config_error(f"{self.where}: {key_path}", problem, advice)
 
 
-def _wrong(where: str, problem: str, advice: str) -> ToolError:
+def _config_error(where: str, problem: str, advice: str) -> ToolError:
     return ToolError(f"{where}: {problem}", ErrorKind.CONFIG, advice)

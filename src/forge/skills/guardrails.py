@@ -1,7 +1,7 @@
-"""Guardrails: commands that must not run, output that must not be seen, prompts and answers that must not be given.
+"""Guardrails: rules that deny commands, output, prompts and answers.
 
-Patterns are tried on a text as it is and on whatever it may be a disguise of: quotes, escapes, odd spaces and
-look-alike letters do not hide anything. Upper and lower case are the pattern's business: write (?i).
+Patterns are matched against a text and against every reading of it without disguises: quotes, escapes, odd spaces and
+look-alike letters do not hide anything. Patterns are case-sensitive unless they begin with (?i).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from forge.skills.disguises import spellings
 
 MARK = "[BLOCKED BY POLICY]"
 MOST_RULES = 200  # of one list
-DEEPEST = 100  # levels of arguments that are looked through
-LONGEST_LINE = 50_000  # characters of a command line that is taken apart
+DEEPEST = 100  # levels of nested arguments that are checked
+LONGEST_LINE = 50_000  # characters of a command line that is parsed
 
 _LISTS = {
     "deny_commands": "commands",
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
     action: str = "block"
 
     def is_in(self, text: str, clock: Clock) -> bool:
-        """Whether it is found in one of the text's spellings; a search that takes too long counts as found."""
+        """Tells if the pattern matches one of the text's spellings; a search that takes too long counts as a match."""
         return self.is_among(spellings(text), clock)
 
     def is_among(self, spelled: Iterable[str], clock: Clock) -> bool:
@@ -53,35 +53,35 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Guardrails:
-    """All that is denied: by a project, by a skill, or by several together."""
+    """The rules of a project, of a skill, or of several together."""
 
     commands: tuple[Rule, ...] = ()
     output: tuple[Rule, ...] = ()
     prompts: tuple[Rule, ...] = ()
     responses: tuple[Rule, ...] = ()
-    tools: Mapping[str, str] = field(default_factory=dict)  # names and globs of tools, and who denies them
+    tools: Mapping[str, str] = field(default_factory=dict)  # names and globs of tools, and the source that denies them
 
     @classmethod
     def of(cls, rules: Any, where: str = "guardrails") -> Guardrails:
-        """Of `{deny_commands: [{pattern, message}], …}`. Raises `ToolError` of kind `config_error` with the place."""
+        """Parses `{deny_commands: [{pattern, message}], …}`. Raises `ToolError` of kind `config_error` with the key."""
         if rules is None:
             return cls()
         if not isinstance(rules, Mapping):
-            raise _wrong(where, "expected a mapping", f"Write deny_commands: [{_HOW}].")
+            raise _config_error(where, "expected a mapping", f"Write deny_commands: [{_HOW}].")
         found: dict[str, Any] = {}
         for key, entries in rules.items():
             if key not in _LISTS:
                 hint = near(str(key), _LISTS, 1)
-                raise _wrong(
+                raise _config_error(
                     f"{where}.{key}",
                     "there is no such list",
                     f"Did you mean {hint[0]!r}?" if hint else f"There are {', '.join(_LISTS)}.",
                 )
-            found[_LISTS[key]] = tuple(_rules(entries, f"{where}.{key}", is_output=key == "deny_output"))
+            found[_LISTS[key]] = tuple(_read_rules(entries, f"{where}.{key}", is_output=key == "deny_output"))
         return cls(**found)
 
     def joined(self, *others: Guardrails) -> Guardrails:
-        """What is denied by any of them."""
+        """Returns guardrails that deny what any of them denies."""
         every = (self, *others)
         return Guardrails(
             tuple(rule for one in every for rule in one.commands),
@@ -96,9 +96,9 @@ class Guardrails:
 
     @property
     def streams(self) -> str:
-        """What may be shown while a tool still runs: `all`, `lines` once each is masked, or `nothing` until the end.
+        """The output that may be shown while a tool runs: `all`, `lines` (each masked first), or `nothing`.
 
-        A rule that blocks takes the whole output away, so none of it may be seen before all of it was looked at.
+        A rule that blocks removes the whole output, so none may be shown before all of it was checked.
         """
         if not self.output:
             return "all"
@@ -107,18 +107,18 @@ class Guardrails:
         return "lines"
 
     def check_call(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
-        """Raises `ToolError` where a tool or what it is to do is denied."""
+        """Raises `ToolError` if the tool or one of its arguments is denied."""
         for name in (spec.name, *spec.aliases) if self.tools else ():
-            if who := _denied(name, self.tools):
+            if who := _find_denier(name, self.tools):
                 raise ToolError(f"{spec.name} is denied by {who}", ErrorKind.PERMISSION, "Use another tool.")
-        if not self.commands or spec.ends_turn:  # what is only said to a person is no command
+        if not self.commands or spec.ends_turn:  # a message to a person is no command
             return
         clock = Clock()
         for text, is_line in _texts_of(spec, arguments):
-            _refuse(self.commands, text, clock, command=is_line)
+            _refuse_commands(self.commands, text, clock, command=is_line)
 
     def find_block(self, text: str) -> Rule | None:
-        """The rule by which none of this output may be seen. It is asked before anything is redacted."""
+        """Returns the rule that blocks this output; None if there is none. Call it before `redact`."""
         rules = [rule for rule in self.output if rule.action == "block"]
         if not rules:
             return None
@@ -126,53 +126,55 @@ class Guardrails:
         return next((rule for rule in rules if rule.is_among(spelled, clock)), None)
 
     def redact(self, text: str) -> str:
-        """The output with all that is to be redacted replaced."""
+        """Returns the output with all matches of redacting rules replaced."""
         rules = [rule for rule in self.output if rule.action == "redact"]
         if not rules:
             return text
         clock, spelled = Clock(), list(spellings(text))
-        shown = spelled[0]
+        redacted = spelled[0]
         for rule in rules:
             if rule.is_among(spelled, clock):
-                shown = _without(shown, rule, clock)
-        return shown if shown != spelled[0] else text
+                redacted = _redact(redacted, rule, clock)
+        return redacted if redacted != spelled[0] else text
 
     def check_prompt(self, text: str) -> None:
-        """Raises `ToolError` for what a person may not ask."""
-        _check(self.prompts, text, "the prompt is denied")
+        """Raises `ToolError` for a denied prompt."""
+        _check_text(self.prompts, text, "the prompt is denied")
 
     def check_response(self, text: str) -> None:
-        """Raises `ToolError` for what the agent may not answer."""
-        _check(self.responses, text, "the answer is withheld")
+        """Raises `ToolError` for a denied answer."""
+        _check_text(self.responses, text, "the answer is withheld")
 
 
-def _rules(entries: Any, where: str, *, is_output: bool) -> Iterator[Rule]:
+def _read_rules(entries: Any, where: str, *, is_output: bool) -> Iterator[Rule]:
     if not isinstance(entries, list | tuple):
-        raise _wrong(where, "expected a list", f"Write [{_HOW}].")
+        raise _config_error(where, "expected a list", f"Write [{_HOW}].")
     if len(entries) > MOST_RULES:
-        raise _wrong(where, f"{len(entries):,} rules, and {MOST_RULES} are the most", "Put some of them into one.")
+        raise _config_error(
+            where, f"{len(entries):,} rules, and {MOST_RULES} are the most", "Put some of them into one."
+        )
     for number, entry in enumerate(entries):
-        place = f"{where}[{number}]"
+        key_path = f"{where}[{number}]"
         said = {"pattern": entry} if isinstance(entry, str) else entry
         known = ("pattern", "message", "action") if is_output else ("pattern", "message")
         if not isinstance(said, Mapping) or not isinstance(said.get("pattern"), str) or set(said) - set(known):
-            raise _wrong(place, f"expected {', '.join(known)}", f"Write {_HOW}.")
+            raise _config_error(key_path, f"expected {', '.join(known)}", f"Write {_HOW}.")
         action = said.get("action", "block")
         if action not in ("block", "redact"):
-            raise _wrong(f"{place}.action", f"expected block or redact, got {action!r:.40}", "Fix it.")
+            raise _config_error(f"{key_path}.action", f"expected block or redact, got {action!r:.40}", "Fix it.")
         source = said["pattern"]
         try:
             pattern = Pattern(source)
         except PatternError as error:
             hint = "Patterns are Rust's (RE2's): without look-around and back-references."
-            raise _wrong(f"{place}.pattern", f"{source[:80]!r} is not a pattern: {error}", hint) from None
+            raise _config_error(f"{key_path}.pattern", f"{source[:80]!r} is not a pattern: {error}", hint) from None
         message = said.get("message")
-        # the pattern itself is not told: a model would learn how to get past it
-        yield Rule(pattern, str(message) if message else f"rule {place.rpartition('.')[2]} forbids it", action)
+        # the pattern is not revealed: a model would learn how to evade it
+        yield Rule(pattern, str(message) if message else f"rule {key_path.rpartition('.')[2]} forbids it", action)
 
 
 def _texts_of(spec: ToolSpec, arguments: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """What a call's arguments say, and whether a shell or a system would read it as a command."""
+    """Yields the texts of a call's arguments, each with a flag: True if a shell would read it as a command."""
     executes = Permission.EXECUTE in spec.permissions
     if spec.name == "cli_execute":
         words = [str(arguments.get("binary", "")), *map(str, arguments.get("args") or ())]
@@ -192,7 +194,7 @@ def _strings(value: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         yield value
         if depth < DEEPEST and value.lstrip()[:1] in ("{", "[", '"'):
-            yield from _strings(_parsed(value), depth + DEEPEST // 4)
+            yield from _strings(_parse_json(value), depth + DEEPEST // 4)
     elif depth < DEEPEST and isinstance(value, Mapping):
         for key, item in value.items():
             yield str(key)
@@ -202,8 +204,8 @@ def _strings(value: Any, depth: int = 0) -> Iterator[str]:
             yield from _strings(item, depth + 1)
 
 
-def _parsed(text: str) -> Any:
-    """What a text is as JSON; None if it is none."""
+def _parse_json(text: str) -> Any:
+    """Parses a text as JSON; None if it is not JSON."""
     import json
 
     try:
@@ -213,17 +215,17 @@ def _parsed(text: str) -> Any:
 
 
 def _commands(line: str) -> Iterator[str]:
-    """The line, and each command that it could run, without quotes and wrappers."""
+    """Yields the line, and each command that it could run, without quotes and wrappers."""
     from forge.core.context import Scope
     from forge.permissions.shell.commands import UnreadableLine, find_reached  # loads a parser of shell lines
     from forge.permissions.shell.destructive.expansion import expand_line
     from forge.permissions.shell.word_patterns import ANY, SOME
-    from forge.skills.disguises import folded
+    from forge.skills.disguises import fold_look_alikes
 
     yield line
-    plain = folded(line)
+    plain = fold_look_alikes(line)
     others = dict.fromkeys(
-        (plain, _filled_in(plain), expand_line(plain, Scope()) if len(plain) <= LONGEST_LINE else plain)
+        (plain, _fill_in_variables(plain), expand_line(plain, Scope()) if len(plain) <= LONGEST_LINE else plain)
     )
     yield from (known for known in others if known != plain)
     for spelling in dict.fromkeys((line, *others)):
@@ -234,32 +236,32 @@ def _commands(line: str) -> Iterator[str]:
             continue
 
 
-def _filled_in(line: str) -> str:
-    """With the variables that the line itself sets: `a=rm; $a -rf x`."""
+def _fill_in_variables(line: str) -> str:
+    """Replaces variables that the line itself sets: `a=rm; $a -rf x`."""
     if "=" not in line or "$" not in line or len(line) > LONGEST_LINE:
         return line
     values = {found[1]: found[2].strip("\"'") for found in _ASSIGNMENT.finditer(line)}
-    for _ in range(3):  # one may hold another
+    for _ in range(3):  # a value may name another variable
         line = _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), line)[: 2 * LONGEST_LINE]
     return line
 
 
-def _without(text: str, rule: Rule, clock: Clock) -> str:
-    """The text with what the rule finds replaced; whole lines, or all of it, where that is not enough."""
+def _redact(text: str, rule: Rule, clock: Clock) -> str:
+    """Replaces the rule's matches; if the rule still matches, replaces whole lines, then the whole text."""
     try:
         if rule.pattern.crosses_lines and not rule.pattern.tells_where:
             return MARK
-        shown = _replaced(text, rule.pattern, clock)
-        if not rule.is_in(shown.replace(MARK, "\ue000"), clock):
-            return shown
-        lines = [MARK if rule.is_in(line.replace(MARK, "\ue000"), clock) else line for line in shown.split("\n")]
-        shown = "\n".join(lines)
-        return MARK if rule.is_in(shown.replace(MARK, "\ue000"), clock) else shown
+        redacted = _replace_matches(text, rule.pattern, clock)
+        if not rule.is_in(redacted.replace(MARK, "\ue000"), clock):
+            return redacted
+        lines = [MARK if rule.is_in(line.replace(MARK, "\ue000"), clock) else line for line in redacted.split("\n")]
+        redacted = "\n".join(lines)
+        return MARK if rule.is_in(redacted.replace(MARK, "\ue000"), clock) else redacted
     except TooLong:
         return MARK
 
 
-def _replaced(text: str, pattern: Pattern, clock: Clock) -> str:
+def _replace_matches(text: str, pattern: Pattern, clock: Clock) -> str:
     parts, done = [], 0
     for span in pattern.spans(text, clock):
         if span.start >= done:
@@ -268,25 +270,25 @@ def _replaced(text: str, pattern: Pattern, clock: Clock) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _denied(name: str, tools: Mapping[str, str]) -> str:
+def _find_denier(name: str, tools: Mapping[str, str]) -> str:
     from fnmatch import fnmatchcase
 
     return next((who for pattern, who in tools.items() if fnmatchcase(name, pattern)), "")
 
 
-def _refuse(rules: Iterable[Rule], text: str, clock: Clock, *, command: bool) -> None:
+def _refuse_commands(rules: Iterable[Rule], text: str, clock: Clock, *, command: bool) -> None:
     spelled = list(spellings(text, command=command))
     for rule in rules:
         if rule.is_among(spelled, clock):
             raise ToolError(f"skill guardrail: {rule.message}", ErrorKind.SECURITY, "Do it in another way.")
 
 
-def _check(rules: Iterable[Rule], text: str, what: str) -> None:
+def _check_text(rules: Iterable[Rule], text: str, what: str) -> None:
     clock, spelled = Clock(), list(spellings(text))
     for rule in rules:
         if rule.is_among(spelled, clock):
             raise ToolError(f"{what}: skill guardrail: {rule.message}", ErrorKind.SECURITY, "Say it in another way.")
 
 
-def _wrong(where: str, problem: str, advice: str) -> ToolError:
+def _config_error(where: str, problem: str, advice: str) -> ToolError:
     return ToolError(f"{where}: {problem}", ErrorKind.CONFIG, advice)

@@ -1,4 +1,4 @@
-"""A skill's scripts as tools: what its `## Tool:` sections say, run by the file that belongs to each."""
+"""Makes tools of a skill's scripts: each `## Tool:` section describes a tool, and a file runs it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from forge.process.scripts.tool import FileTool
 from forge.skills.catalog import Problem
 from forge.skills.front_matter import one_line
 from forge.skills.sections import Section
-from forge.skills.skill import Skill, confined
+from forge.skills.skill import Skill, resolve_skill_file
 from forge.workspace.paths import PathValidator, Place
 from forge.workspace.paths.digest import digest_of
 from forge.workspace.paths.open import explained, open_file
 
 FOLDER = "scripts"
 LANGUAGES = (".py", ".ts", ".js", ".sh")
-LONGEST_SAID = 2_000  # characters of what a script says on stderr
-LARGEST = 4 * 1024 * 1024  # bytes of a script: it is read before every call
+LONGEST_SAID = 2_000  # characters of a script's stderr
+LARGEST = 4 * 1024 * 1024  # bytes of a script, which is read before every call
 
 
 @dataclass(frozen=True, slots=True)
 class SkillScript:
-    """A file as it was when the tool was made."""
+    """A script file, with its digest from when the tool was made."""
 
     path: str  # for people
     place: Place
@@ -42,14 +42,14 @@ class SkillScript:
 
 
 class SkillTool(FileTool):
-    """Runs the file that was read when the tool was made; if it was changed since, it is refused."""
+    """Runs the file that was read when the tool was made; refuses a file that has changed since."""
 
     def __init__(self, skill: str, section: Section, script: SkillScript, settings: ScriptSettings) -> None:
         super().__init__(section.name, script.path, section, settings, f"skill:{skill}")
         self.script = script
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.permissions.gate import is_opened  # they load what only a call needs
+        from forge.permissions.gate import is_opened  # needed only for a call
         from forge.process.scripts import run_script
 
         return await run_script(
@@ -65,7 +65,7 @@ class SkillTool(FileTool):
         )
 
     def _check(self) -> None:
-        """Makes certain that the file is still the one that was read."""
+        """Raises `ToolError` if the file has changed since it was read."""
         if digest_of(read_script(self.script.place)) != self.script.digest:
             raise ToolError(
                 f"{self.script.path} was changed since the skill was loaded",
@@ -77,10 +77,10 @@ class SkillTool(FileTool):
 def skill_tools(
     skill: Skill, settings: ScriptSettings | None = None, taken: Iterable[str] = ()
 ) -> tuple[list[SkillTool], list[Problem]]:
-    """The tools of a skill, and what is wrong with the others. `taken`: names of tools that none may have.
+    """Returns the tools of a skill, and the problems of the others. `taken`: names that are in use.
 
-    The skill's own hint decides how long they may take, and its scripts see the variables that it declares: both only
-    where a person made it active, and nobody else makes its tools.
+    The skill's own hint sets the timeout, and its scripts see the variables that it declares. Call this only for skills
+    that a person made active.
     """
     own = settings if settings is not None else ScriptSettings()
     own = replace(
@@ -93,22 +93,22 @@ def skill_tools(
     for section in skill.tools:
         try:
             _check(section, {*taken, *tools})
-            tools[section.name] = SkillTool(skill.name, section, script_of(skill, section), own)
+            tools[section.name] = SkillTool(skill.name, section, load_script(skill, section), own)
         except ToolError as error:
             words = f"tool {one_line(section.name, 80)}: {error.message}. {error.suggestion}"
-            problems.append(Problem(skill.place.shown, words.strip(" .") + "."))
+            problems.append(Problem(skill.location.shown, words.strip(" .") + "."))
     return list(tools.values()), problems
 
 
-def script_of(skill: Skill, section: Section) -> SkillScript:
-    """Raises `ToolError` where there is none."""
-    place = _place(skill, section)
-    shown = place.shown if skill.folder is None else f"{skill.folder.shown}/{place.shown}"
-    return SkillScript(shown, place, digest_of(read_script(place)))
+def load_script(skill: Skill, section: Section) -> SkillScript:
+    """Finds the script of a section. Raises `ToolError` if there is none."""
+    location = _find_script(skill, section)
+    shown = location.shown if skill.folder is None else f"{skill.folder.shown}/{location.shown}"
+    return SkillScript(shown, location, digest_of(read_script(location)))
 
 
-def read_script(place: Place) -> bytes:
-    with open(open_file(place), "rb") as file, explained(place.shown):
+def read_script(location: Place) -> bytes:
+    with open(open_file(location), "rb") as file, explained(location.shown):
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise ToolError(f"it has more than {LARGEST // 1024 // 1024} MiB", ErrorKind.CONFIG, "Make it smaller")
@@ -129,13 +129,13 @@ def _check(section: Section, taken: Collection[str]) -> None:
         raise ToolError("the name belongs to another tool", ErrorKind.CONFIG, "Choose another")
 
 
-def _place(skill: Skill, section: Section) -> Place:
+def _find_script(skill: Skill, section: Section) -> Place:
     if section.script:
-        return confined(skill, section.script)
+        return resolve_skill_file(skill, section.script)
     stems = dict.fromkeys((section.name, section.name.replace("-", "_"), section.name.replace("_", "-")))
     for file in (f"{FOLDER}/{stem}{suffix}" for stem in stems for suffix in LANGUAGES):
         if skill.folder is not None and os.path.lexists(skill.folder.path / file):
-            return confined(skill, file)
+            return resolve_skill_file(skill, file)
     raise ToolError(
         f"there is no script {FOLDER}/{section.name} with the ending {', '.join(LANGUAGES)}",
         ErrorKind.CONFIG,

@@ -1,4 +1,4 @@
-"""The `## Tool:` sections of a skill: what each tool takes, and which script it is."""
+"""Reads the `## Tool:` sections of a skill: each tool's description, parameters and script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forge.skills.front_matter import one_line
 MOST = 64  # tools of one skill
 LONGEST_DESCRIPTION = 2_000  # characters
 LONGEST_TEXT = 500  # of one parameter
-LONGEST_LINE = 10_000  # characters of a line about parameters: reading it takes time that grows with its square
+LONGEST_LINE = 10_000  # characters of a line about parameters: reading takes quadratic time
 
 _HEADING = re.compile(r"##\s+Tool:\s*`?([^`\s]+)`?\s*$", re.IGNORECASE)
 _NEXT = re.compile(r"#{1,2}\s")
@@ -35,28 +35,28 @@ _NOTHING = frozenset({"", "none", "nothing", "-", "n/a"})
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A tool as a skill describes it. `problem` says why it can be none."""
+    """A tool as a skill describes it. `problem` is the reason if it cannot be used."""
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    script: str = ""  # where the section names one
+    script: str = ""  # if the section names one
     problem: str = ""
 
 
-def sections(body: str, first_line: int = 1) -> list[Section]:
-    """All of them, in order; what stands inside code blocks is none. `first_line`: of the body, in its file."""
+def read_sections(body: str, first_line: int = 1) -> list[Section]:
+    """Returns all sections in order, except those in code blocks. `first_line`: the body's first line in its file."""
     found = []
-    for name, lines in _split(body, first_line):
+    for name, lines in _split_sections(body, first_line):
         try:
-            found.append(_section(name, lines))
+            found.append(_read_section(name, lines))
         except InputError as error:
             found.append(Section(name, problem=str(error)))
     return found[:MOST]
 
 
-def _split(body: str, first_line: int) -> Iterator[tuple[str, list[Line]]]:
+def _split_sections(body: str, first_line: int) -> Iterator[tuple[str, list[Line]]]:
     name, fence = "", ""
     lines: list[Line] = []
     for number, text in enumerate(body.splitlines(), first_line):
@@ -77,7 +77,7 @@ def _split(body: str, first_line: int) -> Iterator[tuple[str, list[Line]]]:
         yield name, lines
 
 
-def _section(name: str, lines: list[Line]) -> Section:
+def _read_section(name: str, lines: list[Line]) -> Section:
     parts: dict[str, list[Line]] = {"": []}
     current = ""
     for line in lines:
@@ -87,7 +87,7 @@ def _section(name: str, lines: list[Line]) -> Section:
             parts.setdefault(current, []).append(Line(line.number, heading[2]))
         else:
             parts[current].append(line)
-    entries = list(_entries(parts.get("input", [])))
+    entries = list(_input_entries(parts.get("input", [])))
     inputs = read_inputs(entries)
     properties = {
         key: {**schema, **({"description": one_line(schema["description"])} if "description" in schema else {})}
@@ -95,36 +95,36 @@ def _section(name: str, lines: list[Line]) -> Section:
     }
     script = next((line.text.strip().strip("`") for line in parts.get("script", []) if line.text.strip()), "")
     parameters = {**inputs.parameters, "properties": properties}
-    if marked := list(filter(None, (_marked_required(entry.text) for entry in entries))):
+    if marked := list(filter(None, (_required_name(entry.text) for entry in entries))):
         parameters["required"] = marked
     return Section(name, _description(name, parts), parameters, inputs.defaults, script)
 
 
-def _marked_required(entry: str) -> str:
-    """The name of a parameter that is said to be required; where some are, the others are optional."""
+def _required_name(entry: str) -> str:
+    """Returns the name of a parameter that is marked as required, else "". If some are, the others are optional."""
     found = _ENTRY.match(entry)
     if found is None:
         return ""
-    kind = entry[found.end() : _closing(entry, found.end())]
+    kind = entry[found.end() : _find_closing(entry, found.end())]
     return found[1] if _REQUIRED.search(kind) else ""
 
 
 def _description(name: str, parts: Mapping[str, list[Line]]) -> str:
-    said = _text(parts[""])
-    output = _text(parts.get("output", []))
+    said = _join_lines(parts[""])
+    output = _join_lines(parts.get("output", []))
     words = f"{said}\n\nOutput: {output}" if output else said
     shown = words or f"{name}, a tool of a skill."
     return shown if len(shown) <= LONGEST_DESCRIPTION else f"{shown[: LONGEST_DESCRIPTION - 1]}…"
 
 
-def _text(lines: list[Line]) -> str:
-    """Lines joined to paragraphs."""
+def _join_lines(lines: list[Line]) -> str:
+    """Joins lines to paragraphs."""
     paragraphs = "\n".join(line.text.strip() for line in lines).split("\n\n")
     return "\n\n".join(filter(None, (one_line(one, LONGEST_DESCRIPTION) for one in paragraphs)))
 
 
-def _entries(lines: list[Line]) -> Iterator[Line]:
-    """A line each, written as scripts write it: `name (type): text`."""
+def _input_entries(lines: list[Line]) -> Iterator[Line]:
+    """Yields one line per parameter, in the form of scripts: `name (type): text`."""
     header: list[str] = []
     started = False
     for line in lines:
@@ -134,35 +134,35 @@ def _entries(lines: list[Line]) -> Iterator[Line]:
             if not header:
                 header = [cell.lower() for cell in cells]
             elif not all(re.fullmatch(r":?-*:?", cell) for cell in cells):
-                yield Line(line.number, _of_row(dict(zip(header, cells, strict=False)))[:LONGEST_LINE])
+                yield Line(line.number, _format_row(dict(zip(header, cells, strict=False)))[:LONGEST_LINE])
             continue
         if text.lower().rstrip(".") in _NOTHING:
             continue
         bullet = _BULLET.match(text)
         if not bullet and started and not _ENTRY.match(text):
-            break  # words after the parameters
+            break  # text after the parameters
         if len(text) > LONGEST_LINE:
             raise InputError(f"line {line.number}: it has over {LONGEST_LINE:,} characters")
         if any(char < " " and char != "\t" for char in text):
             raise InputError(f"line {line.number}: it holds control characters")
-        for entry in _several(text[bullet.end() :] if bullet else text):
+        for entry in _split_entries(text[bullet.end() :] if bullet else text):
             started = True
-            yield Line(line.number, _written(entry))
+            yield Line(line.number, _format_entry(entry))
 
 
-def _several(text: str) -> list[str]:
-    """`a (str), b (int, optional): text` are two."""
+def _split_entries(text: str) -> list[str]:
+    """Splits several entries of one line: `a (str), b (int, optional): text` are two."""
     starts = [0]
     depth = 0
-    for place, letter in enumerate(text):
+    for position, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
-        behind = text[place + 1 :].lstrip()
+        behind = text[position + 1 :].lstrip()
         if letter == "," and depth == 0 and (_ENTRY.match(behind) or _TYPED.match(behind)):
-            starts.append(place + 1)
+            starts.append(position + 1)
     return [text[start:end].strip(" ,") for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
 
 
-def _written(entry: str) -> str:
+def _format_entry(entry: str) -> str:
     entry = entry.replace("**", "")
     if typed := _TYPED.match(entry):
         rest = entry[typed.end() :].lstrip(" -–—")
@@ -170,7 +170,7 @@ def _written(entry: str) -> str:
     found = _ENTRY.match(entry)
     if found is None:
         return entry
-    end = _closing(entry, found.end())
+    end = _find_closing(entry, found.end())
     kind, rest = entry[found.end() : end], entry[end + 1 :]
     if default := _DEFAULT.search(kind):
         kind, rest = kind[: default.start()], f" = {default[1].strip()}{rest}"
@@ -179,17 +179,17 @@ def _written(entry: str) -> str:
     return f"{found[1]} ({kind.strip().strip('`')}){rest}"
 
 
-def _closing(text: str, start: int) -> int:
+def _find_closing(text: str, start: int) -> int:
     depth = 1
-    for place in range(start, len(text)):
-        depth += (text[place] == "(") - (text[place] == ")")
+    for position in range(start, len(text)):
+        depth += (text[position] == "(") - (text[position] == ")")
         if not depth:
-            return place
+            return position
     return len(text)
 
 
-def _of_row(row: Mapping[str, str]) -> str:
-    """A row of a table as a line."""
+def _format_row(row: Mapping[str, str]) -> str:
+    """Formats a row of a table as a line."""
 
     def cell(*names: str) -> str:
         return next((row[name].strip("` ") for name in names if row.get(name)), "")

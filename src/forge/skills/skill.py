@@ -1,4 +1,4 @@
-"""A skill: instructions in a file, what it needs, and what it brings."""
+"""A skill: instructions in a file, its requirements, and the tools and limits it brings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forge.process.find_program import trusted_program
 from forge.skills import front_matter
 from forge.skills.front_matter import FrontMatter, Requires
 from forge.skills.guardrails import Guardrails
-from forge.skills.sections import Section, sections
+from forge.skills.sections import Section, read_sections
 from forge.workspace.paths import PathValidator, Place
 from forge.workspace.paths.open import explained, open_file
 
@@ -21,17 +21,17 @@ LARGEST = 1024 * 1024  # bytes of a file of a skill
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """As it was read. `missing` says what it needs and this machine lacks: then it cannot be active."""
+    """A skill as it was read. `missing` lists requirements that this machine lacks: then it cannot be active."""
 
     name: str
     body: str
     front: FrontMatter
-    place: Place  # of its file
-    folder: Place | None = None  # None: a flat file, which has no others
+    location: Place  # the skill's file
+    folder: Place | None = None  # None: a flat file without other files
     is_built_in: bool = False
     tools: tuple[Section, ...] = ()
     missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # what is odd, and does no harm
+    notes: tuple[str, ...] = ()  # harmless oddities
 
     @property
     def description(self) -> str:
@@ -39,67 +39,73 @@ class Skill:
 
     @property
     def guardrails(self) -> Guardrails:
-        """All that it denies, tools included."""
+        """The skill's guardrails, including denied tools."""
         denied = Guardrails(tools=dict.fromkeys(self.front.denied_tools, f"the skill {self.name}"))
         return self.front.guardrails.joined(denied)
 
     @property
     def environment(self) -> tuple[str, ...]:
-        """The variables that its scripts are to see, once a person made it active."""
+        """The variables that the scripts see once a person made the skill active."""
         needs = self.front.requires
         return (*needs.env, *needs.one_of, *needs.optional)
 
 
 def read_skill_file(
     name: str,
-    place: Place,
+    location: Place,
     *,
     folder: Place | None = None,
     is_built_in: bool = False,
     writable: Sequence[Path] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> Skill | None:
-    """None for a flat file without front matter, such as a README. Raises `ToolError` for what is broken."""
-    text = read_text(place)
-    head, body = front_matter.split(text)
+    """Reads a skill; None for a flat file without front matter, such as a README. Raises `ToolError`."""
+    text = read_text(location)
+    head, body = front_matter.split_front_matter(text)
     if head is None:
         if folder is None:
             return None
-        raise _wrong(place, "it has no front matter", "Begin it with ---, name: …, description: …, ---.")
-    front = front_matter.read(head, place.shown)
+        raise _config_error(location, "it has no front matter", "Begin it with ---, name: …, description: …, ---.")
+    front = front_matter.read_front_matter(head, location.shown)
     if not front.description:
-        raise _wrong(place, "it has no description", "Say in its front matter what it does, and when to use it.")
+        raise _config_error(
+            location, "it has no description", "Say in its front matter what it does, and when to use it."
+        )
     notes = [*front.notes]
     if front.name and front.name != name:
         notes.append(f"it calls itself {front.name!r}, and is found as {name!r}, as its file is named")
-    tools = tuple(sections(body, text.count("\n", 0, len(text) - len(body)) + 1))
+    tools = tuple(read_sections(body, text.count("\n", 0, len(text) - len(body)) + 1))
     return Skill(
         name=name,
         body=body.strip("\n"),
         front=front,
-        place=place,
+        location=location,
         folder=folder,
         is_built_in=is_built_in,
         tools=tools,
-        missing=tuple(_missing(front.requires, writable, environment)),
+        missing=tuple(_find_missing(front.requires, writable, environment)),
         notes=tuple(notes),
     )
 
 
-def read_text(place: Place) -> str:
-    """A file of a skill. Raises `ToolError` where it is none, too large, or not UTF-8."""
-    with open(open_file(place), "rb") as file, explained(place.shown):
+def read_text(location: Place) -> str:
+    """Reads a file of a skill. Raises `ToolError` if it is no file, too large, or not UTF-8."""
+    with open(open_file(location), "rb") as file, explained(location.shown):
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise _wrong(place, f"it has more than {LARGEST // 1024 // 1024} MiB", "Move what is long into other files.")
+        raise _config_error(
+            location, f"it has more than {LARGEST // 1024 // 1024} MiB", "Move what is long into other files."
+        )
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise _wrong(place, f"it is not UTF-8 text: byte {error.start} cannot be read", "Save it as UTF-8.") from None
+        raise _config_error(
+            location, f"it is not UTF-8 text: byte {error.start} cannot be read", "Save it as UTF-8."
+        ) from None
 
 
-def confined(skill: Skill, file: str) -> Place:
-    """The place of a file of the skill, by its real path. Raises `ToolError` where it leads out."""
+def resolve_skill_file(skill: Skill, file: str) -> Place:
+    """Resolves a file of the skill to its real path. Raises `ToolError` if it is outside the skill's folder."""
     if skill.folder is None:
         raise ToolError(f"{skill.name} has no files but its own", ErrorKind.NOT_FOUND, "Leave out file.")
     if os.path.isabs(file) or ".." in file.replace("\\", "/").split("/"):
@@ -107,7 +113,7 @@ def confined(skill: Skill, file: str) -> Place:
     return PathValidator(skill.folder.path, environment={}).resolve(file)
 
 
-def _missing(requires: Requires, writable: Sequence[Path], environment: Mapping[str, str]) -> list[str]:
+def _find_missing(requires: Requires, writable: Sequence[Path], environment: Mapping[str, str]) -> list[str]:
     found = [f"the program {name} is not installed" for name in requires.bins if not trusted_program(name, writable)]
     found += [f"the variable {name} is not set" for name in requires.env if not environment.get(name)]
     if requires.one_of and not any(environment.get(name) for name in requires.one_of):
@@ -115,5 +121,5 @@ def _missing(requires: Requires, writable: Sequence[Path], environment: Mapping[
     return found
 
 
-def _wrong(place: Place, problem: str, advice: str) -> ToolError:
-    return ToolError(f"{place.shown}: {problem}", ErrorKind.CONFIG, advice)
+def _config_error(location: Place, problem: str, advice: str) -> ToolError:
+    return ToolError(f"{location.shown}: {problem}", ErrorKind.CONFIG, advice)

@@ -1,4 +1,4 @@
-"""A skill to begin with: its files, which pass every check as they are."""
+"""The files of a new skill. They pass every check unchanged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if __name__ == "__main__":
 
 
 def files_of(name: str) -> dict[str, str]:
-    """What to write, by path inside the skill's folder."""
+    """Returns the texts of the files by their path inside the skill's folder."""
     tool = tool_of(name)
     title = name.replace("-", " ").capitalize()
     return {
@@ -61,6 +61,6 @@ def files_of(name: str) -> dict[str, str]:
 
 
 def tool_of(name: str) -> str:
-    """The name of its tool: a letter comes first."""
+    """Returns the name of the example tool, which begins with a letter."""
     word = "_".join(filter(None, name.split("-"))) + "_repeat"
     return (word if word[0].isalpha() else f"skill_{word}")[:64]

@@ -1,4 +1,4 @@
-"""The tool by which a model reads a skill."""
+"""The tool with which a model reads a skill."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from forge.skills.active import ActiveSkills
     from forge.skills.skill import Skill
 
-MOST_FILES = 100  # that are named
-DEEPEST = 4  # folders within folders
+MOST_FILES = 100  # named in a result
+DEEPEST = 4  # levels of nested folders
 
 
 class ReadSkill(
@@ -37,7 +37,7 @@ class ReadSkill(
 
     @property
     def _active(self) -> ActiveSkills:
-        """Found when it is first needed: listing tools reads no skill."""
+        """The active skills, loaded on first use: listing tools reads no skill."""
         if callable(self._given):
             self._given = self._given()
         return self._given
@@ -50,16 +50,16 @@ class ReadSkill(
     ) -> ToolResult:
         skill = self._active.catalog.find(name)
         self._active.read(skill, ctx.scope.session_id)
-        return _file(skill, file) if file.strip() else _body(skill, self._active)
+        return _read_file(skill, file) if file.strip() else _read_body(skill, self._active)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        """To read the skill's file, so that a rule about its path holds; of those that come with Forge, none is."""
+        """Asks to read the skill's file, so that a rule about its path applies; built-in skills have no path."""
         skill = self._active.catalog.skills.get(arguments["name"])
-        return [(Permission.READ, "" if skill is None or skill.is_built_in else skill.place.shown)]
+        return [(Permission.READ, "" if skill is None or skill.is_built_in else skill.location.shown)]
 
 
-def _body(skill: Skill, active: ActiveSkills) -> ToolResult:
-    files = _files(skill)
+def _read_body(skill: Skill, active: ActiveSkills) -> ToolResult:
+    files = _list_files(skill)
     own = [one.name for one in skill.tools] if any(one.name == skill.name for one in active.skills) else []
     notes = []
     if files:
@@ -73,7 +73,7 @@ def _body(skill: Skill, active: ActiveSkills) -> ToolResult:
         data={
             "name": skill.name,
             "description": skill.description,
-            "path": skill.place.shown,
+            "path": skill.location.shown,
             "files": files[:MOST_FILES],
             "tools": own,
             "missing": list(skill.missing),
@@ -81,26 +81,26 @@ def _body(skill: Skill, active: ActiveSkills) -> ToolResult:
     )
 
 
-def _file(skill: Skill, file: str) -> ToolResult:
-    from forge.skills.skill import confined, read_text
+def _read_file(skill: Skill, file: str) -> ToolResult:
+    from forge.skills.skill import read_text, resolve_skill_file
 
-    place = confined(skill, file)
+    location = resolve_skill_file(skill, file)
     try:
-        text = read_text(place)
+        text = read_text(location)
     except ToolError as error:
         if error.kind != ErrorKind.NOT_FOUND:
             raise
-        files = ", ".join(_files(skill)[:MOST_FILES]) or "none"
+        files = ", ".join(_list_files(skill)[:MOST_FILES]) or "none"
         raise ToolError(f"{skill.name} has no file {file[:200]!r}", ErrorKind.NOT_FOUND, f"It has: {files}.") from None
     return ToolResult(
         for_llm=text or "(The file is empty.)",
-        title=f"skill {skill.name}: {place.shown}",
-        data={"name": skill.name, "file": place.shown},
+        title=f"skill {skill.name}: {location.shown}",
+        data={"name": skill.name, "file": location.shown},
     )
 
 
-def _files(skill: Skill) -> list[str]:
-    """Their paths inside the skill, its own file aside; what is reached by a link is not listed."""
+def _list_files(skill: Skill) -> list[str]:
+    """Lists the paths of a skill's other files. Files behind links are not listed."""
     if skill.folder is None:
         return []
     top = str(skill.folder.path)
@@ -112,4 +112,4 @@ def _files(skill: Skill) -> list[str]:
         found += [os.path.normpath(os.path.join(below, name)) for name in sorted(names) if name[0] != "."]
         if len(found) > MOST_FILES + 1:
             break
-    return [path for path in found if path != skill.place.name]
+    return [path for path in found if path != skill.location.name]

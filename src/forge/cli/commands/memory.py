@@ -66,7 +66,7 @@ def show(options: Options, file: str | None) -> None:
             _list(memory, options)
             return
         text = memory.read(file)
-        name = memory.notes.name_of(memory.notes.place(file))
+        name = memory.notes.name_of(memory.notes.resolve(file))
     if options.json:
         _print({"path": name, "content": text})
         return

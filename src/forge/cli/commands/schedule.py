@@ -88,7 +88,7 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
     if options.json:
         _print(made.to_dict())
         return
-    following = made.shown(made.next_fire)
+    following = made.format_time(made.next_fire)
     click.echo(f"{made.id}: {_explained(made)}; {f'next at {following}' if following else 'switched off'}", err=True)
 
 
@@ -294,7 +294,7 @@ def _tell(run: Run) -> None:
 
 
 def _row(one: Schedule) -> tuple[str, ...]:
-    following = one.shown(one.next_fire)
+    following = one.format_time(one.next_fire)
     source = one.origin or str(one.source)
     return one.id, f"{one.cron} ({one.timezone})", following or "off", harmless(source), _short(one.task)
 

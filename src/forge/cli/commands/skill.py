@@ -143,7 +143,7 @@ def _brief(skill: Skill) -> dict[str, Any]:
         "description": skill.description,
         "tags": list(skill.front.tags),
         "version": skill.front.version,
-        "path": skill.place.shown,
+        "path": skill.location.shown,
         "built_in": skill.is_built_in,
         "missing": list(skill.missing),
         "notes": list(skill.notes),
@@ -243,7 +243,7 @@ def _written(catalog: Catalog, name: str) -> list[str]:
             f"{name[:80]!r} cannot be the name of a skill\nWrite up to 64 lower-case letters, digits and single dashes."
         )
     if name in catalog.skills and not catalog.skills[name].is_built_in:
-        raise Refusal(f"{catalog.skills[name].place.shown} is a skill of that name already\nChoose another name.")
+        raise Refusal(f"{catalog.skills[name].location.shown} is a skill of that name already\nChoose another name.")
     folder = catalog.paths[0] if catalog.paths else "skills"
     top = PathValidator.of(catalog.scope).resolve_for_writing(f"{folder}/{name}").path
     if top.exists() or top.is_symlink():

@@ -71,7 +71,7 @@ class StoredOccurrences:
         self._database = database
         self._make = make
 
-    def known(self, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
+    def read_progress(self, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
         return find_progress(self._database, schedules, first_seen)
 
     def claim(self, due: Due) -> RunInfo | Refusal:
@@ -135,7 +135,7 @@ class _Held:
         self._database = database
         self._owner = owner
 
-    def known(self, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
+    def read_progress(self, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
         return find_progress(self._database, schedules, first_seen)
 
     def claim(self, due: Due) -> str | Refusal:

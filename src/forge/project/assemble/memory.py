@@ -17,7 +17,7 @@ from forge.project.config import Configuration, load_configuration
 
 if TYPE_CHECKING:  # only where it is enabled
     from forge.core.messages import Message
-    from forge.memory.memory import Memory, Written
+    from forge.memory.memory import Memory, WrittenEntry
 
 DIRECTORY = "memory"
 
@@ -29,7 +29,9 @@ def project_memory(asked: Asked) -> Memory:
     return memory_of(configuration, scope.workspace, writes=scope.writes)
 
 
-async def remember(asked: Asked, session: str, messages: Sequence[Message], model: str | None = None) -> Written | None:
+async def remember(
+    asked: Asked, session: str, messages: Sequence[Message], model: str | None = None
+) -> WrittenEntry | None:
     """Note what a session was about, in the words of a model; None where nothing was said. Raises `ToolError`."""
     from forge.agent.recollect import recollect
     from forge.memory.sessions import remember_session

@@ -52,8 +52,8 @@ def gather_skills(build: Build) -> dict[str, File]:
         if skill.folder is not None:
             found |= _below(PathValidator(skill.folder.path, environment={}), ".", f"{SKILLS}/{skill.name}")
         else:
-            paths = PathValidator(skill.place.path.parent, environment={})
-            found[f"{SKILLS}/{skill.name}.md"] = _read(paths, skill.place.name)
+            paths = PathValidator(skill.location.path.parent, environment={})
+            found[f"{SKILLS}/{skill.name}.md"] = _read(paths, skill.location.name)
     return _bounded(found)
 
 

@@ -58,7 +58,7 @@ def _memory(configuration: Configuration, workspace: Path) -> Finding:
 
 def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
     """Whether anybody runs them is seen by what is late: who waits for the next one leaves no trace."""
-    from forge.schedules._definitions import declared as declared_ones
+    from forge.schedules._definitions import read_declared as declared_ones
     from forge.schedules.schedule import Status
     from forge.schedules.store import FILE, ScheduleStore
 
