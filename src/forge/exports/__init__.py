@@ -1,3 +1,3 @@
-"""Tools on their way out: to MCP clients, and as the objects of other frameworks."""
+"""Exports tools to MCP clients and to other frameworks."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all exports share: which tools are shown, and how another framework's call becomes one of ours."""
+"""Shared by all exports: selects the tools to show, and runs another framework's calls as Forge's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forge.permissions.gate import Approver
 from forge.permissions.policy import Policy
 from forge.pipeline import standard_executor
 
-if TYPE_CHECKING:  # a program without an egress of its own needs nothing of the network
+if TYPE_CHECKING:  # a program without its own egress does not need the network
     from forge.network.egress import Egress
 
 log = logging.getLogger(__name__)
@@ -31,59 +31,59 @@ log = logging.getLogger(__name__)
 Tools = ToolRegistry | ToolExecutor | Iterable[Tool | Callable[..., Any]]
 OnToolResult = Callable[[ToolCall, ToolResult], object]
 
-NEEDS_REVEALING = "tool_search"  # what it finds could not be called where the list of tools is fixed
-IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # what models look at
+NEEDS_REVEALING = "tool_search"  # its hits could not be called if the list of tools is fixed
+IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # formats that models accept
 
 T = TypeVar("T")
 
 
-class Guarding(TypedDict, total=False):
-    """How exported tools are guarded; an executor brings all of it itself."""
+class GuardOptions(TypedDict, total=False):
+    """Options that guard exported tools; an executor brings its own."""
 
     policy: Policy | None  # without one, only reading is allowed
-    approve: Approver  # without one, whatever asks is refused
+    approve: Approver  # without one, calls that need approval are refused
     activity: ActivityStream
     secrets: Secrets | Iterable[str]
     egress: Egress | None
 
 
-class ExportOptions(Guarding, total=False):
-    """How exported tools are guarded and watched."""
+class ExportOptions(GuardOptions, total=False):
+    """Options that guard and observe exported tools."""
 
-    # Or a function of the framework's own context. Where it names no session, each conversation has one of its own, if
-    # the framework can tell them apart; otherwise this export has one.
+    # Or a function of the framework's own context. If it names no session, each conversation has its own session, if
+    # the framework distinguishes conversations; otherwise this export has one.
     scope: Scope | Callable[[Any], Scope]
-    on_tool_result: OnToolResult  # plain or async; hears of every call and its whole result
+    on_tool_result: OnToolResult  # sync or async; receives every call and its full result
 
 
-class Exported(list[T]):
-    """Another framework's tools, as the list it takes, and what became of their calls."""
+class ExportedTools(list[T]):
+    """A list of another framework's tools, with the latest results of their calls."""
 
-    def __init__(self, tools: Iterable[T], calls: Calls) -> None:
+    def __init__(self, tools: Iterable[T], calls: ExportedCalls) -> None:
         super().__init__(tools)
         self.executor = calls.executor
-        self.last_results: Mapping[str, ToolResult] = calls.last_results  # the newest of each tool
+        self.last_results: Mapping[str, ToolResult] = calls.last_results  # the latest of each tool
 
 
-class Calls:
-    """Runs what another framework's agent calls."""
+class ExportedCalls:
+    """Runs the tool calls of another framework's agent."""
 
     def __init__(
         self, tools: Tools, options: ExportOptions, conversation: Callable[[Any], str] = lambda context: ""
     ) -> None:
-        """`conversation` names the one that a call belongs to, by the framework's context; empty: it cannot be told."""
+        """`conversation` returns the id of a call's conversation from the framework's context; "" if it is unknown."""
         scope = options.get("scope")
         self._scope: Scope | Callable[[Any], Scope] = Scope() if scope is None else scope
         self._session, self._conversation = new_session(), conversation
         self._on_tool_result = options.get("on_tool_result")
-        self._shows_hidden = not isinstance(tools, ToolExecutor | ToolRegistry)  # a list names what it wants
+        self._shows_hidden = not isinstance(tools, ToolExecutor | ToolRegistry)  # a list names its tools explicitly
         guarding: Any = {key: value for key, value in options.items() if key not in ("scope", "on_tool_result")}
         self.executor = _executor(tools, guarding)
         self.registry = self.executor.registry
         self.last_results: dict[str, ToolResult] = {}
 
     def specs(self, *, fixed: bool, context: Any = None) -> list[ToolSpec]:
-        """What the other framework's model is shown. Its own loop ends its turns, so ours are not among them."""
+        """Returns the specs that the model sees, without conversation tools: the other framework's loop ends turns."""
         shown = [one.spec for one in self.registry.values()]
         if not self._shows_hidden:
             shown = self.registry.specs(self.session(context))
@@ -91,18 +91,18 @@ class Calls:
         return [spec for spec in shown if spec.name not in left_out]
 
     def session(self, context: Any = None) -> str:
-        """The session of a call; the export's own where a context is still to be given by the first call."""
+        """Returns the session of a call; the export's own session before the first call brings a context."""
         if context is None and not isinstance(self._scope, Scope):
             return self._session
         return self._scope_of(context).session_id
 
     async def run(self, call: ToolCall, context: Any, turn: str = "") -> ToolResult:
-        """One call to its result. Without a `turn` each call is one of its own, as nobody says when one begins."""
+        """Runs one call. Without a `turn` each call is a turn of its own, since nothing marks the start of one."""
         scope = self._scope_of(context)
         result = await self.executor.execute(call, scope if scope.message_id else scope.in_turn(turn or call.id))
         self.last_results[call.name] = result
         if self._on_tool_result is not None:
-            await self._tell(self._on_tool_result, call, result)
+            await self._report_result(self._on_tool_result, call, result)
         return result
 
     def _scope_of(self, context: Any) -> Scope:
@@ -112,28 +112,28 @@ class Calls:
         name = self._conversation(context) if context is not None else ""
         return replace(scope, session_id=f"{self._session}/{name}" if name else self._session)
 
-    async def _tell(self, told: OnToolResult, call: ToolCall, result: ToolResult) -> None:
+    async def _report_result(self, listener: OnToolResult, call: ToolCall, result: ToolResult) -> None:
         try:
-            answer = told(call, result)
+            answer = listener(call, result)
             if inspect.isawaitable(answer):
                 await answer
-        except Exception as error:  # whoever watches cannot harm the call
+        except Exception as error:  # an observer must not break the call
             log.error("on_tool_result failed on %s: %s", call.name, self.executor.secrets.mask_all(text_of(error)))
 
 
 def call_of(name: str, arguments: Any, id: str | None) -> ToolCall:
-    """A call as it was sent; without an id it gets one."""
+    """Returns a call as it was sent, with a new id if it has none."""
     return ToolCall(name, arguments, id) if id else ToolCall(name, arguments)
 
 
 def parameters_of(spec: ToolSpec) -> dict[str, Any]:
-    """A schema that the other framework may do with as it likes."""
+    """Returns a copy of the parameters' schema, which the other framework may change."""
     parameters: dict[str, Any] = deepcopy(spec.to_function()["function"]["parameters"])
     return parameters
 
 
-def about(spec: ToolSpec) -> dict[str, Any]:
-    """What programs may want to know of a tool and no model is shown."""
+def metadata_of(spec: ToolSpec) -> dict[str, Any]:
+    """Returns metadata of a tool for programs; models do not see it."""
     return {
         "permissions": sorted(spec.permissions),
         "category": str(spec.category),
@@ -147,7 +147,7 @@ def images_of(result: ToolResult) -> list[Attachment]:
 
 
 def without_cause(result: ToolResult) -> ToolResult:
-    """The result as something that can be stored: an exception cannot."""
+    """Returns the result without its exception, which cannot be stored."""
     return replace(result, failure=replace(result.failure, cause=None)) if result.failure else result
 
 
@@ -157,7 +157,7 @@ def registry_of(tools: Tools) -> ToolRegistry:
     return tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
 
 
-def _executor(tools: Tools, guarding: Guarding) -> ToolExecutor:
+def _executor(tools: Tools, guarding: GuardOptions) -> ToolExecutor:
     if not isinstance(tools, ToolExecutor):
         return standard_executor(registry_of(tools), **guarding)
     if guarding:

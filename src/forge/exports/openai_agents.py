@@ -1,4 +1,4 @@
-"""Tools as the OpenAI Agents SDK's: `Agent(tools=to_openai_agents(registry))`."""
+"""Exports tools to the OpenAI Agents SDK: `Agent(tools=to_openai_agents(registry))`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weakref import finalize
 from forge.core.arguments.dialects import DIALECTS
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.exports._calls import Calls, Exported, ExportOptions, Tools, call_of, images_of, parameters_of
+from forge.exports._calls import ExportedCalls, ExportedTools, ExportOptions, Tools, call_of, images_of, parameters_of
 
 try:
     from agents import FunctionTool, ToolOutputImage, ToolOutputText
@@ -21,20 +21,22 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(words, name=missing.name) from missing
 
 
-def to_openai_agents(tools: Tools, *, strict: bool = False, **options: Unpack[ExportOptions]) -> Exported[AgentTool]:
-    """The tools of a registry, an executor or a list, for any agent of the OpenAI Agents SDK; fresh ones every time.
+def to_openai_agents(
+    tools: Tools, *, strict: bool = False, **options: Unpack[ExportOptions]
+) -> ExportedTools[AgentTool]:
+    """Returns the tools of a registry, an executor or a list for agents of the OpenAI Agents SDK; new ones every time.
 
-    A call passes Forge's validation, gate, limits and events; a failed one answers with words the model can act on.
-    `strict`: in OpenAI's strict mode where a schema fits its rules. `scope` may be a function of the call's
-    `ToolContext`; where it names no session, each run has one of its own. All are `FunctionTool`s; the type says less,
-    so that the list fits `Agent(tools=…)`.
+    A call passes Forge's validation, gate, limits and events; a failed call returns a message that helps the model.
+    `strict`: use OpenAI's strict mode for schemas that fit its rules. `scope` may be a function of the call's
+    `ToolContext`; if it names no session, each run has its own. All are `FunctionTool`s; the declared type is wider, so
+    that the list fits `Agent(tools=…)`.
     """
-    calls = Calls(tools, options, _Runs())
-    return Exported([_made(calls, spec, strict=strict) for spec in calls.specs(fixed=True)], calls)
+    calls = ExportedCalls(tools, options, _RunNames())
+    return ExportedTools([_make_tool(calls, spec, strict=strict) for spec in calls.specs(fixed=True)], calls)
 
 
-class _Runs:
-    """A name for each run of the SDK, which has none: all contexts of a run share one object that counts its usage."""
+class _RunNames:
+    """Names the runs of the SDK, which have no ids: all contexts of a run share one usage object."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -47,7 +49,7 @@ class _Runs:
         return self._names[id(usage)]
 
 
-def _made(calls: Calls, spec: ToolSpec, *, strict: bool) -> FunctionTool:
+def _make_tool(calls: ExportedCalls, spec: ToolSpec, *, strict: bool) -> FunctionTool:
     async def run(context: ToolContext[Any], sent: str) -> Any:
         return _output(await calls.run(call_of(spec.name, sent, context.tool_call_id), context))
 
@@ -59,13 +61,13 @@ def _made(calls: Calls, spec: ToolSpec, *, strict: bool) -> FunctionTool:
         params_json_schema=function["parameters"] if is_strict else parameters_of(spec),
         on_invoke_tool=run,
         strict_json_schema=is_strict,
-        is_enabled=lambda context, agent: spec.name in calls.registry,  # a server's tool may have gone meanwhile
+        is_enabled=lambda context, agent: spec.name in calls.registry,  # a server's tool may have been removed
     )
 
 
 def _output(result: ToolResult) -> Any:
-    shown = images_of(result)
-    if not shown:
+    images = images_of(result)
+    if not images:
         return result.for_llm
-    urls = [f"data:{one.media_type};base64,{b64encode(one.data).decode()}" for one in shown]
+    urls = [f"data:{one.media_type};base64,{b64encode(one.data).decode()}" for one in images]
     return [ToolOutputText(text=result.for_llm), *(ToolOutputImage(image_url=url) for url in urls)]

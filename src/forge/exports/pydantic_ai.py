@@ -1,4 +1,4 @@
-"""Tools as a toolset of pydantic-ai: `Agent(model, toolsets=[to_pydantic_ai(registry)])`."""
+"""Exports tools as a toolset of pydantic-ai: `Agent(model, toolsets=[to_pydantic_ai(registry)])`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.exports._calls import Calls, ExportOptions, Tools, about, call_of, images_of, parameters_of
+from forge.exports._calls import ExportedCalls, ExportOptions, Tools, call_of, images_of, metadata_of, parameters_of
 
 try:
     from pydantic_ai import BinaryContent, RunContext, ToolDefinition, ToolReturn
@@ -19,29 +19,29 @@ except ModuleNotFoundError as missing:
     words = "forge.exports.pydantic_ai needs pydantic-ai: pip install 'forge-tools[pydantic-ai]'"
     raise ModuleNotFoundError(words, name=missing.name) from missing
 
-_RAW = "_raw"  # arguments that are no JSON object, as they were sent
+_RAW = "_raw"  # the key of arguments that are no JSON object
 
 
 def to_pydantic_ai(tools: Tools, *, id: str | None = None, **options: Unpack[ExportOptions]) -> ForgeToolset:
-    """The tools of a registry, an executor or a list, for any pydantic-ai agent; a fresh toolset every time.
+    """Returns the tools of a registry, an executor or a list for any pydantic-ai agent; a new toolset every time.
 
-    A call passes Forge's validation, gate, limits and events; a failed one answers with words the model can act on and
-    does not use up the agent's retries. Tools that are mounted, removed or found by `tool_search` while the agent runs
-    are followed. `scope` may be a function of the run's `RunContext`; where it names no session, each conversation has
-    one of its own. `id`: for durable runs.
+    A call passes Forge's validation, gate, limits and events; a failed call returns a message that helps the model and
+    does not use up the agent's retries. The toolset follows tools that are mounted, removed or found by `tool_search`
+    while the agent runs. `scope` may be a function of the run's `RunContext`; if it names no session, each conversation
+    has its own. `id`: for durable runs.
     """
-    return ForgeToolset(Calls(tools, options, lambda ctx: ctx.conversation_id or ctx.run_id or ""), id)
+    return ForgeToolset(ExportedCalls(tools, options, lambda ctx: ctx.conversation_id or ctx.run_id or ""), id)
 
 
 class ForgeToolset(AbstractToolset[Any]):
-    """What a registry shows, step by step."""
+    """A toolset that lists a registry's tools before each step."""
 
-    def __init__(self, calls: Calls, id: str | None) -> None:
+    def __init__(self, calls: ExportedCalls, id: str | None) -> None:
         self._calls = calls
         self._id = id
-        self._made: dict[str, tuple[ToolSpec, ToolDefinition]] = {}
+        self._definitions: dict[str, tuple[ToolSpec, ToolDefinition]] = {}
         self.executor = calls.executor
-        self.last_results: Mapping[str, ToolResult] = calls.last_results  # the newest of each tool
+        self.last_results: Mapping[str, ToolResult] = calls.last_results  # the latest of each tool
 
     @property
     def id(self) -> str | None:
@@ -56,7 +56,7 @@ class ForgeToolset(AbstractToolset[Any]):
         definitions = [self._definition(spec) for spec in specs]
         retries = ctx.max_retries
         return {
-            one.name: ToolsetTool(toolset=self, tool_def=one, max_retries=retries, args_validator=_AS_SENT)
+            one.name: ToolsetTool(toolset=self, tool_def=one, max_retries=retries, args_validator=_ACCEPT_ALL)
             for one in definitions
         }
 
@@ -68,26 +68,26 @@ class ForgeToolset(AbstractToolset[Any]):
         result = await self._calls.run(call, ctx, f"{ctx.run_id}.{ctx.run_step}")
         if result.is_error:
             raise ToolFailed(result.for_llm)
-        return _returned(call, result)
+        return _make_return(call, result)
 
     def _definition(self, spec: ToolSpec) -> ToolDefinition:
-        """Built once a spec, not once a step."""
-        made = self._made.get(spec.name)
-        if made is None or made[0] is not spec:
+        """Returns a tool's definition, built once per spec."""
+        cached = self._definitions.get(spec.name)
+        if cached is None or cached[0] is not spec:
             definition = ToolDefinition(
                 name=spec.name,
                 description=spec.description,
                 parameters_json_schema=parameters_of(spec),
                 strict=False,
                 sequential=not spec.parallel,
-                metadata=about(spec),
+                metadata=metadata_of(spec),
             )
-            made = self._made[spec.name] = (spec, definition)
-        return made[1]
+            cached = self._definitions[spec.name] = (spec, definition)
+        return cached[1]
 
 
-class _AsSent:
-    """Leaves the arguments to Forge, which explains what is wrong with them; even what is no JSON at all."""
+class _AcceptAll:
+    """Accepts any arguments, even invalid JSON: Forge validates them and explains mistakes."""
 
     def validate_json(self, input: str | bytes | bytearray, **options: Any) -> dict[str, Any]:
         try:
@@ -102,12 +102,12 @@ class _AsSent:
         return input if isinstance(input, dict) else {_RAW: json.dumps(input, default=str)}
 
 
-_AS_SENT = _AsSent()
+_ACCEPT_ALL = _AcceptAll()
 
 
-def _returned(call: ToolCall, result: ToolResult) -> ToolReturn:
-    """The text and the images for the model; for the program what fits into a stored history."""
+def _make_return(call: ToolCall, result: ToolResult) -> ToolReturn:
+    """Returns text and images for the model, and metadata for the program that fits into a stored history."""
     wire = result.to_dict(id=call.id, name=call.name)
-    kept = {key: wire[key] for key in ("title", "for_user", "data") if wire.get(key)}
-    shown = [BinaryContent(one.data, media_type=one.media_type) for one in images_of(result)]
-    return ToolReturn([result.for_llm, *shown] if shown else result.for_llm, metadata=kept)
+    metadata = {key: wire[key] for key in ("title", "for_user", "data") if wire.get(key)}
+    images = [BinaryContent(one.data, media_type=one.media_type) for one in images_of(result)]
+    return ToolReturn([result.for_llm, *images] if images else result.for_llm, metadata=metadata)

@@ -1,7 +1,7 @@
-"""The tools of an executor as an MCP server: over the standard streams, or over HTTP behind a token.
+"""Serves the tools of an executor over MCP: on the standard streams, or over HTTP with a token.
 
-Both eras of the protocol are served: the handshake up to 2025-11-25, and 2026-07-28, where a request carries all that
-is known of its client and a question is answered by asking again.
+Both generations of the protocol are supported: the handshake up to 2025-11-25, and 2026-07-28, where each request
+describes its client and the client answers a question by repeating its request.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["ElicitingApprover", "mcp_app", "serve_http", "serve_stdio"]
 async def serve_stdio(
     executor: ToolExecutor, scope: Scope, *, name: str = "forge", version: str = "", everything: bool = False
 ) -> None:
-    """Serve whoever started this process until the standard input ends, or this is cancelled.
+    """Serves the parent process until the standard input ends, or this is cancelled.
 
-    Meanwhile the process's own standard output is its standard error, so that nothing but the protocol gets to the
-    client. `scope` says where calls work; each connection is a session of its own. `everything` lists hidden tools too.
+    Meanwhile the process's standard output is redirected to its standard error, so that the client receives only the
+    protocol. `scope` is the scope of the calls; each connection is its own session. `everything`: list hidden tools.
     """
     from forge.exports.mcp_server.offer import Offer
     from forge.exports.mcp_server.stdio import serve
@@ -48,7 +48,7 @@ async def serve_http(
     everything: bool = False,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve on a bound socket until this is cancelled. `ready` is called once requests are answered."""
+    """Serves on a bound socket until this is cancelled. `ready` is called once the server accepts requests."""
     from forge.exports.mcp_server.http import serve
     from forge.exports.mcp_server.offer import Offer
 
@@ -66,10 +66,10 @@ def mcp_app(
     version: str = "",
     everything: bool = False,
 ) -> ASGIApp:
-    """An ASGI application, to be run by any server that knows `lifespan`. The endpoint is `/mcp`.
+    """Returns an ASGI application for any server that supports `lifespan`. The endpoint is `/mcp`.
 
-    A request needs the token as a bearer, and a `Host` (and an `Origin`, if there is one) that is an address of
-    this machine's loopback, or one of `hosts`.
+    A request needs the token as a bearer, and a `Host` (and an `Origin`, if there is one) that is a loopback address
+    or one of `hosts`.
     """
     from forge.exports.mcp_server.http import app
     from forge.exports.mcp_server.offer import Offer

@@ -1,4 +1,4 @@
-"""Asks the person behind an MCP client: by the client's own form, where it has one."""
+"""Asks the person behind an MCP client for approval, with the client's own form."""
 
 from __future__ import annotations
 
@@ -14,60 +14,60 @@ LONGEST_FEEDBACK = 2_000  # characters
 
 
 class Question(Protocol):
-    """Shows a message and a form, and gives back what was filled in; None where the person declined."""
+    """Shows a message and a form. Returns the filled-in form; None if the person declined."""
 
     async def __call__(self, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None: ...
 
 
 class Client(Protocol):
-    """Who a call came from."""
+    """The client that made a call."""
 
     @property
     def person(self) -> str:
-        """A name for whoever answers, for the log."""
+        """The name of the person who answers, for the log."""
 
     @property
     def remembers(self) -> bool:
-        """Whether "always" can be offered: its session is this client's alone."""
+        """True if "always" can be offered, because no other client shares the session."""
 
     def question(self) -> Question | None:
-        """How to ask; None where the client cannot, or is gone."""
+        """Returns a function that asks; None if the client cannot ask, or is gone."""
 
-    def masked(self, text: str) -> str:
-        """The text without registered secrets."""
+    def mask(self, text: str) -> str:
+        """Masks registered secrets in a text."""
 
 
 client: ContextVar[Client | None] = ContextVar("client", default=None)
-"""Whose call is running: set by the server around each."""
+"""The client of the current call; the server sets it for each call."""
 
 
 class ElicitingApprover:
-    """An `Approver` for servers. A client that cannot ask its person gets a no, as does what comes from nobody.
+    """An `Approver` for servers. A call is denied if its client cannot ask a person.
 
-    `otherwise` is asked about calls that no MCP client made.
+    `otherwise` decides on calls that no MCP client made; it denies them by default.
     """
 
     def __init__(self, otherwise: Approver = nobody) -> None:
         self.otherwise = otherwise
 
     async def __call__(self, request: PermissionRequest) -> Answer:
-        asking = client.get()
-        if asking is None:
+        asker = client.get()
+        if asker is None:
             return await self.otherwise(request)
-        question = asking.question()
+        question = asker.question()
         if question is None:
             return await nobody(request)
-        message = asking.masked(request_text(request))
-        if request.form is not None:  # what a server asks, of which ours is the client
+        message = asker.mask(request_text(request))
+        if request.form is not None:  # a question of an MCP server that Forge itself uses
             filled = await question(message, request.form)
-            return Answer.no(by=asking.person) if filled is None else Answer.edit(filled, by=asking.person)
-        choices = _choices(request, asking)
+            return Answer.no(by=asker.person) if filled is None else Answer.edit(filled, by=asker.person)
+        choices = _choices(request, asker)
         filled = await question(message, _form(choices))
-        return _answer(filled, choices, asking.person)
+        return _answer(filled, choices, asker.person)
 
 
-def _choices(request: PermissionRequest, asking: Client) -> tuple[str, ...]:
-    always = asking.remembers and any(part.remember for part in request.parts)
+def _choices(request: PermissionRequest, asker: Client) -> tuple[str, ...]:
+    always = asker.remembers and any(part.remember for part in request.parts)
     return ("once", "always", "no") if always else ("once", "no")
 
 
@@ -83,11 +83,11 @@ def _form(choices: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _answer(filled: Mapping[str, Any] | None, choices: tuple[str, ...], by: str) -> Answer:
-    """Anything but a clear yes is a no."""
+    """Reads the form; anything but a clear yes is a no."""
     if filled is None:
         return Answer.no(by=by)
-    said = filled.get("feedback")
-    feedback = said[:LONGEST_FEEDBACK] if isinstance(said, str) else ""
+    text = filled.get("feedback")
+    feedback = text[:LONGEST_FEEDBACK] if isinstance(text, str) else ""
     decision = filled.get("decision")
     if decision == "once":
         return Answer("once", feedback, by=by)

@@ -1,4 +1,4 @@
-"""The calls of MCP clients while they run: cancelled with their request, and held open while a person is asked."""
+"""Runs the calls of MCP clients: cancels a call with its request, and keeps it open while a person is asked."""
 
 from __future__ import annotations
 
@@ -41,60 +41,60 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 256  # calls that run
-MOST_WAITING = 5_000  # calls that run or wait for their turn
-MOST_QUESTIONS = 100  # that wait for their request to be made again
+MOST_WAITING = 5_000  # calls that run or are queued
+MOST_QUESTIONS = 100  # that wait for the client to repeat its request
 PATIENCE = 600.0  # seconds for a person to answer
-HURRY = 60.0  # seconds, where other calls wait and the client may be gone
+HURRY = 60.0  # seconds, if other calls wait and the client may be gone
 GRACE = 1.5  # seconds for a cancelled call to clean up
 QUESTION = "approval"  # the key of our question among the client's answers
 
 
 @dataclass(eq=False, slots=True)
-class Session:
-    """One client's connection; all clients of 2026-07-28, whose requests know no connection, share one."""
+class ClientSession:
+    """One client's connection. All clients of 2026-07-28 share one session, since their requests have no connection."""
 
     id: str
-    is_shared: bool = False  # by clients that cannot be told apart: no answer of one may count for another
-    calls: set[Call] = field(default_factory=set)
-    alone: asyncio.Lock = field(default_factory=asyncio.Lock)  # for tools that must not run beside each other
+    is_shared: bool = False  # by clients that cannot be distinguished: an answer of one must not count for another
+    calls: set[ClientCall] = field(default_factory=set)
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)  # for tools that must not run in parallel
 
 
-class Calls:
+class ClientCalls:
     """All calls of a server."""
 
     def __init__(self, executor: ToolExecutor, scope: Scope) -> None:
         self.executor = executor
         self.scope = scope
         self.slots = asyncio.Semaphore(MOST_AT_ONCE)
-        self.questions: dict[str, Call] = {}  # by the state that a request brings back
+        self.questions: dict[str, ClientCall] = {}  # by request state
         self._count = 0
         self._reporters: dict[str, Reporter] = {}  # by call
         self._unsubscribe: Callable[[], None] | None = None
 
     async def answer(
-        self, ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams, session: Session
+        self, ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams, session: ClientSession
     ) -> dict[str, Any] | InputRequiredResult:
-        """Run a call to its result, or to a question that the client answers by making its request again."""
+        """Runs a call. Returns its result, or a question that the client answers by repeating its request."""
         if params.request_state is None:
             if self._count >= MOST_WAITING:
                 busy = ToolResult.error(
                     f"{MOST_WAITING:,} calls wait already", ErrorKind.RATE_LIMITED, "Try again later."
                 )
                 return wire.result(busy, "")
-            call = Call(self, session, params)
+            call = ClientCall(self, session, params)
         else:
-            call = self._continued(params, session)
-        return await call.until_news(ctx)
+            call = self._resume_call(params, session)
+        return await call.await_answer(ctx)
 
-    async def end(self, session: Session) -> None:
-        """Cancel what a session has running."""
+    async def end(self, session: ClientSession) -> None:
+        """Cancels the running calls of a session."""
         tasks = {call.task for call in session.calls}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE)
 
-    def _continued(self, params: CallToolRequestParams, session: Session) -> Call:
+    def _resume_call(self, params: CallToolRequestParams, session: ClientSession) -> ClientCall:
         call = self.questions.get(params.request_state or "")
         if call is None or call.session is not session or not call.is_of(params):
             raise MCPError(INVALID_PARAMS, "The question is not open any more: make the call without requestState.")
@@ -102,29 +102,29 @@ class Calls:
         call.take_answer((params.input_responses or {}).get(QUESTION))
         return call
 
-    def started(self, call: Call) -> None:
+    def add(self, call: ClientCall) -> None:
         self._count += 1
         call.session.calls.add(call)
 
-    def ended(self, call: Call) -> None:
+    def remove(self, call: ClientCall) -> None:
         self._count -= 1
         call.session.calls.discard(call)
         self.questions.pop(call.state, None)
 
     def report(self, call: ToolCall, reporter: Reporter) -> None:
-        """Events are only built when someone listens, so we listen only while a client wants to know."""
+        """Starts progress reports of a call. Events cost time, so we subscribe only while a client wants them."""
         self._reporters[call.id] = reporter
         if self._unsubscribe is None:
             loop = asyncio.get_running_loop()
 
-            def heard(event: ToolOutput | ToolProgress) -> None:
-                if event.call.id in self._reporters:  # a slow machine may have moved us to a thread
-                    loop.call_soon_threadsafe(self._hear, event)
+            def receive(event: ToolOutput | ToolProgress) -> None:
+                if event.call.id in self._reporters:  # the listener may run in another thread
+                    loop.call_soon_threadsafe(self._receive, event)
 
-            self._unsubscribe = self.executor.activity.subscribe(heard, ToolOutput, ToolProgress)
+            self._unsubscribe = self.executor.activity.subscribe(receive, ToolOutput, ToolProgress)
 
     async def stop_reporting(self, call: ToolCall) -> None:
-        await asyncio.sleep(0)  # what was heard just now
+        await asyncio.sleep(0)  # lets the last events arrive
         if reporter := self.silence(call):
             await reporter.close()
 
@@ -135,37 +135,37 @@ class Calls:
             self._unsubscribe = None
         return reporter
 
-    def _hear(self, event: ToolOutput | ToolProgress) -> None:
+    def _receive(self, event: ToolOutput | ToolProgress) -> None:
         if reporter := self._reporters.get(event.call.id):
-            reporter.hear(event)
+            reporter.receive(event)
 
 
-class Call:
-    """One call, in a task of its own: the SDK cancels again and again, which would cut every clean-up short."""
+class ClientCall:
+    """One call, in its own task: the SDK cancels repeatedly, which would interrupt every clean-up."""
 
-    def __init__(self, calls: Calls, session: Session, params: CallToolRequestParams) -> None:
+    def __init__(self, calls: ClientCalls, session: ClientSession, params: CallToolRequestParams) -> None:
         self.calls = calls
         self.session = session
         self.call = ToolCall(params.name, params.arguments or {})
-        self.state = ""  # of the question that is open
+        self.state = ""  # the request state of the open question
         self._ctx: ServerRequestContext[Any, Any] | None = None
         self._news: asyncio.Future[None] | None = None
-        self._asked: tuple[str, Mapping[str, Any]] | None = None
+        self._open_question: tuple[str, Mapping[str, Any]] | None = None
         self._answer: asyncio.Future[Mapping[str, Any] | None] | None = None
-        calls.started(self)
+        calls.add(self)
         inside = client.set(self)
         self.task = asyncio.create_task(self._run(), name=session.id)
         client.reset(inside)
-        self.task.add_done_callback(self._ended)
+        self.task.add_done_callback(self._finish)
 
-    async def until_news(self, ctx: ServerRequestContext[Any, Any]) -> dict[str, Any] | InputRequiredResult:
-        """The result, or the question that is open. Cancelled, it cancels the call and waits until that cleaned up."""
+    async def await_answer(self, ctx: ServerRequestContext[Any, Any]) -> dict[str, Any] | InputRequiredResult:
+        """Returns the result or the open question. If cancelled, cancels the call and waits for its clean-up."""
         self._ctx = ctx
         reports = ctx.meta is not None and ctx.meta.get("progress_token") is not None
         if reports:
             self.calls.report(self.call, Reporter(ctx.session.report_progress))
         try:
-            if not self.task.done() and self._asked is None:
+            if not self.task.done() and self._open_question is None:
                 self._news = asyncio.get_running_loop().create_future()
                 await self._news
             if reports:
@@ -178,7 +178,7 @@ class Call:
             raise
         finally:
             self._ctx = None
-        return self._answered() if self._asked is None else self._question()
+        return self._make_answer() if self._open_question is None else self._question()
 
     async def _run(self) -> ToolResult:
         scope = replace(self.calls.scope, session_id=self.session.id, message_id=self.call.id)
@@ -188,18 +188,18 @@ class Call:
             async with self.session.alone:
                 return await self.calls.executor.execute(self.call, scope)
 
-    def _ended(self, task: asyncio.Task[ToolResult]) -> None:
-        self.calls.ended(self)
-        self._tell()
+    def _finish(self, task: asyncio.Task[ToolResult]) -> None:
+        self.calls.remove(self)
+        self._wake()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    def _answered(self) -> dict[str, Any]:
+    def _make_answer(self) -> dict[str, Any]:
         try:
             outcome = self.task.result()
-        except asyncio.CancelledError:  # with its session
+        except asyncio.CancelledError:  # the session ended
             outcome = ToolResult.error("the call was cancelled: the server ends", ErrorKind.CANCELLED)
         except Exception as error:
             outcome = ToolResult.error(text_of(error), ErrorKind.SYSTEM)
@@ -209,7 +209,7 @@ class Call:
             answer["content"] += wire.result(replace(late, for_llm=words), call.id)["content"]
         return answer
 
-    # what an approver needs of us
+    # the protocol `approver.Client`
 
     @property
     def person(self) -> str:
@@ -220,7 +220,7 @@ class Call:
     def remembers(self) -> bool:
         return not self.session.is_shared
 
-    def masked(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         return self.calls.executor.secrets.mask(text)
 
     def question(self) -> Question | None:
@@ -232,31 +232,31 @@ class Call:
         return self._ask if ctx.session.can_send_request else None
 
     async def _ask(self, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The client is asked while its request stays open."""
+        """Asks the client while its request stays open."""
         assert self._ctx is not None
         session, request_id = self._ctx.session, self._ctx.request_id
         try:
             async with asyncio.timeout(PATIENCE):
-                return _filled(await session.elicit_form(message, dict(form), request_id))
+                return _form_content(await session.elicit_form(message, dict(form), request_id))
         except (TimeoutError, MCPError, ValidationError) as error:
             log.warning("no answer to a question about %s: %s", self.call.name, one_line(text_of(error)))
             return None
 
     async def _ask_by_return(self, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The request is answered with the question, and the call goes on when it is made again with the answer."""
+        """Answers the request with the question; the call resumes when the client repeats it with an answer."""
         self.state = secrets.token_urlsafe(24)
         self.calls.questions[self.state] = self
-        self._asked = (message, form)
+        self._open_question = (message, form)
         self._answer = asyncio.get_running_loop().create_future()
-        self._tell()
+        self._wake()
         try:
-            return await self._awaited(self._answer)
+            return await self._await_answer(self._answer)
         finally:
             self.calls.questions.pop(self.state, None)
-            self._asked = None
+            self._open_question = None
 
-    async def _awaited(self, answer: asyncio.Future[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
-        """Nobody tells us that a client went away, and a session's questions are asked one after another."""
+    async def _await_answer(self, answer: asyncio.Future[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+        """Waits for the answer. Gives up early if other calls wait, since a client may be gone without notice."""
         waited = 0.0
         while waited < PATIENCE:
             done, _ = await asyncio.wait({answer}, timeout=min(HURRY, PATIENCE))
@@ -268,31 +268,31 @@ class Call:
         return None
 
     def _question(self) -> InputRequiredResult:
-        assert self._asked is not None
-        message, form = self._asked
-        asked = ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(form)))
-        return InputRequiredResult(input_requests={QUESTION: asked}, request_state=self.state)
+        assert self._open_question is not None
+        message, form = self._open_question
+        request = ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(form)))
+        return InputRequiredResult(input_requests={QUESTION: request}, request_state=self.state)
 
     def is_of(self, params: CallToolRequestParams) -> bool:
-        """Whether it is the same request once more."""
-        return params.name == self.call.name and _same(params.arguments or {}, self.call.arguments)
+        """Tells if a request repeats this call."""
+        return params.name == self.call.name and _is_equal(params.arguments or {}, self.call.arguments)
 
     def take_answer(self, answer: object) -> None:
-        self._asked = None
+        self._open_question = None
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(_filled(answer) if isinstance(answer, ElicitResult) else None)
+            self._answer.set_result(_form_content(answer) if isinstance(answer, ElicitResult) else None)
 
 
 def _has_forms(ctx: ServerRequestContext[Any, Any]) -> bool:
-    """A client that names no mode at all means forms: once there was nothing else."""
+    """Tells if the client supports forms. No mode at all means forms: old clients know nothing else."""
     declared = ctx.session.client_capabilities
     found = declared.elicitation if declared is not None else None
     return found is not None and (found.form is not None or found.url is None)
 
 
-def _filled(answer: ElicitResult) -> Mapping[str, Any] | None:
+def _form_content(answer: ElicitResult) -> Mapping[str, Any] | None:
     return answer.content or {} if answer.action == "accept" else None
 
 
-def _same(one: object, other: object) -> bool:
+def _is_equal(one: object, other: object) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The protocol over HTTP: for those who have the token, and ask for us by a name that is ours."""
+"""Serves the protocol over HTTP; a request needs the token and an allowed host name."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 MAX_BODY = 8 * 1024 * 1024  # bytes of a request
-MOST_SESSIONS = 100  # connections of clients that shake hands
-IDLE = 30 * 60.0  # seconds after which one that nobody uses is closed
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - what a person may have chosen to listen on
-MOST_DRAINED = 64 * 1024  # bytes of a body that is refused
-DRAINING = 1.0  # seconds for them
+MOST_SESSIONS = 100  # connections of clients with a handshake
+IDLE = 30 * 60.0  # seconds after which an idle connection is closed
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - a person may choose to listen on these
+MOST_DRAINED = 64 * 1024  # bytes of a refused body
+DRAINING = 1.0  # seconds to read a refused body
 
 
 def app(offer: Offer, token: str, hosts: Collection[str] = ()) -> ASGIApp:
-    """The guarded application. It opens the offer, and closes it, with its lifespan."""
+    """Returns the guarded application. Its lifespan opens and closes the offer."""
     if not token:
         raise ValueError("an MCP server over HTTP needs a token")
     offer.serve_many()
@@ -51,22 +51,23 @@ def app(offer: Offer, token: str, hosts: Collection[str] = ()) -> ASGIApp:
             yield state
 
     unguarded.router.lifespan_context = lifespan
-    return Guard(unguarded, token, hosts)
+    return RequestGuard(unguarded, token, hosts)
 
 
 async def serve(offer: Offer, listening: socket, token: str, hosts: Collection[str], ready: Callable[[], None]) -> None:
-    """Until this is cancelled; then everything ends within a few seconds."""
+    """Serves until this is cancelled; then everything ends within a few seconds."""
     await serve_app(app(offer, token, hosts), listening, ready, lifespan="on")
 
 
-class Guard:
-    """Refuses, before anything of the body is looked at, whoever is not meant to be here."""
+class RequestGuard:
+    """Refuses unauthorised requests before their body is read."""
 
     def __init__(self, inside: ASGIApp, token: str, hosts: Collection[str] = ()) -> None:
         self.inside = inside
         self.token = token.encode()
         self.hosts = frozenset(host.lower() for host in hosts)
-        self.any_address = not self.hosts.isdisjoint(EVERYWHERE)  # no name that leads to one can be somebody else's
+        # an IP address as host is safe: DNS rebinding needs a name
+        self.any_address = not self.hosts.isdisjoint(EVERYWHERE)
 
     async def __call__(self, scope: Request, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -80,18 +81,18 @@ class Guard:
                 await _refuse(send, *refusal)
 
     def _refusal(self, scope: Request) -> tuple[int, str] | None:
-        """Whose name it asks for comes first: a page that was led here must not learn that we exist."""
+        """Returns the status and text of a refusal. The host is checked first, against DNS rebinding by web pages."""
         found: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             found.setdefault(name.lower(), []).append(value)
         host = found.get(b"host", [])
-        asked = _host_of(host[0].decode("latin-1")) if len(host) == 1 else ""
-        if not (self._is_ours(asked) or (self.any_address and _address(asked) is not None)):
+        host_name = _host_of(host[0].decode("latin-1")) if len(host) == 1 else ""
+        if not (self._is_ours(host_name) or (self.any_address and _address(host_name) is not None)):
             return 421, "This server does not answer to that Host."
         if any(not self._is_ours(_origin_of(one.decode("latin-1"))) for one in found.get(b"origin", [])):
             return 403, "Pages of that Origin may not use this server."
-        given = found.get(b"authorization", [])
-        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        authorization = found.get(b"authorization", [])
+        scheme, _, token = authorization[0].partition(b" ") if len(authorization) == 1 else (b"", b"", b"")
         if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self.token):
             return 401, "Send the header `Authorization: Bearer TOKEN` with this server's token."
         return None
@@ -101,7 +102,7 @@ class Guard:
 
 
 async def _drain(receive: Receive) -> None:
-    """A body that is not read makes the connection break, and with it the answer get lost: a short one is."""
+    """Reads a short body: with an unread body the connection breaks and the answer is lost."""
     left = MOST_DRAINED
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(DRAINING):
@@ -113,7 +114,7 @@ async def _drain(receive: Receive) -> None:
 
 
 def _host_of(header: str) -> str:
-    """The name or address in `name:port` or `[address]:port`."""
+    """Returns the name or address in `name:port` or `[address]:port`."""
     try:
         return (urlsplit(f"//{header}").hostname or "").lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a server offers its clients: which tools, to which session, and that they changed."""
+"""Offers tools to MCP clients: lists them per session, runs calls, and announces changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from forge.core.registry import CONVERSATION
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
 from forge.exports.mcp_server import wire
-from forge.exports.mcp_server.calls import Calls, Session
+from forge.exports.mcp_server.calls import ClientCalls, ClientSession
 from forge.sources.untrusted import one_line
 
 if TYPE_CHECKING:
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EVERY = 1.0  # seconds between two looks at whether the tools changed
+EVERY = 1.0  # seconds between two checks for changed tools
 LATE = 30.0  # seconds that a tool's definition may take to be ready
-SEARCH = "tool_search"  # reveals hidden tools; where there is none, nothing is hidden
+SEARCH = "tool_search"  # reveals hidden tools; without it, nothing is hidden
 OURS = "forge"  # the key of our session in the state of a connection
 
-Told = tuple[int, int]  # the registry's version, and how many tools there were
+ListVersion = tuple[int, int]  # the registry's version, and the number of tools
 
 
 class Offer:
-    """The tools of an executor, without those that hand over to the person: an MCP client talks to its own.
+    """The tools of an executor, without conversation tools: an MCP client talks to its person itself.
 
-    Hidden tools are listed once `tool_search` found them, for as long as the connection lasts; all can be called by
-    name. With `everything`, or where there is no `tool_search`, they are listed from the start.
+    Hidden tools are listed once `tool_search` found them, while the connection lasts; all can be called by name. With
+    `everything`, or without `tool_search`, they are listed from the start.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Offer:
         self.name = name
         self.version = version
         self.everything = everything
-        self.calls = Calls(executor, scope)
+        self.calls = ClientCalls(executor, scope)
         self._shared = _new_session()
-        self._followers: dict[Session, Follower] = {}
+        self._followers: dict[ClientSession, Follower] = {}
         self._bus = InMemorySubscriptionBus()
         self._listening = ListenHandler(self._bus, max_subscriptions=100)
         self._follow(self._shared, lambda: self._bus.publish(ToolsListChanged()))
@@ -68,12 +68,12 @@ class Offer:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def serve_many(self) -> None:
-        """Several clients come in: those whose requests know no connection are not told apart."""
+        """Allows several clients: those without a connection cannot be distinguished."""
         self._shared.is_shared = True
 
     def server(self) -> Server[Any]:
-        """The SDK's server with our answers."""
-        server = _Announcing(
+        """Returns the SDK's server with our handlers."""
+        server = _AnnouncingServer(
             self.name,
             version=self.version,
             instructions=_INSTRUCTIONS,
@@ -86,8 +86,8 @@ class Offer:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """While this is open clients hear of changes; at the end every call is cancelled and every program ended."""
-        self._followers[self._shared].told = self._listed(self._shared)[0]
+        """Announces changes while it is open; at the end cancels every call and ends every program."""
+        self._followers[self._shared].listed = self._list_specs(self._shared)[0]
         self._spawn(self._watch())
         try:
             yield
@@ -102,12 +102,12 @@ class Offer:
         self, ctx: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
     ) -> dict[str, Any]:
         session = self.session(ctx)
-        await self._get_ready()
-        told, specs = self._listed(session)
+        await self._prepare_tools()
+        list_version, specs = self._list_specs(session)
         if session in self._followers:
-            self._followers[session].told = told
+            self._followers[session].listed = list_version
         return {
-            "tools": list(filter(None, map(self._defined, specs))),
+            "tools": list(filter(None, map(self._define, specs))),
             "resultType": "complete",
             "ttlMs": 0,
             "cacheScope": "private",
@@ -122,37 +122,37 @@ class Offer:
         session = self.session(ctx)
         answer = await self.calls.answer(ctx, params, session)
         if session in self._followers:
-            self._tell_if_changed(session)
+            self._notify_if_changed(session)
         return answer
 
-    def session(self, ctx: ServerRequestContext[Any, Any]) -> Session:
+    def session(self, ctx: ServerRequestContext[Any, Any]) -> ClientSession:
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return self._shared
         connection = _connection(ctx)
         session = connection.state.get(OURS)
-        if not isinstance(session, Session):
+        if not isinstance(session, ClientSession):
             session = connection.state[OURS] = _new_session()
             self._follow(session, connection.send_tool_list_changed)
             connection.exit_stack.push_async_callback(self.end, session)
         return session
 
-    async def end(self, session: Session) -> None:
-        """A connection is over: so is all that it started."""
+    async def end(self, session: ClientSession) -> None:
+        """Ends everything that a closed connection started."""
         self._followers.pop(session, None)
         await self.calls.end(session)
         self.executor.end_work(session.id)
         self.executor.end_session(session.id)
 
-    def _listed(self, session: Session) -> tuple[Told, list[ToolSpec]]:
-        version = self.registry.version  # before the tools are read: a change meanwhile is told later, not missed
+    def _list_specs(self, session: ClientSession) -> tuple[ListVersion, list[ToolSpec]]:
+        version = self.registry.version  # before the tools are read: a change meanwhile is announced later, not missed
         if self.everything or SEARCH not in self.registry:
             specs = [one.spec for one in self.registry.values()]
         else:
             specs = self.registry.specs(session.id)
         return (version, len(specs)), [spec for spec in specs if spec.name not in CONVERSATION]
 
-    def _defined(self, spec: ToolSpec) -> dict[str, Any] | None:
-        """Built once. One tool that cannot be described must not take the others along."""
+    def _define(self, spec: ToolSpec) -> dict[str, Any] | None:
+        """Returns a tool's definition, built once. A tool that cannot be described is left out; the others stay."""
         if spec not in self._definitions:
             try:
                 self._definitions[spec] = wire.definition(spec)
@@ -161,10 +161,10 @@ class Offer:
                 self._definitions[spec] = None
         return self._definitions[spec]
 
-    async def _get_ready(self) -> None:
+    async def _prepare_tools(self) -> None:
         late = [one for one in self.registry.values() if not one.is_ready]
         if late:
-            await asyncio.gather(*map(_ready, late))
+            await asyncio.gather(*map(_await_ready, late))
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         found = self.registry.get(name)
@@ -174,22 +174,22 @@ class Offer:
         hint = near(name[:80], [known for known in self.registry if known not in CONVERSATION], 1)
         return f"Unknown tool: {one_line(name, 80)}" + (f"; did you mean {hint[0]}?" if hint else "")
 
-    def _follow(self, session: Session, tell: Callable[[], Awaitable[None]]) -> None:
-        self._followers[session] = Follower(tell)
+    def _follow(self, session: ClientSession, notify: Callable[[], Awaitable[None]]) -> None:
+        self._followers[session] = Follower(notify)
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(EVERY)
             for session in list(self._followers):
-                self._tell_if_changed(session)
+                self._notify_if_changed(session)
 
-    def _tell_if_changed(self, session: Session) -> None:
+    def _notify_if_changed(self, session: ClientSession) -> None:
         follower = self._followers[session]
-        told = self._listed(session)[0]
-        if follower.told not in (None, told) and not follower.is_being_told:
-            follower.told = told
-            follower.is_being_told = True
-            self._spawn(follower.hear())
+        list_version = self._list_specs(session)[0]
+        if follower.listed not in (None, list_version) and not follower.is_being_notified:
+            follower.listed = list_version
+            follower.is_being_notified = True
+            self._spawn(follower.send())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -198,24 +198,24 @@ class Offer:
 
 
 class Follower:
-    """A client that hears when the tools are others than it was told."""
+    """A client that is notified when its list of tools is out of date."""
 
-    def __init__(self, tell: Callable[[], Awaitable[None]]) -> None:
-        self.tell = tell
-        self.told: Told | None = None  # it never asked what there is
-        self.is_being_told = False
+    def __init__(self, notify: Callable[[], Awaitable[None]]) -> None:
+        self.notify = notify
+        self.listed: ListVersion | None = None  # None: it never listed the tools
+        self.is_being_notified = False
 
-    async def hear(self) -> None:
+    async def send(self) -> None:
         try:
-            await self.tell()
-        except Exception as error:  # it is gone, or going
+            await self.notify()
+        except Exception as error:  # the client is gone
             log.debug("a client could not be told of changed tools: %s", text_of(error))
         finally:
-            self.is_being_told = False
+            self.is_being_notified = False
 
 
-class _Announcing(Server[Any]):
-    """Says in every handshake that the list of tools may change."""
+class _AnnouncingServer(Server[Any]):
+    """A server that declares in every handshake that the list of tools may change."""
 
     def create_initialization_options(
         self,
@@ -233,16 +233,16 @@ _INSTRUCTIONS = (
 )
 
 
-def _new_session() -> Session:
-    return Session(f"mcp-{uuid4().hex[:12]}")
+def _new_session() -> ClientSession:
+    return ClientSession(f"mcp-{uuid4().hex[:12]}")
 
 
 def _connection(ctx: ServerRequestContext[Any, Any]) -> Connection:
-    """The SDK shows it to its high-level server alone, and yet it is where a connection's own things belong."""
+    """Returns the SDK's connection. It is private in the SDK, but holds the state of a connection."""
     return ctx.session._connection
 
 
-async def _ready(tool: Tool) -> None:
+async def _await_ready(tool: Tool) -> None:
     try:
         await Until(tool.ready(), LATE)
     except Exception as error:

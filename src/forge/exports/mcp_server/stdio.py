@@ -1,4 +1,4 @@
-"""The protocol over the standard streams, a message a line: without threads where the system can say what is ready."""
+"""Serves the protocol over the standard streams, one message per line; uses no threads if the system can poll."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 MAX_LINE = 8 * 1024 * 1024  # bytes of one message to us
 PIECE = 256 * 1024
-ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a pipe said to be writable takes without waiting
+ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a writable pipe accepts without blocking
 
 
 async def serve(offer: Offer) -> None:
-    """Until the input ends, or this is cancelled."""
+    """Serves until the input ends, or this is cancelled."""
     server = offer.server()
     with _own_streams() as (given, taken):
         output = Output(taken)
@@ -37,11 +37,11 @@ async def serve(offer: Offer) -> None:
             try:
                 await server.run(Input(given, output), output, server.create_initialization_options())
             except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # cancelled while messages wait, the SDK finds its own streams closed
+                pass  # if cancelled while messages wait, the SDK finds its own streams closed
 
 
 class Input:
-    """The client's messages. What cannot be read is answered with an error and skipped."""
+    """Reads the client's messages. An unreadable message is answered with an error and skipped."""
 
     def __init__(self, file: int, output: Output) -> None:
         self._file = file
@@ -57,7 +57,7 @@ class Input:
                 piece = await self._read()
                 if not piece:
                     raise anyio.EndOfStream
-                self._take(piece)
+                self._split_lines(piece)
             line = self._lines.popleft()
             if len(line) > MAX_LINE:
                 await self._complain(INVALID_REQUEST, f"A message of more than {MAX_LINE:,} bytes is not read.")
@@ -67,16 +67,16 @@ class Input:
                 except (ValidationError, ValueError, RecursionError):
                     await self._complain(PARSE_ERROR, "The line is no JSON-RPC message.")
 
-    def _take(self, piece: bytes) -> None:
+    def _split_lines(self, piece: bytes) -> None:
         *ended, rest = piece.split(b"\n")
         for line in ended:
-            self._keep(line)
+            self._buffer(line)
             self._lines.append(b"".join(self._part))
             self._part, self._size = [], 0
-        self._keep(rest)
+        self._buffer(rest)
 
-    def _keep(self, part: bytes) -> None:
-        """Of a line that is too long no more than shows that it is."""
+    def _buffer(self, part: bytes) -> None:
+        """Buffers a part of a line; of a line that is too long, just enough to notice."""
         if part and self._size <= MAX_LINE:
             self._part.append(part)
             self._size += len(part)
@@ -84,9 +84,9 @@ class Input:
     async def _read(self) -> bytes:
         if self._polls:
             try:
-                await _readable(self._file)
+                await _await_readable(self._file)
                 return os.read(self._file, PIECE)
-            except PermissionError:  # a file or the null device: the system cannot say when it is ready
+            except PermissionError:  # a file or the null device: the system cannot poll it
                 self._polls = False
         piece: bytes = await in_thread(lambda: os.read(self._file, PIECE))
         return piece
@@ -117,7 +117,7 @@ class Input:
 
 
 class Output:
-    """Our messages, one after another. A client that does not read makes us wait, not the event loop."""
+    """Writes our messages in order. A client that does not read delays the sender, not the event loop."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -132,8 +132,8 @@ class Output:
             return
         writing = asyncio.create_task(self._write_in_turn(line))
         self._writing.add(writing)
-        writing.add_done_callback(self._written)
-        await asyncio.shield(writing)  # cancelled or not: after half a line nothing could be read any more
+        writing.add_done_callback(self._forget_write)
+        await asyncio.shield(writing)  # even if cancelled: half a line would break the stream
 
     async def _write_in_turn(self, line: bytes) -> None:
         async with self._turn:
@@ -146,14 +146,14 @@ class Output:
         try:
             while view:
                 view = view[os.write(self._file, view) :]
-        except OSError:  # nobody reads any more
+        except OSError:  # the client is gone
             self._closed = True
             raise anyio.BrokenResourceError from None
 
-    def _written(self, writing: asyncio.Task[None]) -> None:
+    def _forget_write(self, writing: asyncio.Task[None]) -> None:
         self._writing.discard(writing)
         if not writing.cancelled():
-            writing.exception()  # whoever sent it was told, or has gone
+            writing.exception()  # the sender received it, or is gone
 
     async def aclose(self) -> None:
         self._closed = True
@@ -167,7 +167,7 @@ class Output:
         await self.aclose()
 
 
-async def _readable(file: int) -> None:
+async def _await_readable(file: int) -> None:
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     loop.add_reader(file, _wake, ready)
@@ -184,7 +184,7 @@ def _wake(ready: asyncio.Future[None]) -> None:
 
 @contextmanager
 def _own_streams() -> Iterator[tuple[int, int]]:
-    """The client's two ends for us alone: whatever else writes to the standard output gets to the standard error."""
+    """Reserves the standard streams for the protocol: other writes to the standard output go to the standard error."""
     given, taken = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3) for number in (0, 1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

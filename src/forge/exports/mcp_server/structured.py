@@ -1,4 +1,4 @@
-"""The data of a result as MCP wants it: an object that fits the schema that the tool was offered with."""
+"""Converts the data of a result for MCP: an object that fits the tool's output schema."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NOTE = {"type": "string", "description": "Why the data is missing. Read the tex
 
 
 class Shape:
-    """What a tool returns, for its clients: `schema` is what they are told, `fit` makes the data of a result fit it.
+    """The shape of a tool's data: clients see `schema`, and `fit` makes the data of a result fit it.
 
-    A call may run and still have no data: it was a repetition, it goes on in the background, its result was too long,
-    or it is not what the function said. Then there is a note in its place, which the schema allows.
+    A call may succeed without data: it was a repetition, it continues in the background, its result was too long, or
+    the data does not fit the schema. Then a note replaces the data, which the schema allows.
     """
 
     def __init__(self, returns: Mapping[str, Any]) -> None:
@@ -47,15 +47,15 @@ class Shape:
 
     @property
     def is_text(self) -> bool:
-        """Says whether a text may be the value: texts are content, and no data."""
+        """True if a text may be the value: texts are content, and no data."""
         return self.is_wrapped and self._fits({RESULT: "a text of any kind"})
 
     def fit(self, outcome: ToolResult) -> dict[str, Any]:
         """Returns the data of a call that succeeded, or a note."""
-        for found in _wrapped(outcome.for_llm) if self.is_wrapped else _objects(outcome):
+        for found in _wrapped_values(outcome.for_llm) if self.is_wrapped else _objects(outcome):
             if self._fits(found):
                 return found
-        return {NOTE: _why(outcome)}
+        return {NOTE: _explain(outcome)}
 
     def _fits(self, found: Any) -> bool:
         return bool(self._validator.is_valid(found))
@@ -65,13 +65,13 @@ _shapes: WeakKeyDictionary[ToolSpec, Shape | None] = WeakKeyDictionary()
 
 
 def shape_of(spec: ToolSpec) -> Shape | None:
-    """Returns the shape of a tool's data, built once; None where the tool does not say, or returns text."""
+    """Returns the shape of a tool's data, built once; None if the tool does not declare it, or returns text."""
     if spec not in _shapes:
-        _shapes[spec] = _shaped(spec)
+        _shapes[spec] = _make_shape(spec)
     return _shapes[spec]
 
 
-def _shaped(spec: ToolSpec) -> Shape | None:
+def _make_shape(spec: ToolSpec) -> Shape | None:
     returns = spec.returns
     if returns is None:
         return None
@@ -84,7 +84,7 @@ def _shaped(spec: ToolSpec) -> Shape | None:
 
 
 def _root(returns: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema itself, where its root only leads to a definition, as that of a class that holds itself does."""
+    """Returns the schema, with its root resolved if it only refers to a definition, as for a recursive class."""
     own = dict(returns)
     name = str(own.get("$ref", "")).removeprefix("#/$defs/")
     if own.keys() == {"$ref", "$defs"} and name in own["$defs"]:
@@ -99,8 +99,8 @@ def _objects(outcome: ToolResult) -> list[dict[str, Any]]:
     return [data, {key: value for key, value in data.items() if key not in _ADDED}]
 
 
-def _wrapped(text: str) -> list[dict[str, Any]]:
-    """A value that is no object is in the text alone, where secrets are masked already; notes may follow it."""
+def _wrapped_values(text: str) -> list[dict[str, Any]]:
+    """Reads a value that is no object from the text, where secrets are masked already; notes may follow it."""
     first = text.partition("\n")[0]
     found: list[dict[str, Any]] = []
     try:
@@ -112,7 +112,7 @@ def _wrapped(text: str) -> list[dict[str, Any]]:
     return [*found, {RESULT: first}]
 
 
-def _why(outcome: ToolResult) -> str:
+def _explain(outcome: ToolResult) -> str:
     if outcome.pending:
         return "The work goes on in the background."
     if outcome.data.get("repeated"):

@@ -1,4 +1,4 @@
-"""Our tools and results in the protocol's words."""
+"""Converts tools and results to the protocol's format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHANGES = {Permission.WRITE, Permission.EXECUTE}
 
 
 def definition(spec: ToolSpec) -> dict[str, Any]:
-    """What `tools/list` says of a tool. Raises whatever building its schema raises."""
+    """Returns a tool's entry for `tools/list`. Raises the errors of building its schema."""
     permissions = sorted(str(one) for one in spec.permissions | spec.optional_permissions)
     shape = shape_of(spec)
     return {
@@ -35,7 +35,7 @@ def definition(spec: ToolSpec) -> dict[str, Any]:
 
 
 def hints(spec: ToolSpec) -> dict[str, bool]:
-    """Hints, all derived from the permissions and never kinder than these."""
+    """Returns hints that are derived from the permissions and never more lenient."""
     permissions = spec.permissions | spec.optional_permissions
     reads = permissions <= {Permission.READ} and not spec.confirm
     changes = (
@@ -50,14 +50,14 @@ def hints(spec: ToolSpec) -> dict[str, bool]:
 
 
 def result(outcome: ToolResult, call_id: str, spec: ToolSpec | None = None) -> dict[str, Any]:
-    """What `tools/call` answers: the model's text, what is attached, and the data as structured content.
+    """Returns the answer of `tools/call`: the model's text, the attachments, and the data as structured content.
 
-    The data of a tool that says what it returns fits the `outputSchema` of its definition.
+    The data of a tool with a declared return type fits the `outputSchema` of its definition.
     """
     content: list[dict[str, Any]] = []
     if outcome.for_llm:
         content.append({"type": "text", "text": sendable(outcome.for_llm)})
-    content += _attached(outcome.attachments, call_id)
+    content += _attachment_blocks(outcome.attachments, call_id)
     wire: dict[str, Any] = {"content": content, "isError": outcome.is_error, "resultType": "complete"}
     if outcome.failure is not None:
         wire["_meta"] = {"forge/error_type": str(outcome.failure.kind)}
@@ -80,14 +80,14 @@ def _add_structured(wire: dict[str, Any], data: Mapping[str, Any]) -> None:
 
 
 def _may_be_large(data: Mapping[str, Any]) -> bool:
-    """Few and short values need not be written out to be counted."""
+    """Tells if the size must be measured; a few short values need not be."""
     return len(data) > 20 or not all(
         value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) < 10_000)
         for value in data.values()
     )
 
 
-def _attached(attachments: tuple[Attachment, ...], call_id: str) -> list[dict[str, Any]]:
+def _attachment_blocks(attachments: tuple[Attachment, ...], call_id: str) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     left = MAX_ATTACHED
     for number, one in enumerate(attachments, 1):
@@ -108,7 +108,7 @@ def _block(one: Attachment, uri: str) -> dict[str, Any]:
     if kind in ("image", "audio"):
         return {"type": kind, "data": b64encode(one.data).decode(), "mimeType": media}
     try:
-        held = {"text": one.data.decode()} if kind == "text" else {"blob": b64encode(one.data).decode()}
+        payload = {"text": one.data.decode()} if kind == "text" else {"blob": b64encode(one.data).decode()}
     except UnicodeDecodeError:
-        held = {"blob": b64encode(one.data).decode()}
-    return {"type": "resource", "resource": {"uri": uri.rstrip("/"), "mimeType": media, **held}}
+        payload = {"blob": b64encode(one.data).decode()}
+    return {"type": "resource", "resource": {"uri": uri.rstrip("/"), "mimeType": media, **payload}}
