@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from warnings import warn
 
 from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind, ToolError
@@ -136,6 +137,16 @@ class Guardrails:
             if rule.is_among(spelled, clock):
                 redacted = _redact(redacted, rule, clock)
         return redacted if redacted != spelled[0] else text
+
+    def blocked(self, text: str) -> Rule | None:
+        """Old name of `find_block`."""
+        warn("Guardrails.blocked is called find_block now", DeprecationWarning, stacklevel=2)
+        return self.find_block(text)
+
+    def redacted(self, text: str) -> str:
+        """Old name of `redact`."""
+        warn("Guardrails.redacted is called redact now", DeprecationWarning, stacklevel=2)
+        return self.redact(text)
 
     def check_prompt(self, text: str) -> None:
         """Raises `ToolError` for a denied prompt."""
