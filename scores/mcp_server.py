@@ -15,7 +15,7 @@ from typing import Any
 
 from forge import Attachment, Scope, Tool, ToolContext, ToolError, ToolResult, standard_executor, tool
 from forge.exports.mcp_server import mcp_app
-from forge.network.served import serve_app
+from forge.network.serve import serve_app
 
 TOKEN = "conformance"
 # the smallest wave file: a header, and no samples

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forge
-from forge.channels.channel import Channels, pieces
-from forge.channels.file import File
+from forge.channels.channel import Channels, split_text
+from forge.channels.file import FileChannel
 from forge.channels.slack import Slack, SlackHook
 from forge.channels.telegram import Telegram
 from forge.channels.terminal import Terminal
@@ -45,7 +45,7 @@ async def test_the_terminal_shows_text_and_names_files():
 
 async def test_a_file_gets_one_entry_after_another_and_keeps_attachments_beside_it(tmp_path):
     path = tmp_path / "out" / "log.md"
-    file = File(path, clock=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    file = FileChannel(path, clock=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     await file.send("First.\n## not a heading of ours", [REPORT, Attachment("text/plain", b"x", "../../evil\n.txt")])
     await file.send("Second.", to="the team")
     text = path.read_text()
@@ -60,28 +60,28 @@ async def test_a_link_in_the_files_place_is_not_followed(tmp_path):
     (tmp_path / "elsewhere").write_text("kept")
     (tmp_path / "log.md").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ToolError, match="writing to"):
-        await File(tmp_path / "log.md").send("x")
+        await FileChannel(tmp_path / "log.md").send("x")
     assert (tmp_path / "elsewhere").read_text() == "kept"
 
 
 async def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path):
     os.mkfifo(tmp_path / "out.md")
     with pytest.raises(ToolError, match="writing to "):
-        await asyncio.wait_for(File(tmp_path / "out.md").send("hello"), 5)
+        await asyncio.wait_for(FileChannel(tmp_path / "out.md").send("hello"), 5)
     reading = os.open(tmp_path / "out.md", os.O_RDONLY | os.O_NONBLOCK)
     try:
         with pytest.raises(ToolError, match="no regular file"):
-            await File(tmp_path / "out.md").send("hello")
+            await FileChannel(tmp_path / "out.md").send("hello")
     finally:
         os.close(reading)
 
 
 CHILD = """
 import asyncio, sys
-from forge.channels.file import File
+from forge.channels.file import FileChannel
 from forge.channels.slack import Slack, SlackHook
 while True:
-    asyncio.run(File(sys.argv[1]).send(sys.argv[2] * 20_000))
+    asyncio.run(FileChannel(sys.argv[1]).send(sys.argv[2] * 20_000))
     print("done", flush=True)
 """
 
@@ -101,7 +101,7 @@ def test_of_two_processes_that_are_killed_no_entry_runs_into_another(tmp_path):
     for child in children:
         child.kill()
         child.communicate()
-    asyncio.run(File(path).send("c" * 20_000))
+    asyncio.run(FileChannel(path).send("c" * 20_000))
     own, *parts = path.read_text().split("\n## ")
     entries = [part.partition("\n\n")[2].strip() for part in parts]
     assert own.strip() == "A person's own line, without an end"
@@ -113,10 +113,10 @@ def test_on_a_full_disk_nothing_half_is_left(tmp_path):
     path = tmp_path / "log.md"
     code = f"""
 import asyncio, resource, signal
-from forge.channels.file import File
+from forge.channels.file import FileChannel
 from forge.channels.slack import Slack, SlackHook
 from forge.core.errors import ToolError
-file = File({str(path)!r})
+file = FileChannel({str(path)!r})
 asyncio.run(file.send("First."))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 __import__("sys").dont_write_bytecode = True  # half a compiled module would be left for everybody
@@ -375,13 +375,13 @@ async def test_channels_are_found_by_name():
 
 @given(st.text(), st.integers(2, 40))
 def test_pieces_are_short_enough_and_lose_only_white_space(text, longest):
-    parts = pieces(text, longest)
+    parts = split_text(text, longest)
     assert all(len(part.encode("utf-16-le", "surrogatepass")) // 2 <= longest for part in parts)
     assert "".join("".join(parts).split()) == "".join(text.split())
 
 
 def test_pieces_are_cut_at_paragraphs_and_words():
-    assert pieces("one two three\n\nfour five", 14) == ["one two three", "four five"]
-    assert pieces("one two three", 8) == ["one two", "three"]
-    assert pieces("short", 100) == ["short"]
-    assert pieces(" \n", 100) == []
+    assert split_text("one two three\n\nfour five", 14) == ["one two three", "four five"]
+    assert split_text("one two three", 8) == ["one two", "three"]
+    assert split_text("short", 100) == ["short"]
+    assert split_text(" \n", 100) == []

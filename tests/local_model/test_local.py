@@ -32,7 +32,7 @@ from forge import (
 from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest
 from forge.models.http.errors import PromptTooLong
-from forge.models.local import CONTEXT, Local, _served, local
+from forge.models.local import CONTEXT, Local, _find_server, local
 from forge.models.names import provider_for
 
 pytestmark = pytest.mark.timeout(300)  # a machine may be busy
@@ -188,7 +188,7 @@ async def test_a_file_that_is_cut_does_not_load(tmp_path):
 
 def test_nobody_else_is_answered():
     model: Local = local()
-    address = urlsplit(_served(model.file, model.template).server.listening_address)
+    address = urlsplit(_find_server(model.file, model.template).server.listening_address)
     assert address.hostname == "127.0.0.1"
     connection = HTTPConnection(address.netloc, timeout=30)
     connection.request("POST", "/v1/chat/completions", '{"messages": []}', {"content-type": "application/json"})

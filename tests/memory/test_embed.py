@@ -9,7 +9,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.memory.embed import Endpoint, embedder_from
-from forge.network.egress import Egress, using
+from forge.network.egress import Egress, use_egress
 from tests.memory.remembering import memory_in, note
 from tests.models.serving import Reply, refusal, serving
 
@@ -117,9 +117,9 @@ async def test_a_key_that_is_not_set_is_said(monkeypatch):
 
 async def test_where_requests_are_switched_off_nothing_is_sent():
     async with serving(answer([1])) as server:
-        with using(Egress("deny-all")), pytest.raises(ToolError, match="switched off"):
+        with use_egress(Egress("deny-all")), pytest.raises(ToolError, match="switched off"):
             await Endpoint(server.url, "small").embed(["x"])
-        with using(Egress("allowlist", domains=("example.com",))):
+        with use_egress(Egress("allowlist", domains=("example.com",))):
             assert await Endpoint(server.url, "small").embed(["x"]) == [[1.0]]
     assert len(server.asked) == 1
 

@@ -16,7 +16,7 @@ from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
 from forge.models.anthropic import Anthropic
-from forge.models.anthropic.stream import Answer
+from forge.models.anthropic.stream import AnswerReader
 from forge.models.http import post as _http
 from forge.models.http.sse import Event, EventReader
 from tests.models.serving import CUT, RESET, Part, Reply, Server, named_sse, refusal, serving, stream
@@ -142,7 +142,7 @@ async def test_every_split_of_the_bytes_gives_the_same_answer() -> None:
         for _ in sizes:
             assert await read(server) == (texts, whole)
         for at in range(1, len(body)):  # without the wire, which may join what was sent apart
-            reader, reading = EventReader(), Answer("asking", ProviderError)
+            reader, reading = EventReader(), AnswerReader("asking", ProviderError)
             events = [*reader.feed(body[:at]), *reader.feed(body[at:]), *reader.finish()]
             assert [shown for event in events if (shown := reading.feed(event))] == texts
             assert reading.message(server.url, thinks=False) == whole
@@ -393,7 +393,7 @@ _named = st.sampled_from([*(name for name, _ in RICH), "message"])
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(_named, _hostile), max_size=8))
 def test_no_shape_of_event_does_worse_than_a_provider_error(events: list[tuple[str, Any]]) -> None:
-    reading = Answer("asking", lambda said: ProviderError(str(said)))
+    reading = AnswerReader("asking", lambda said: ProviderError(str(said)))
     shown = ""
     try:
         for name, data in events:

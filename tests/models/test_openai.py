@@ -22,7 +22,7 @@ from forge.models.http.errors import BrokeOff, PromptTooLong
 from forge.models.http.post import Event
 from forge.models.http.sse import EventReader
 from forge.models.openai import OpenAI
-from forge.models.openai.answer import Answer
+from forge.models.openai.answer import AnswerReader
 from tests.models.serving import CUT, RESET, Reply, Server, refusal, serving, sse, stream
 
 KEY = "sk-test-0123456789abcdef"
@@ -542,7 +542,7 @@ async def test_every_size_of_piece_gives_the_same_message(size):
 @given(st.lists(st.integers(0, len(RECORDED)), max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_any_split_gives_the_same_message(cuts):
-    reader, found = EventReader(), Answer("x", set(), lambda error: ProviderError(str(error)))
+    reader, found = EventReader(), AnswerReader("x", set(), lambda error: ProviderError(str(error)))
     ends = [*sorted(cuts), len(RECORDED)]
     texts: list[str] = []
     for start, end in zip([0, *ends], ends, strict=False):
@@ -590,7 +590,7 @@ JSON = st.recursive(
 @given(st.lists(JSON | st.lists(JSON, max_size=3).map(lambda calls: chunk({"tool_calls": calls})), max_size=6))
 @settings(max_examples=300, deadline=None)
 def test_no_json_at_all_breaks_the_reader(chunks):
-    found = Answer("x", set(), lambda error: ProviderError(str(error)))
+    found = AnswerReader("x", set(), lambda error: ProviderError(str(error)))
     texts = [text for one in chunks for text in found.take(Event("message", json.dumps(one)))]
     texts += list(found.take(Event("message", "[DONE]")))
     message = found.message()

@@ -15,7 +15,7 @@ from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, Provider, ProviderError
-from forge.models.scripted import KEPT, PIECES, Scripted, Turn, scripted, scripted_file
+from forge.models.scripted import MOST_REQUESTS, PIECES, Scripted, Turn, scripted, scripted_file
 
 
 def asking(*messages: Message, **more: Any) -> ModelRequest:
@@ -169,7 +169,7 @@ async def test_ten_thousand_turns_leave_nothing_behind():
             gc.collect()
             held = _size(provider)
     assert looked_at < 10_000 * 10  # a few a turn, however long the history
-    assert (len(provider.requests), provider.asked) == (KEPT, 10_000)
+    assert (len(provider.requests), provider.asked) == (MOST_REQUESTS, 10_000)
     assert _size(provider) <= held
     provider.check()
 

@@ -29,8 +29,8 @@ from forge.core.tool import Tool, tool
 from forge.models.scripted import Scripted
 from forge.models.text_calls import MOST_CALLS, text_calls
 from forge.models.text_calls.call import read_call
-from forge.models.text_calls.parser import KEPT, LARGEST, Body, CallScanner
-from forge.models.text_calls.prompt import escaped, written
+from forge.models.text_calls.parser import LARGEST, LONGEST_REST, Body, CallScanner
+from forge.models.text_calls.prompt import escape_tags, render_call
 from forge.tools.conversation import task_completion
 
 
@@ -589,7 +589,7 @@ class TestHostile:
         message = await heard(text)
         (call,) = message.tool_calls
         assert (call.name, message.text) == ("file_write", " after")
-        assert len(call.arguments) < KEPT + 100
+        assert len(call.arguments) < LONGEST_REST + 100
         assert "more than 4,194,304 characters" in message.extra["refused"][call.id]
 
     async def test_a_cut_call_of_ten_megabytes_is_not_kept(self):
@@ -601,7 +601,7 @@ class TestHostile:
         assert tracemalloc.get_traced_memory()[1] < 3 * LARGEST
         tracemalloc.stop()
         scanner.finish()
-        assert len(scanner.unterminated) == KEPT
+        assert len(scanner.unterminated) == LONGEST_REST
 
     async def test_a_reply_holds_so_many_calls_and_no_more(self):
         message = await heard(JSON_CALL * (MOST_CALLS + 50))
@@ -724,7 +724,7 @@ class TestPrompt:
     )
     @settings(max_examples=300, deadline=None)
     def test_escaping_can_be_undone(self, text: str):
-        shown = escaped(text)
+        shown = escape_tags(text)
         assert "<tool" not in shown
         assert "</tool" not in shown
         back = re.sub(
@@ -751,7 +751,7 @@ class TestRoundTrips:
     @settings(max_examples=200, deadline=None)
     def test_a_call_that_is_written_is_read_as_the_same(self, name: str, arguments: dict[str, Any]):
         for sent in (arguments, json.dumps(arguments), json.dumps(arguments, ensure_ascii=False)):
-            text = written(ToolCall(name, sent))
+            text = render_call(ToolCall(name, sent))
             assert text.count("</tool>") == 1
             ((body,), cut) = scanned([text])
             assert isinstance(body, Body)

@@ -10,7 +10,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.network.client import fetch
-from forge.network.egress import Egress, using
+from forge.network.egress import Egress, use_egress
 from forge.network.limits import Limits
 from tests.network.serving import HERE, Part, Reply, page, serving
 
@@ -67,7 +67,7 @@ async def test_a_connection_is_never_used_under_another_egress():
             await fetch("GET", server.url, egress=Egress())
         with pytest.raises(ToolError, match="loopback"):
             await fetch("GET", server.url.replace("127.0.0.1", "localhost"), egress=Egress())
-        with using(HERE):
+        with use_egress(HERE):
             assert (await fetch("GET", server.url)).status == 200
     assert (server.opened, len(server.asked)) == (1, 2)
 

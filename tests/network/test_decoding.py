@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from forge.core.errors import ToolError
-from forge.network.decoding import Unpacker, encodings_of
+from forge.network.decoding import Unpacker, read_encodings
 
 TEXT = b"The quick brown fox jumps over the lazy dog. " * 200
 BARE = zlib.compressobj(wbits=-15)
@@ -30,7 +30,7 @@ PACKED = {
 
 
 def unpacked(body: bytes, encoding: str, limit: int = 1_000_000, every: int = 0) -> Unpacker:
-    unpacker = Unpacker(encodings_of(encoding), limit)
+    unpacker = Unpacker(read_encodings(encoding), limit)
     for at in range(0, len(body), every or len(body) or 1):
         unpacker.feed(body[at : at + (every or len(body))])
         if unpacker.full:
@@ -105,4 +105,4 @@ def test_what_cannot_be_unpacked_is_named(encoding):
 
 def test_many_layers_are_refused():
     with pytest.raises(ToolError, match="compressed 4 times over"):
-        encodings_of("gzip, gzip, gzip, gzip")
+        read_encodings("gzip, gzip, gzip, gzip")

@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.network.egress import Egress, using
+from forge.network.egress import Egress, use_egress
 from forge.network.url import read_url
 
 
@@ -170,7 +170,7 @@ def test_a_wrong_setting_is_an_error_at_once(settings, why):
 
 
 def test_the_running_call_has_its_own_egress():
-    with using(Egress("deny-all")):
+    with use_egress(Egress("deny-all")):
         assert Egress.current().mode == "deny-all"
     assert Egress.current() == Egress()
 

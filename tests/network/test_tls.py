@@ -29,9 +29,9 @@ def trusted(authority, monkeypatch):
     """As a person would trust it: the environment counts."""
     monkeypatch.setenv("FORGE_TRUST_ENV", "1")
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
-    tls._read.cache_clear()
+    tls._load.cache_clear()
     yield
-    tls._read.cache_clear()
+    tls._load.cache_clear()
 
 
 @pytest.mark.usefixtures("trusted")

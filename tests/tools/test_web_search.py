@@ -12,7 +12,7 @@ from forge.core.context import Scope
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
-from forge.network.egress import Egress, using
+from forge.network.egress import Egress, use_egress
 from forge.network.url import read_url
 from forge.pipeline.guard_egress import guard_egress
 from forge.tools.web_search import WebSearch
@@ -247,7 +247,7 @@ async def test_a_configured_server_is_allowed_by_inference_and_nothing_beside_it
 
 def test_the_providers_domain_is_allowed_by_inference():
     tool = WebSearch()
-    with using(Egress(mode="allowlist", domains=("example.com",))):
+    with use_egress(Egress(mode="allowlist", domains=("example.com",))):
         egress = tool._egress("https://api.tavily.com/search")
     egress.judge(read_url("https://api.tavily.com/search"))
     assert egress.private == ()

@@ -1,1 +1,1 @@
-"""Where text and files are delivered: the terminal, a file, a webhook, Slack, Telegram."""
+"""Delivers text and files to people: on the terminal, in a file, to a webhook, Slack or Telegram."""

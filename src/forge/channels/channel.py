@@ -1,4 +1,4 @@
-"""A channel: takes a text and files to a person. `Channels` finds it by name."""
+"""Defines a channel, which delivers text and files to a person, and `Channels`, which finds channels by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forge.core.result import Attachment
 
 
 class Channel(Protocol):
-    """Raises `ToolError` where nothing could be delivered; `to` is a chat or a room, where there are several."""
+    """Delivers text and files. Raises `ToolError` if delivery fails; `to` names a chat or room if there are several."""
 
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None: ...
 
@@ -23,11 +23,11 @@ class Channels(Mapping[str, Channel]):
         self._channels = dict(channels)
 
     async def deliver(self, text: str, channel: str, to: str = "", attachments: Sequence[Attachment] = ()) -> None:
-        """To the channel of that name. Raises `ToolError`."""
+        """Sends the text to the named channel. Raises `ToolError`."""
         await self.find(channel).send(text, attachments, to=to)
 
     def find(self, name: str) -> Channel:
-        """Like `[]`, with an error that says what there is."""
+        """Returns the named channel. Raises a `ToolError` that lists the known names."""
         found = self._channels.get(name)
         if found is not None:
             return found
@@ -49,21 +49,21 @@ class Channels(Mapping[str, Channel]):
         return len(self._channels)
 
 
-def pieces(text: str, longest: int) -> list[str]:
-    """A text in parts that a service takes, cut at paragraphs, lines or words where that is possible.
+def split_text(text: str, longest: int) -> list[str]:
+    """Splits a text into parts that a service accepts, at paragraphs, lines or words where possible.
 
-    `longest` counts UTF-16 units, as the services do. What was cut out between two parts is white space.
+    `longest` counts UTF-16 units, as the services do. Only white space is dropped between two parts.
     """
     parts = []
     rest = text
-    while _units(rest) > longest:
-        end = _end(rest, longest)
+    while _count_units(rest) > longest:
+        end = _find_cut(rest, longest)
         parts.append(rest[:end].rstrip())
         rest = rest[end:].lstrip("\n") if rest[end : end + 1] == "\n" else rest[end:].lstrip(" ")
     return [part for part in (*parts, rest) if part.strip()]
 
 
-def _end(text: str, longest: int) -> int:
+def _find_cut(text: str, longest: int) -> int:
     room = 0
     for index, char in enumerate(text):
         room += 2 if ord(char) > 0xFFFF else 1
@@ -77,5 +77,5 @@ def _end(text: str, longest: int) -> int:
     return most
 
 
-def _units(text: str) -> int:
+def _count_units(text: str) -> int:
     return len(text) + sum(ord(char) > 0xFFFF for char in text)

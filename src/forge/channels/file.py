@@ -1,4 +1,4 @@
-"""Delivers to a file that a person reads: one entry after another, attachments beside it."""
+"""Delivers to a file that a person reads: appends entries, and saves attachments beside the file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from forge.core.result import Attachment
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 
-class File:
-    """Appends Markdown. An entry is written whole or, where the disk is full, not at all.
+class FileChannel:
+    """Appends Markdown. An entry is written completely or, if the disk is full, not at all.
 
-    Who is killed meanwhile may leave the beginning of one; the next begins on a line of its own all the same.
+    A process killed in between may leave a partial entry; the next entry still begins on its own line.
     """
 
     def __init__(self, path: Path | str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -37,7 +37,7 @@ class File:
         now = self._clock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            links = [f"- [{path.name}]({path.parent.name}/{path.name})" for path in self._saved(attachments, now)]
+            links = [f"- [{path.name}]({path.parent.name}/{path.name})" for path in self._save_all(attachments, now)]
             heading = f"## {now.isoformat(timespec='seconds')}" + (f" to {' '.join(to.split())}" if to else "")
             entry = "\n".join([heading, "", sendable(text).strip(), *(["", *links] if links else []), "", ""])
             _append(self.path, entry.encode())
@@ -46,7 +46,7 @@ class File:
                 f"writing to {self.path}: {error.strerror or error}", ErrorKind.SYSTEM, "Ask the person to look at it."
             ) from None
 
-    def _saved(self, attachments: Sequence[Attachment], now: datetime) -> list[Path]:
+    def _save_all(self, attachments: Sequence[Attachment], now: datetime) -> list[Path]:
         if not attachments:
             return []
         folder = self.path.with_name(f"{self.path.name}.files")
@@ -55,7 +55,7 @@ class File:
 
 
 def _append(path: Path, content: bytes) -> None:
-    """Under a lock, so that two processes do not mix their lines; what a full disk cut off is taken away again."""
+    """Appends under a lock, so that two processes do not mix lines. Removes a partial entry if the disk is full."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait
     descriptor = os.open(path, flags, 0o600)
     try:
@@ -77,7 +77,7 @@ def _append(path: Path, content: bytes) -> None:
 
 
 def _save(folder: Path, attachment: Attachment, stamp: str) -> Path:
-    """Under a name of its own; names are what a tool or a model chose."""
+    """Saves an attachment under a new, safe name, since a tool or a model chose the given one."""
     name = _UNSAFE.sub("-", Path(attachment.name or "file").name).lstrip(".-")[:100] or "file"
     for number in range(1, 10_000):
         path = folder / (f"{stamp}-{name}" if number == 1 else f"{stamp}-{number}-{name}")

@@ -1,4 +1,4 @@
-"""Delivers to Slack: with a bot's token, files included, or through an incoming webhook."""
+"""Delivers to Slack: with a bot's token, including files, or through an incoming webhook."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from forge.channels.asking import Sleep, not_delivered, post, read_object, seconds_of
-from forge.channels.channel import pieces
-from forge.channels.form import file_name, names_of
-from forge.channels.webhook import Webhook, escaped
+from forge.channels.channel import split_text
+from forge.channels.form import file_name, list_file_names
+from forge.channels.post import Sleep, delivery_error, parse_retry_after, post, read_object
+from forge.channels.webhook import Webhook, escape_mentions
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment
@@ -32,7 +32,7 @@ _ADVICE = {
 
 
 class SlackHook:
-    """An incoming webhook: it belongs to one channel, and takes no files."""
+    """Sends through an incoming webhook, which belongs to one channel and takes no files."""
 
     def __init__(self, url: str, *, sleep: Sleep = asyncio.sleep) -> None:
         self._hook = Webhook(url, sleep=sleep)
@@ -44,12 +44,12 @@ class SlackHook:
                 ErrorKind.USER,
                 "Leave the target out, or configure the channel with token_env.",
             )
-        named = names_of(attachments, "not attached: a Slack webhook takes no files")
+        named = list_file_names(attachments, "not attached: a Slack webhook takes no files")
         await self._hook.send("\n".join(part for part in (text, named) if part))
 
 
 class Slack:
-    """A bot's token and the channel it writes to, unless `to` names another. The bot needs chat:write, files:write."""
+    """Sends with a bot's token to `channel`, unless `to` names another. The bot needs chat:write, files:write."""
 
     def __init__(self, token: str, channel: str = "", *, api: str = API, sleep: Sleep = asyncio.sleep) -> None:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
@@ -72,29 +72,29 @@ class Slack:
                 )
                 raise ToolError(words, ErrorKind.USER, "Send less.")
         text = sendable(text) if text.strip() else ", ".join(file_name(one) for one in attachments)
-        for piece in pieces(text, LONGEST):
-            told = await self._ask("chat.postMessage", {"channel": channel, "text": escaped(piece)})
-            channel = str(told.get("channel") or channel)  # the id, which files need
+        for piece in split_text(text, LONGEST):
+            reply = await self._call_api("chat.postMessage", {"channel": channel, "text": escape_mentions(piece)})
+            channel = str(reply.get("channel") or channel)  # the id, which files need
         if attachments:
-            files = [await self._uploaded(one) for one in attachments]
-            await self._ask("files.completeUploadExternal", {"files": files, "channel_id": channel})
+            files = [await self._upload_file(one) for one in attachments]
+            await self._call_api("files.completeUploadExternal", {"files": files, "channel_id": channel})
 
-    async def _uploaded(self, file: Attachment) -> dict[str, str]:
-        """The id under which Slack has the file; nobody sees it until the upload is completed."""
+    async def _upload_file(self, file: Attachment) -> dict[str, str]:
+        """Uploads a file and returns its id and title. The file is invisible until the upload is completed."""
         name = file_name(file)
-        asked = urlencode({"filename": name, "length": len(file.data)})
-        told = await self._ask("files.getUploadURLExternal", asked)
-        url, id = str(told.get("upload_url", "")), str(told.get("file_id", ""))
-        if not self._is_theirs(url) or not id:
-            raise not_delivered("Slack", 200, "its answer names no place to upload to", "Try again in a moment.")
-        answer = await post(url, file.data, {"Content-Type": "application/octet-stream"}, _wait, self._sleep)
+        arguments = urlencode({"filename": name, "length": len(file.data)})
+        reply = await self._call_api("files.getUploadURLExternal", arguments)
+        url, id = str(reply.get("upload_url", "")), str(reply.get("file_id", ""))
+        if not self._is_slack_url(url) or not id:
+            raise delivery_error("Slack", 200, "its answer names no place to upload to", "Try again in a moment.")
+        answer = await post(url, file.data, {"Content-Type": "application/octet-stream"}, _read_wait, self._sleep)
         if answer.status != 200:
             said = answer.body[:500].decode(errors="replace")
-            raise not_delivered("Slack", answer.status, self._without_secrets(said, url), "Try again in a moment.")
+            raise delivery_error("Slack", answer.status, self._hide_secrets(said, url), "Try again in a moment.")
         return {"id": id, "title": name}
 
-    def _is_theirs(self, url: str) -> bool:
-        """Files go to the host of the API and those below it, and to nobody else, whatever an answer says."""
+    def _is_slack_url(self, url: str) -> bool:
+        """Returns True for URLs on the API's host or below it: files go nowhere else, whatever an answer says."""
         try:
             own, named = urlsplit(self._api), urlsplit(url)
             host = named.hostname or ""
@@ -103,23 +103,23 @@ class Slack:
             return False
         return named.scheme == own.scheme and (named.netloc == own.netloc or below)
 
-    async def _ask(self, method: str, asked: Mapping[str, Any] | str) -> dict[str, Any]:
-        body = asked.encode() if isinstance(asked, str) else json.dumps(asked).encode()
-        kind = "application/x-www-form-urlencoded" if isinstance(asked, str) else _JSON
+    async def _call_api(self, method: str, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        body = arguments.encode() if isinstance(arguments, str) else json.dumps(arguments).encode()
+        kind = "application/x-www-form-urlencoded" if isinstance(arguments, str) else _JSON
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
-        answer = await post(f"{self._api}/{method}", body, headers, _wait, self._sleep)
-        told = read_object(answer)
-        if answer.status != 200 or told.get("ok") is not True:
-            said = str(told.get("error") or answer.reason)
+        answer = await post(f"{self._api}/{method}", body, headers, _read_wait, self._sleep)
+        reply = read_object(answer)
+        if answer.status != 200 or reply.get("ok") is not True:
+            said = str(reply.get("error") or answer.reason)
             advice = _ADVICE.get(said, "Check the bot's token, its scopes, and that it is in the channel.")
             status = 403 if answer.status == 200 and said in _ADVICE else answer.status
-            raise not_delivered("Slack", status, f"{method}: {self._without_secrets(said)}", advice)
-        return told
+            raise delivery_error("Slack", status, f"{method}: {self._hide_secrets(said)}", advice)
+        return reply
 
-    def _without_secrets(self, said: str, url: str = "") -> str:
+    def _hide_secrets(self, said: str, url: str = "") -> str:
         said = said.replace(self._token, "…")
         return said.replace(url, "…") if url else said
 
 
-def _wait(answer: Response) -> float:
-    return seconds_of(next((value for name, value in answer.headers if name == "retry-after"), ""))
+def _read_wait(answer: Response) -> float:
+    return parse_retry_after(next((value for name, value in answer.headers if name == "retry-after"), ""))

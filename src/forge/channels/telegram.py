@@ -1,4 +1,4 @@
-"""Delivers to Telegram chats, through the HTTP API of bots."""
+"""Delivers to Telegram chats through the HTTP API for bots."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import json
 from collections.abc import Sequence
 
-from forge.channels.asking import Sleep, not_delivered, post, read_object, seconds_of
-from forge.channels.channel import pieces
-from forge.channels.form import written_form
+from forge.channels.channel import split_text
+from forge.channels.form import encode_form
+from forge.channels.post import Sleep, delivery_error, parse_retry_after, post, read_object
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment
@@ -20,7 +20,7 @@ LARGEST = 50_000_000  # bytes of a file
 
 
 class Telegram:
-    """A bot's token and the chat it writes to, unless `to` names another. The token is in URLs, so errors show none."""
+    """Sends with a bot's token to `chat`, unless `to` names another. Errors show no URL: URLs hold the token."""
 
     def __init__(self, token: str, chat: str = "", *, api: str = API, sleep: Sleep = asyncio.sleep) -> None:
         if not token or not token.isascii() or any(char in token for char in "/?#\\ \r\n"):
@@ -41,22 +41,22 @@ class Telegram:
                     ErrorKind.USER,
                     "Send less.",
                 )
-        for piece in pieces(sendable(text), LONGEST):
+        for piece in split_text(sendable(text), LONGEST):
             body = json.dumps({"chat_id": chat, "text": piece}).encode()
-            await self._ask("sendMessage", body, "application/json")
+            await self._call_api("sendMessage", body, "application/json")
         for file in attachments:
-            body, kind = written_form({"chat_id": chat}, {"document": file})
-            await self._ask("sendDocument", body, kind)
+            body, kind = encode_form({"chat_id": chat}, {"document": file})
+            await self._call_api("sendDocument", body, kind)
 
-    async def _ask(self, method: str, body: bytes, content_type: str) -> None:
-        answer = await post(f"{self._base}/{method}", body, {"Content-Type": content_type}, _wait, self._sleep)
+    async def _call_api(self, method: str, body: bytes, content_type: str) -> None:
+        answer = await post(f"{self._base}/{method}", body, {"Content-Type": content_type}, _read_wait, self._sleep)
         told = read_object(answer)
         if answer.status != 200 or told.get("ok") is not True:
             said = str(told.get("description") or answer.reason).replace(self._token, "…")
-            raise not_delivered("Telegram", answer.status, said, "Check the bot's token, and that the chat let it in.")
+            raise delivery_error("Telegram", answer.status, said, "Check the bot's token, and that the chat let it in.")
 
 
-def _wait(answer: Response) -> float:
+def _read_wait(answer: Response) -> float:
     parameters = read_object(answer).get("parameters")
     after = parameters.get("retry_after") if isinstance(parameters, dict) else None
-    return float(after) if isinstance(after, int) and not isinstance(after, bool) else seconds_of("")
+    return float(after) if isinstance(after, int) and not isinstance(after, bool) else parse_retry_after("")

@@ -11,11 +11,11 @@ from forge.core.result import Attachment
 
 
 class Terminal:
-    """Writes lines; `show` makes a text harmless for the screen, and attachments are named."""
+    """Writes lines and names attachments; `show` makes a text safe for the terminal."""
 
     def __init__(self, stream: TextIO | None = None, show: Callable[[str], str] | None = None) -> None:
         self._stream = stream
-        self._show = show or _without_control
+        self._show = show or _remove_control
 
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
         head = f"[{to}] " if to else ""
@@ -28,5 +28,5 @@ class Terminal:
         stream.flush()
 
 
-def _without_control(text: str) -> str:
+def _remove_control(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)

@@ -27,7 +27,7 @@ from forge.console.api.streaming import Stream
 from forge.console.console_state import Home
 from forge.console.entrance import Entrance
 from forge.console.guard import Guard
-from forge.network.served import serve_app
+from forge.network.serve import serve_app
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {

@@ -1,1 +1,1 @@
-"""Language models behind one method: `stream`."""
+"""Puts language models behind one method, `stream`."""

@@ -1,4 +1,4 @@
-"""Asks another model when one fails before it has said anything."""
+"""Asks the next model if one fails before it has shown text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _OURS = (ErrorKind.VALIDATION, ErrorKind.PERMISSION, ErrorKind.CANCELLED)  # ano
 
 
 def fallback(first: Provider, *others: Provider) -> Fallback:
-    """The first model that answers. Once one has shown text (more than white space), it is that one or none."""
+    """Use the first model that answers. Once a model has shown text (more than white space), no other takes over."""
     return Fallback(first, *others)
 
 
 class Fallback:
-    """A provider of several, asked in order."""
+    """A provider that asks several providers in order."""
 
     def __init__(self, first: Provider, *others: Provider) -> None:
         self.providers = (first, *others)
@@ -30,11 +30,11 @@ class Fallback:
 
     @property
     def expects_calls(self) -> bool:
-        """Whether all of these models are told to call a tool in every reply."""
+        """True if the prompts of all these models demand a tool call in every reply."""
         return all(expects_calls(provider) for provider in self.providers)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
-        """Streams what the first model that works says. Raises `ProviderError` when none does."""
+        """Streams the answer of the first model that works. Raises `ProviderError` if none does."""
         failures: list[ProviderError] = []
         for provider in self.providers:
             has_spoken = False
@@ -52,7 +52,7 @@ class Fallback:
                         continue
                     yield TextDelta(space + part.text) if space else part
                     has_spoken, space = True, ""
-                raise _silent()
+                raise _silence_error()
             except ProviderError as error:
                 if has_spoken or error.kind in _OURS:
                     raise
@@ -84,7 +84,7 @@ def _name(provider: Provider) -> str:
     return f"{type(provider).__name__} {model}" if isinstance(model, str) and model else type(provider).__name__
 
 
-def _silent() -> ProviderError:
+def _silence_error() -> ProviderError:
     return ProviderError(
         "the model's stream ended without a message", suggestion="The last item of a stream must be a Message."
     )

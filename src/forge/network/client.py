@@ -1,4 +1,4 @@
-"""Makes a request: judged on every hop, bounded in time and size. The HTTP client is loaded by the first one."""
+"""Makes requests: judged on every hop, bounded in time and size. The first request loads the HTTP client."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.network.decoding import Unpacker, encodings_of
+from forge.network.decoding import Unpacker, read_encodings
 from forge.network.egress import Egress
-from forge.network.headers import Headers, Pairs, checked, harmless, to_send, without_body
+from forge.network.headers import Headers, Pairs, build_headers, check_headers, drop_body_headers, keep_harmless
 from forge.network.limits import Limits
 from forge.network.response import Response
 from forge.network.url import Url, read_redirect, read_url
@@ -26,7 +26,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 DEFAULT = Limits()
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_SLACK = 64 * 1024  # bytes on the wire beyond the size of a body: what compression may add
+_SLACK = 64 * 1024  # bytes on the wire beyond the size of a body: compression may add some
 _DRAINED = 16 * 1024  # bytes of a redirect's body that are read for the sake of the connection
 _PIECES = 64
 _SECURED = (("http", 80), ("https", 443))
@@ -39,7 +39,7 @@ class _Request:
     url: Url
     headers: Pairs
     body: bytes
-    once: bool = False  # it has a key by which the server does it once, however often it is sent
+    idempotent: bool = False  # it carries a key, so the server acts once however often it arrives
 
 
 async def fetch(
@@ -51,21 +51,21 @@ async def fetch(
     egress: Egress | None = None,
     limits: Limits = DEFAULT,
     follow: Follow = "all",
-    once: bool = False,
+    idempotent: bool = False,
     on_progress: Progress | None = None,
 ) -> Response:
-    """The answer, whatever its status; `ToolError` where there is none or where it may not be asked for.
+    """Returns the answer, whatever its status. Raises `ToolError` without one, or if the request is not allowed.
 
-    Without an `egress` the one of the running call decides. A redirect to another scheme, host or port is sent neither
-    the body nor any header in which a secret could be. One that is not followed is the answer; its `location` says
-    where it leads. `once`: the server does it once, however often it is sent, so a connection that broke is reason to
-    try again. `on_progress` is told the bytes received so far and those declared.
+    Without an `egress` the egress of the running call decides. A redirect to another scheme, host or port gets neither
+    the body nor any header that could hold a secret. A redirect that is not followed is the answer; `location` is its
+    target. `idempotent`: the server acts once however often the request arrives, so a broken connection is retried.
+    `on_progress` receives the bytes received so far and the bytes declared.
     """
     if method.upper() not in METHODS:
         known = ", ".join(sorted(METHODS))
         raise ToolError(f"the method {method[:30]!r} is not known", ErrorKind.VALIDATION, f"Use one of {known}.")
-    request = _Request(method.upper(), read_url(url), checked(headers), body, once)
-    fetching = _Fetching(egress if egress is not None else Egress.current(), limits, follow, on_progress)
+    request = _Request(method.upper(), read_url(url), check_headers(headers), body, idempotent)
+    fetching = _FetchChain(egress if egress is not None else Egress.current(), limits, follow, on_progress)
     problem: Exception
     try:
         async with asyncio.timeout(limits.total):
@@ -73,27 +73,27 @@ async def fetch(
     except ToolError:
         raise
     except TimeoutError:
-        problem = _late(fetching.asking or request, f"no complete answer within {limits.total:g} s")
+        problem = _timeout_error(fetching.current or request, f"no complete answer within {limits.total:g} s")
     except Exception as error:
-        problem = _broken(error, fetching.asking or request, limits)
-    raise problem  # here, so that it drags no exception along that knows the headers
+        problem = _connection_error(error, fetching.current or request, limits)
+    raise problem  # raised here, so that its context holds no exception that knows the headers
 
 
 @dataclass
-class _Fetching:
-    """One chain of requests."""
+class _FetchChain:
+    """Follows one chain of requests and redirects."""
 
     egress: Egress
     limits: Limits
     follow: Follow
     on_progress: Progress | None
-    asking: _Request | None = None
+    current: _Request | None = None
 
     async def run(self, request: _Request) -> Response:
         hops: list[str] = []
         while True:
-            self.asking = request
-            found = await self._ask_judged(request, hops)
+            self.current = request
+            found = await self._judge_and_send(request, hops)
             if isinstance(found, Response):
                 return replace(found, hops=tuple(hops)) if hops else found
             if len(hops) == self.limits.redirects:
@@ -105,60 +105,60 @@ class _Fetching:
             hops.append(str(request.url))
             request = found
 
-    async def _ask_judged(self, request: _Request, hops: list[str]) -> Response | _Request:
-        from forge.network.pools import proxy_for
+    async def _judge_and_send(self, request: _Request, hops: list[str]) -> Response | _Request:
+        from forge.network.pools import find_proxy
 
         try:
-            self.egress.judge(request.url, proxied=bool(proxy_for(request.url, self.egress)))
-            return await self._ask(request)
+            self.egress.judge(request.url, proxied=bool(find_proxy(request.url, self.egress)))
+            return await self._send(request)
         except ToolError as error:
             if hops and error.kind is ErrorKind.SECURITY:
                 error.message = f"after a redirect, {error.message}"
             raise
 
-    async def _ask(self, request: _Request) -> Response | _Request:
-        """The answer, or the next request where it is a redirect to be followed."""
-        from forge.network.pools import shared_pool
+    async def _send(self, request: _Request) -> Response | _Request:
+        """Returns the answer, or the next request if the answer is a redirect to follow."""
+        from forge.network.pools import find_pool
 
-        with await shared_pool(request.url, self.egress) as pool:
-            answer = await pool.handle_async_request(_outgoing(request, self.limits))
+        with await find_pool(request.url, self.egress) as pool:
+            answer = await pool.handle_async_request(_build_request(request, self.limits))
             try:
-                headers = _headers(answer.headers, self.limits)
-                location = _location(answer.status, headers)
-                target = self._target(request.url, location) if location and self.follow != "none" else None
+                headers = _read_headers(answer.headers, self.limits)
+                location = _find_location(answer.status, headers)
+                target = self._redirect_target(request.url, location) if location and self.follow != "none" else None
                 if target is not None:
                     await _drain(answer, headers)
-                    return _redirected(request, answer.status, target)
-                body, truncated = await self._body(request, answer, headers)
+                    return _build_redirect(request, answer.status, target)
+                body, truncated = await self._read_body(request, answer, headers)
             finally:
                 await answer.aclose()
         return Response(
             url=str(request.url),
             status=answer.status,
-            reason=_reason(answer),
+            reason=_read_reason(answer),
             headers=headers,
             body=body,
             truncated=truncated,
-            location=_shown(request.url, location) if location else "",
+            location=_render_location(request.url, location) if location else "",
         )
 
-    def _target(self, url: Url, location: str) -> Url | None:
-        """Where a redirect leads; None if it is not to be followed."""
+    def _redirect_target(self, url: Url, location: str) -> Url | None:
+        """Returns the target of a redirect, or None if it is not to be followed."""
         target = read_redirect(url, location)
         return None if self.follow == "same-host" and not _is_same_server(url, target) else target
 
-    async def _body(self, request: _Request, answer: httpcore2.Response, headers: Pairs) -> tuple[bytes, bool]:
-        """What the body unpacks to, and whether there was more."""
+    async def _read_body(self, request: _Request, answer: httpcore2.Response, headers: Pairs) -> tuple[bytes, bool]:
+        """Returns the unpacked body, and True if there was more than the limit."""
         if request.method == "HEAD" or answer.status in _EMPTY:
             return b"", False
-        unpacker = Unpacker(encodings_of(_joined(headers, "content-encoding")), self.limits.size)
-        declared = _declared(headers)
+        unpacker = Unpacker(read_encodings(_join_header(headers, "content-encoding")), self.limits.size)
+        declared = _declared_size(headers)
         received = pieces = 0
         async with aclosing(answer.aiter_stream()) as chunks:
             async for chunk in chunks:
                 received += len(chunk)
                 pieces += 1
-                if pieces % _PIECES == 0:  # a server that sends single bytes holds up nobody else
+                if pieces % _PIECES == 0:  # a server that sends single bytes does not block other tasks
                     await asyncio.sleep(0)
                 unpacker.feed(chunk)
                 if self.on_progress is not None:
@@ -170,82 +170,82 @@ class _Fetching:
 
 
 def _is_same_server(url: Url, target: Url) -> bool:
-    """By host and port, which is what rules name; from http to https at their usual ports is the same one, secured."""
+    """Compares host and port, as rules do; http and https on their usual ports are the same server."""
     if target.host != url.host:
         return False
     return target.port == url.port or ((url.scheme, url.port), (target.scheme, target.port)) == _SECURED
 
 
-def _outgoing(request: _Request, limits: Limits) -> httpcore2.Request:
+def _build_request(request: _Request, limits: Limits) -> httpcore2.Request:
     import httpcore2  # heavy
 
     url = request.url
     return httpcore2.Request(
         request.method,
         httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
-        headers=to_send(url, request.headers, request.body, request.method),
+        headers=build_headers(url, request.headers, request.body, request.method),
         content=request.body,
         extensions={"timeout": {"connect": limits.connect, "read": limits.read, "write": limits.read, "pool": None}},
     )
 
 
-def _redirected(request: _Request, status: int, target: Url) -> _Request:
+def _build_redirect(request: _Request, status: int, target: Url) -> _Request:
     method, headers, body = request.method, request.headers, request.body
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
-        method, headers, body = "GET", without_body(headers), b""
+        method, headers, body = "GET", drop_body_headers(headers), b""
     is_same = target.origin == request.url.origin
     if not is_same:
-        headers, body = harmless(headers), b""
-    return _Request(method, target, headers, body, request.once and is_same)
+        headers, body = keep_harmless(headers), b""
+    return _Request(method, target, headers, body, request.idempotent and is_same)
 
 
-def _headers(raw: list[tuple[bytes, bytes]], limits: Limits) -> Pairs:
+def _read_headers(raw: list[tuple[bytes, bytes]], limits: Limits) -> Pairs:
     if len(raw) > limits.headers or sum(len(name) + len(value) for name, value in raw) > limits.header_size:
         raise ToolError(
             f"the answer has more than {limits.headers} headers, or more than {limits.header_size // 1024} KiB of them",
             ErrorKind.SYSTEM,
             "The server is at fault; look for the same content elsewhere.",
         )
-    return [(name.decode("latin-1").lower(), _readable(value)) for name, value in raw]
+    return [(name.decode("latin-1").lower(), _decode_value(value)) for name, value in raw]
 
 
-def _readable(value: bytes) -> str:
+def _decode_value(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
 
 
-def _location(status: int, headers: Pairs) -> str:
+def _find_location(status: int, headers: Pairs) -> str:
     return next((value for name, value in headers if name == "location"), "") if status in _REDIRECTS else ""
 
 
-def _shown(url: Url, location: str) -> str:
+def _render_location(url: Url, location: str) -> str:
     try:
         return str(read_redirect(url, location))
     except ToolError:
         return location
 
 
-def _joined(headers: Pairs, wanted: str) -> str:
+def _join_header(headers: Pairs, wanted: str) -> str:
     return ",".join(value for name, value in headers if name == wanted)
 
 
-def _declared(headers: Pairs) -> int | None:
-    value = _joined(headers, "content-length")
+def _declared_size(headers: Pairs) -> int | None:
+    value = _join_header(headers, "content-length")
     return int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else None
 
 
-def _reason(answer: httpcore2.Response) -> str:
+def _read_reason(answer: httpcore2.Response) -> str:
     raw: bytes = answer.extensions.get("reason_phrase", b"")
     return raw[:200].decode("latin-1")
 
 
 async def _drain(answer: httpcore2.Response, headers: Pairs) -> None:
-    """Reads the rest of a redirect, packed as it is, if that is little: its connection can be used again."""
+    """Reads the short rest of a redirect's body, still packed, so that its connection can be used again."""
     import httpcore2  # heavy
 
-    declared = _declared(headers)
+    declared = _declared_size(headers)
     if declared is None or declared > _DRAINED:
         return
     try:
@@ -256,7 +256,7 @@ async def _drain(answer: httpcore2.Response, headers: Pairs) -> None:
         pass  # the connection is closed with the answer
 
 
-def _late(request: _Request, what: str) -> ToolError:
+def _timeout_error(request: _Request, what: str) -> ToolError:
     return ToolError(
         f"asking {request.url.origin}: {what}",
         ErrorKind.TIMEOUT,
@@ -264,39 +264,39 @@ def _late(request: _Request, what: str) -> ToolError:
     )
 
 
-def _broken(error: Exception, request: _Request, limits: Limits) -> Exception:
-    """The error for a connection that did not do; any other exception as it is."""
+def _connection_error(error: Exception, request: _Request, limits: Limits) -> Exception:
+    """Returns the error for a failed connection, or any other exception unchanged."""
     import httpcore2  # heavy
 
-    asked = f"asking {request.url.origin}"
+    action = f"asking {request.url.origin}"
     if isinstance(error, httpcore2.ReadTimeout | httpcore2.WriteTimeout):
-        return _late(request, f"nothing came for {limits.read:g} s")
+        return _timeout_error(request, f"nothing came for {limits.read:g} s")
     if isinstance(error, httpcore2.ConnectTimeout):
-        problem = _late(request, f"no connection within {limits.connect:g} s")
+        problem = _timeout_error(request, f"no connection within {limits.connect:g} s")
         problem.passing = True
         return problem
     said = str(error)[:200]
     if isinstance(error, httpcore2.ConnectError) and _is_about_tls(error):
         return ToolError(
-            f"{asked}: no secure connection: {said}",
+            f"{action}: no secure connection: {said}",
             ErrorKind.SECURITY,
             "Check the address; for a certificate of one's own, FORGE_TRUST_ENV=1 makes SSL_CERT_FILE count.",
         )
     if isinstance(error, httpcore2.ConnectError | httpcore2.ProxyError):
         what = f"no connection: {said}" if said else "no connection"
         return ToolError(
-            f"{asked}: {what}", ErrorKind.SYSTEM, "Check host and port, and that the server runs.", passing=True
+            f"{action}: {what}", ErrorKind.SYSTEM, "Check host and port, and that the server runs.", passing=True
         )
     if isinstance(error, httpcore2.LocalProtocolError):
-        return ToolError(f"{asked}: the request cannot be sent: {said}", ErrorKind.VALIDATION, "Check the headers.")
+        return ToolError(f"{action}: the request cannot be sent: {said}", ErrorKind.VALIDATION, "Check the headers.")
     if isinstance(error, httpcore2.RemoteProtocolError):
-        may_repeat = request.once or request.method in ("GET", "HEAD")
-        dropped = "without sending a response" in said and may_repeat  # a kept connection may be
-        what = f"{asked}: the answer is no proper HTTP: {said.partition(': ')[0]}"  # not what the server wrote
+        may_repeat = request.idempotent or request.method in ("GET", "HEAD")
+        dropped = "without sending a response" in said and may_repeat  # an idle connection may be
+        what = f"{action}: the answer is no proper HTTP: {said.partition(': ')[0]}"  # without the server's own text
         return ToolError(what, ErrorKind.SYSTEM, "Try again later.", passing=dropped)
     if isinstance(error, httpcore2.NetworkError):
-        what = f"{asked}: the connection broke"
-        return ToolError(what, ErrorKind.SYSTEM, "Try again in a moment.", passing=request.once)
+        what = f"{action}: the connection broke"
+        return ToolError(what, ErrorKind.SYSTEM, "Try again in a moment.", passing=request.idempotent)
     return error
 
 

@@ -1,4 +1,4 @@
-"""Unpacks compressed bodies piece by piece, never further than a limit."""
+"""Unpacks compressed bodies piece by piece, up to a limit."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from typing import Any, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
 
-ACCEPTED = "gzip, deflate"  # what is asked for
+ACCEPTED = "gzip, deflate"  # sent as Accept-Encoding
 MOST_LAYERS = 3
 _PIECE = 64 * 1024  # bytes unpacked at a time
 
 
 class Unpacker:
-    """Takes a body as it comes and keeps what it unpacks to, up to `limit` bytes."""
+    """Unpacks a body as it arrives and stores up to `limit` bytes."""
 
     def __init__(self, encodings: list[str], limit: int) -> None:
         self.limit = limit
         self.full = False  # there was more
         self.body = bytearray()
-        self._layers = [_layer(encoding) for encoding in reversed(encodings)]  # the last one applied comes off first
+        self._layers = [
+            _make_layer(encoding) for encoding in reversed(encodings)
+        ]  # the last one applied comes off first
         self._passed = [0] * len(self._layers)  # bytes each layer gave: a bomb may hide inside another
 
     def feed(self, chunk: bytes) -> None:
         self._push(0, chunk)
 
     def finish(self) -> None:
-        """Raises `ToolError` where the body ended too early."""
+        """Raises `ToolError` if the body ended too early."""
         if not self.full and not all(layer.complete for layer in self._layers):
-            raise _broken("it ends too early")
+            raise _broken_body_error("it ends too early")
 
     def _push(self, depth: int, chunk: bytes) -> None:
         if depth == len(self._layers):
@@ -46,7 +48,7 @@ class Unpacker:
                 if self.full:
                     return
         except (zlib.error, ValueError, EOFError) as error:
-            raise _broken(str(error)) from None
+            raise _broken_body_error(str(error)) from None
 
 
 class _Layer(Protocol):
@@ -56,24 +58,24 @@ class _Layer(Protocol):
     def unpack(self, chunk: bytes) -> Iterator[bytes]: ...
 
 
-def encodings_of(value: str) -> list[str]:
-    """The layers that a Content-Encoding header names, in the order they were applied."""
+def read_encodings(value: str) -> list[str]:
+    """Returns the layers that a Content-Encoding header names, in the order of their application."""
     found = [name for part in value.split(",") if (name := part.strip().lower()) not in ("", "identity")]
     if len(found) > MOST_LAYERS:
-        raise _unreadable(f"compressed {len(found)} times over")
+        raise _encoding_error(f"compressed {len(found)} times over")
     return found
 
 
-def _layer(encoding: str) -> _Layer:
+def _make_layer(encoding: str) -> _Layer:
     if encoding in ("gzip", "x-gzip"):
         return _Gzip()
     if encoding == "deflate":
         return _Deflate()
-    raise _unreadable(f"compressed with {encoding[:30]!r}")
+    raise _encoding_error(f"compressed with {encoding[:30]!r}")
 
 
 class _Gzip:
-    """Members, one after another; what follows the last is padding."""
+    """Unpacks one gzip member after another; bytes after the last member are padding."""
 
     def __init__(self) -> None:
         self._member: Any = None
@@ -96,14 +98,14 @@ class _Gzip:
                     self._padding = True
                     return
                 self._member, self._any = zlib.decompressobj(31), True
-            yield from _inflated(self._member, chunk)
+            yield from _inflate(self._member, chunk)
             if not self._member.eof:
                 return
             chunk, self._member = self._member.unused_data, None
 
 
 class _Deflate:
-    """zlib's format, as the standard says, or the bare one, as some servers send it."""
+    """Unpacks zlib's format, as the standard says, or raw deflate, as some servers send it."""
 
     def __init__(self) -> None:
         self._stream: Any = None
@@ -122,10 +124,10 @@ class _Deflate:
             wrapped = chunk[0] & 0x0F == 8 and int.from_bytes(chunk[:2], "big") % 31 == 0
             self._stream = zlib.decompressobj(15 if wrapped else -15)
         if not self._stream.eof:
-            yield from _inflated(self._stream, chunk)
+            yield from _inflate(self._stream, chunk)
 
 
-def _inflated(stream: Any, chunk: bytes) -> Iterator[bytes]:
+def _inflate(stream: Any, chunk: bytes) -> Iterator[bytes]:
     while True:
         piece = stream.decompress(chunk, _PIECE)
         chunk = stream.unconsumed_tail
@@ -135,7 +137,7 @@ def _inflated(stream: Any, chunk: bytes) -> Iterator[bytes]:
             return
 
 
-def _unreadable(how: str) -> ToolError:
+def _encoding_error(how: str) -> ToolError:
     return ToolError(
         f"the answer is {how}, which cannot be unpacked here",
         ErrorKind.SYSTEM,
@@ -143,7 +145,7 @@ def _unreadable(how: str) -> ToolError:
     )
 
 
-def _broken(why: str) -> ToolError:
+def _broken_body_error(why: str) -> ToolError:
     return ToolError(
         f"the answer cannot be unpacked: {why}", ErrorKind.SYSTEM, "Try again, or look for the same content elsewhere."
     )

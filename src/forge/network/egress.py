@@ -1,4 +1,4 @@
-"""Where requests may go: `Egress` judges a URL, then every address its name leads to."""
+"""Limits where requests may go: `Egress` judges a URL, then every address of its host."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _ENTRY = re.compile(
 )
 
 
-class _Entry(NamedTuple):
-    """One line of `domains` or `private`."""
+class _HostRule(NamedTuple):
+    """One entry of `domains` or `private`."""
 
     host: str
     network: Network | None  # where it is an address or a range
@@ -43,14 +43,14 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Egress:
-    """What may be reached. `open`: every public address; `allowlist`: the domains; `deny-all`: nothing.
+    """Defines what may be reached. `open`: every public address; `allowlist`: the domains; `deny-all`: nothing.
 
-    `domains` are hosts, `*.host` for subdomains only, with `:port` or without. `private` names what is not public
+    `domains` are hosts, `*.host` for subdomains only, with `:port` or without. `private` names non-public targets
     and may be reached all the same: hosts, addresses or ranges, with `:port` or without; in an allowlist such an entry
     stands for itself. Addresses where clouds hand out credentials are refused whatever is set.
 
-    With a `proxy` (a URL; `FORGE_TRUST_ENV=1` takes it from the environment) only what is written in a URL can be
-    judged: names are resolved by the proxy, which has to refuse what they lead to.
+    With a `proxy` (a URL; `FORGE_TRUST_ENV=1` takes it from the environment) only the text of a URL can be judged:
+    the proxy resolves names, and has to refuse forbidden addresses.
     """
 
     mode: Mode = "open"
@@ -61,7 +61,7 @@ class Egress:
     def __post_init__(self) -> None:
         for where in ("domains", "private"):
             if isinstance(getattr(self, where), str):
-                raise ValueError(f"egress.{where} is a list; {_how(where)}")
+                raise ValueError(f"egress.{where} is a list; {_entry_advice(where)}")
         object.__setattr__(self, "domains", tuple(self.domains))
         object.__setattr__(self, "private", tuple(self.private))
         if self.mode not in get_args(Mode):
@@ -70,31 +70,33 @@ class Egress:
 
     @classmethod
     def current(cls) -> Egress:
-        """What holds for the call that is running."""
+        """Returns the egress of the running call."""
         return _current.get()
 
     @classmethod
     def only(cls, url: str) -> Egress:
-        """The origin of a URL that a person configured, and nothing else; private or not, since they named it."""
+        """Returns an egress for the origin of a URL that a person configured, private or not, and nothing else."""
         there = read_url(url)
         allowed = cls("allowlist").reaching(there)
         is_plain = (there.scheme, there.port) == ("http", 80)
-        return allowed.reaching(replace(there, scheme="https", port=443)) if is_plain else allowed  # the same, secured
+        return (
+            allowed.reaching(replace(there, scheme="https", port=443)) if is_plain else allowed
+        )  # the same server over https
 
     def reaching(self, url: Url) -> Egress:
-        """The same, and that server too, private or not; nothing, where nothing may be reached."""
-        place = f"[{url.host}]:{url.port}" if ":" in url.host else f"{url.host}:{url.port}"
-        if self.mode == "deny-all" or place in self.private:
+        """Returns a copy that also allows this server, private or not; in mode `deny-all` returns itself."""
+        host_and_port = f"[{url.host}]:{url.port}" if ":" in url.host else f"{url.host}:{url.port}"
+        if self.mode == "deny-all" or host_and_port in self.private:
             return self
-        return replace(self, private=(*self.private, place))
+        return replace(self, private=(*self.private, host_and_port))
 
     def including(self, *hosts: str) -> Egress:
-        """The same with a tool's own hosts in its allowlist; the other modes know no exceptions."""
+        """Returns a copy with a tool's own hosts in its allowlist; the other modes have no exceptions."""
         added = tuple(host for host in hosts if host not in self.domains)
         return replace(self, domains=self.domains + added) if added and self.mode == "allowlist" else self
 
     def judge(self, url: Url, *, proxied: bool = False) -> None:
-        """Raises `ToolError` unless the URL may be asked, as far as can be said before its name is resolved."""
+        """Raises `ToolError` if the URL is not allowed, as far as that is known before its name is resolved."""
         if self.mode == "deny-all":
             _refuse(url, "requests are switched off (egress.mode is deny-all)", "mode: allowlist, domains: [{host}]")
         if url.host in METADATA_NAMES or (url.address is not None and is_metadata(url.address)):
@@ -103,13 +105,13 @@ class Egress:
             self.judge_addresses(url, [url.address])
         if self.mode == "allowlist" and not self._lists(url):
             _refuse(url, f"{url.host} is not in the allowlist (egress.domains)", "domains: [{host}]")
-        if proxied and _is_here(url.host) and not self._names_private(url):
+        if proxied and _is_localhost(url.host) and not self._names_private(url):
             _refuse_address(url, url.host, "this machine")  # or rather the proxy's
 
     def judge_addresses(self, url: Url, addresses: Sequence[Address]) -> list[Address]:
-        """Those that may be connected to, never none; raises `ToolError`.
+        """Returns the allowed addresses, at least one. Raises `ToolError`.
 
-        A name that leads to a public and to a refused address is refused as a whole: that is how guards are deceived.
+        A name that leads to both a public and a refused address is refused as a whole: such names deceive guards.
         """
         refused = [address for address in addresses if not self._permits(url, address)]
         for address in addresses:
@@ -134,12 +136,12 @@ class Egress:
         return any(entry.covers_host(url.host, url.port) for entry in self._private)
 
     @cached_property
-    def _domains(self) -> tuple[_Entry, ...]:
-        return tuple(_read(entry, "domains") for entry in self.domains)
+    def _domains(self) -> tuple[_HostRule, ...]:
+        return tuple(_read_rule(entry, "domains") for entry in self.domains)
 
     @cached_property
-    def _private(self) -> tuple[_Entry, ...]:
-        return tuple(_read(entry, "private") for entry in self.private)
+    def _private(self) -> tuple[_HostRule, ...]:
+        return tuple(_read_rule(entry, "private") for entry in self.private)
 
 
 _current: ContextVar[Egress] = ContextVar("forge_egress", default=Egress())  # noqa: B039 - frozen
@@ -147,8 +149,8 @@ register_variable(__name__, _current)
 
 
 @contextmanager
-def using(egress: Egress) -> Iterator[None]:
-    """Requests made inside are judged by it."""
+def use_egress(egress: Egress) -> Iterator[None]:
+    """Judges the requests made inside by this egress."""
     token = _current.set(egress)
     try:
         yield
@@ -156,46 +158,46 @@ def using(egress: Egress) -> Iterator[None]:
         _current.reset(token)
 
 
-def _read(entry: str, where: str) -> _Entry:
+def _read_rule(entry: str, where: str) -> _HostRule:
     parts = _ENTRY.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if parts is None:
-        raise ValueError(f"egress.{where}: {entry!r} is no host; {_how(where)}")
+        raise ValueError(f"egress.{where}: {entry!r} is no host; {_entry_advice(where)}")
     port = int(parts[5]) if parts[5] else None
     if port is not None and not 0 < port < 65_536:
         raise ValueError(f"egress.{where}: {entry!r} has no port between 1 and 65535")
     host = parts[6] or (parts[2] + (parts[3] or "") if parts[2] else parts[4])
     if "/" in host:
-        return _Entry(host, _network(host, entry, where), False, port)
+        return _HostRule(host, _read_network(host, entry, where), False, port)
     try:
         name, address = read_host(host)
     except ToolError as error:
-        raise ValueError(f"egress.{where}: {entry!r}: {error}; {_how(where)}") from None
+        raise ValueError(f"egress.{where}: {entry!r}: {error}; {_entry_advice(where)}") from None
     network = ipaddress.ip_network(address) if address is not None else None
-    return _Entry(name, network, bool(parts[1]), port)
+    return _HostRule(name, network, bool(parts[1]), port)
 
 
-def _network(host: str, entry: str, where: str) -> Network:
+def _read_network(host: str, entry: str, where: str) -> Network:
     if where == "private":
         try:
             return ipaddress.ip_network(host)
         except ValueError as error:
             raise ValueError(f"egress.{where}: {entry!r} is no range of addresses: {error}") from None
-    raise ValueError(f"egress.{where}: {entry!r} is no domain; {_how(where)}")
+    raise ValueError(f"egress.{where}: {entry!r} is no domain; {_entry_advice(where)}")
 
 
-def _how(where: str) -> str:
+def _entry_advice(where: str) -> str:
     if where == "domains":
         return "write it like api.example.com or *.example.org, with :port or without"
     return "write it like intranet.example.com, 127.0.0.1:8080, 10.0.0.0/8 or [::1]:8080"
 
 
-def _is_here(host: str) -> bool:
+def _is_localhost(host: str) -> bool:
     return host == "localhost" or host.endswith(".localhost")
 
 
 def _refuse_address(url: Url, address: str, why: str) -> NoReturn:
     what = url.host if url.host == address else f"{url.host} leads to {address},"
-    _refuse(url, f"{what} is {why}" if url.host == address else f"{what} {why}", "private: [{place}]")
+    _refuse(url, f"{what} is {why}" if url.host == address else f"{what} {why}", "private: [{host_and_port}]")
 
 
 def _refuse_metadata(url: Url, what: str) -> NoReturn:
@@ -208,7 +210,7 @@ def _refuse_metadata(url: Url, what: str) -> NoReturn:
 
 def _refuse(url: Url, why: str, setting: str) -> NoReturn:
     host = f"[{url.host}]" if ":" in url.host else url.host
-    written = setting.format(host=f'"{host}"', place=f'"{host}:{url.port}"')
+    written = setting.format(host=f'"{host}"', host_and_port=f'"{host}:{url.port}"')
     raise ToolError(
         f"{url.origin} may not be reached: {why}",
         ErrorKind.SECURITY,

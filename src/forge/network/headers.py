@@ -1,4 +1,4 @@
-"""The headers of a request: what a caller may set, and what is left of it when a redirect leads elsewhere."""
+"""Checks a request's headers, and selects those that a redirect to another server may keep."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ LONGEST = 32 * 1024  # bytes of all headers together
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_OURS = frozenset(  # they say where the request goes and where its body ends: the client's to decide
+_OURS = frozenset(  # they decide where the request goes and where its body ends, so only the client sets them
     "host content-length transfer-encoding connection keep-alive upgrade te trailer expect proxy-authorization "
     "proxy-connection proxy-authenticate http2-settings".split()
 )
 _HARMLESS = frozenset("accept accept-language user-agent cache-control pragma".split())
 
 
-def checked(headers: Headers) -> Pairs:
-    """The headers a caller sets, with lower-case names; `ToolError` for what may not be sent."""
+def check_headers(headers: Headers) -> Pairs:
+    """Returns a caller's headers with lower-case names. Raises `ToolError` for headers that may not be sent."""
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
     if len(pairs) > MOST or sum(len(name) + len(value) for name, value in pairs) > LONGEST:
-        raise _wrong(f"more than {MOST} headers, or more than {LONGEST // 1024} KiB of them", "Send fewer.")
+        raise _header_error(f"more than {MOST} headers, or more than {LONGEST // 1024} KiB of them", "Send fewer.")
     return [
         (name.lower(), value.strip(" \t"))
         for name, value in pairs
-        if not _refused(name, value) and name.lower() != "accept-encoding"  # asked for is what can be unpacked
+        if not _check_pair(name, value)
+        and name.lower() != "accept-encoding"  # the client sets it: only what can be unpacked
     ]
 
 
-def to_send(url: Url, headers: Pairs, body: bytes, method: str) -> list[tuple[bytes, bytes]]:
-    """All headers of a request, as they go out."""
+def build_headers(url: Url, headers: Pairs, body: bytes, method: str) -> list[tuple[bytes, bytes]]:
+    """Returns all headers of a request as they are sent."""
     given = {name for name, _ in headers}
     pairs = [("host", url.authority)]
     if "user-agent" not in given:
@@ -51,30 +52,30 @@ def to_send(url: Url, headers: Pairs, body: bytes, method: str) -> list[tuple[by
     return [(name.encode("ascii"), value.encode()) for name, value in pairs]
 
 
-def harmless(headers: Pairs) -> Pairs:
-    """What another server may see: nothing in which a secret could be."""
+def keep_harmless(headers: Pairs) -> Pairs:
+    """Returns the headers that another server may see: none that could hold a secret."""
     return [(name, value) for name, value in headers if name in _HARMLESS]
 
 
-def without_body(headers: Pairs) -> Pairs:
-    """What is left when the body is not sent on."""
+def drop_body_headers(headers: Pairs) -> Pairs:
+    """Returns the headers for a redirect without the body."""
     return [(name, value) for name, value in headers if not name.startswith("content-")]
 
 
-def _refused(name: str, value: str) -> bool:
-    """Raises; a value is never shown, since it may be a secret."""
+def _check_pair(name: str, value: str) -> bool:
+    """Raises `ToolError` for a forbidden pair, otherwise returns False. Never shows the value: it may be a secret."""
     if not _NAME.fullmatch(name):
-        raise _wrong(f"{name[:60]!r} is no name of a header", "Names are letters, digits and dashes.")
+        raise _header_error(f"{name[:60]!r} is no name of a header", "Names are letters, digits and dashes.")
     if name.lower() in _OURS:
-        raise _wrong(f"the header {name} is set by the client itself", "Leave it out.")
+        raise _header_error(f"the header {name} is set by the client itself", "Leave it out.")
     if _FORBIDDEN.search(value):
-        raise _wrong(f"the header {name} has a line break or control character", "A value is one line of text.")
+        raise _header_error(f"the header {name} has a line break or control character", "A value is one line of text.")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _wrong(f"the header {name} has half a character (a lone surrogate)", "Leave it out.") from None
+        raise _header_error(f"the header {name} has half a character (a lone surrogate)", "Leave it out.") from None
     return False
 
 
-def _wrong(what: str, suggestion: str) -> ToolError:
+def _header_error(what: str, suggestion: str) -> ToolError:
     return ToolError(what, ErrorKind.VALIDATION, suggestion)

@@ -1,4 +1,4 @@
-"""Requests that a server shall take once, however often they arrive: each carries its call's key as a header."""
+"""Adds a call's key as a header, so that a server handles a repeated request only once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from forge.core.context import ToolContext
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # asking twice changes nothing, so they need no key
 
-_LENGTH = 32  # characters: what every server takes, and as many as a UUID has digits
+_LENGTH = 32  # characters: every server accepts that many, and a UUID has as many digits
 
 
 def key_header(name: str, method: str, ctx: ToolContext, given: Iterable[str] = ()) -> dict[str, str]:
-    """The header to add to a request; none where it is not wanted, not needed, or among those `given` already.
+    """Returns the header to add, or none if it is not configured, not needed, or among the `given` ones.
 
-    Its value is a hash: the key itself names the session, which is nobody else's business.
+    Its value is a hash: the key itself names the session, which must stay private.
     """
     if not name or method.upper() in SAFE or any(one.lower() == name.lower() for one in given):
         return {}

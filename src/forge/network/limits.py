@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds and bytes; every one of them holds for the whole chain of redirects or for each answer in it."""
+    """Bounds in seconds and bytes, for the whole chain of redirects or for each answer in it."""
 
     connect: float = 10.0  # until a connection stands, name and handshake included
     read: float = 30.0  # between two pieces of an answer

@@ -1,4 +1,4 @@
-"""The HTTP client that models are asked with: one an event loop, shared by all requests and closed with the loop."""
+"""Provides the HTTP client for models: one per event loop, shared by all requests and closed with the loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import TYPE_CHECKING
 
 from forge.network.per_loop import PerLoop
-from forge.network.tls import trusted_context, trusts_environment
+from forge.network.tls import load_tls_context, trusts_environment
 
 if TYPE_CHECKING:  # heavy: loaded by the first request
     import httpx2
@@ -23,13 +23,13 @@ _clients: PerLoop[bool, httpx2.AsyncClient] = PerLoop(_close)
 
 
 async def model_client(secure: bool) -> httpx2.AsyncClient:
-    """The client of the running loop. A long answer holds its connection, so their number has no limit."""
+    """Returns the running loop's client. It has no connection limit, since long answers occupy connections."""
     found = _clients.find(secure)
     if found is not None:
         return found
     import httpx2  # heavy
 
-    context = await trusted_context() if secure else SSLContext(PROTOCOL_TLS_CLIENT)
+    context = await load_tls_context() if secure else SSLContext(PROTOCOL_TLS_CLIENT)
     if (found := _clients.find(secure)) is not None:  # made by another call while the certificates were read
         return found
     client = httpx2.AsyncClient(

@@ -1,4 +1,4 @@
-"""Holds what belongs to one event loop, such as connections, and closes it with the loop."""
+"""Stores objects of one event loop, such as connections, and closes them with the loop."""
 
 from __future__ import annotations
 
@@ -11,47 +11,49 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class _Held(NamedTuple, Generic[Value]):
+class _LoopValue(NamedTuple, Generic[Value]):
     keeper: AsyncGenerator[Value, None]
     value: Value
 
 
 class PerLoop(Generic[Key, Value]):
-    """Values by key, for each event loop its own."""
+    """Stores values by key, separately for each event loop."""
 
     def __init__(self, close: Callable[[Value], Awaitable[None]]) -> None:
         self._close = close
         self._lock = threading.Lock()
-        self._held: dict[tuple[asyncio.AbstractEventLoop, Key], _Held[Value]] = {}
+        self._held: dict[tuple[asyncio.AbstractEventLoop, Key], _LoopValue[Value]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
     def find(self, key: Key) -> Value | None:
-        """The value that the running loop has for the key."""
+        """Returns the running loop's value for the key."""
         found = self._held.get((asyncio.get_running_loop(), key))
         return None if found is None else found.value
 
     async def hold(self, key: Key, value: Value) -> Value:
-        """Hold a value for the running loop. It must have none for this key."""
+        """Stores a value for the running loop, which must have none for this key."""
         loop = asyncio.get_running_loop()
-        keeper = self._kept(loop, key, value)
+        keeper = self._hold_until_close(loop, key, value)
         await anext(keeper)
         with self._lock:
             for stale in [one for one in self._held if one[0].is_closed()]:
                 del self._held[stale]
-            self._held[loop, key] = _Held(keeper, value)
+            self._held[loop, key] = _LoopValue(keeper, value)
         return value
 
     async def close_oldest(self, most: int, is_idle: Callable[[Value], bool]) -> None:
-        """Close the oldest idle values of the running loop that are more than `most`."""
+        """Closes the running loop's oldest idle values beyond `most`."""
         loop = asyncio.get_running_loop()
         mine = [held.keeper for (of, _), held in self._held.items() if of is loop and is_idle(held.value)]
         for keeper in mine[: max(0, len(mine) - most)]:
             await keeper.aclose()
 
-    async def _kept(self, loop: asyncio.AbstractEventLoop, key: Key, value: Value) -> AsyncGenerator[Value, None]:
-        """A generator, because a loop closes those that are left when it ends."""
+    async def _hold_until_close(
+        self, loop: asyncio.AbstractEventLoop, key: Key, value: Value
+    ) -> AsyncGenerator[Value, None]:
+        """Yields the value. A generator, because an ending loop closes its unfinished generators."""
         try:
             yield value
         finally:

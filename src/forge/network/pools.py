@@ -1,4 +1,4 @@
-"""Connections that are kept and shared: one pool an event loop and egress, so that none outlives what allowed it."""
+"""Shares idle connections: one pool per event loop and egress, so that no connection outlives its permission."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from urllib.parse import unquote, urlsplit
 import httpcore2
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.network.connecting import GuardedBackend
+from forge.network.connect import GuardedBackend
 from forge.network.egress import Egress
 from forge.network.per_loop import PerLoop
-from forge.network.tls import trusted_context, trusts_environment
+from forge.network.tls import load_tls_context, trusts_environment
 from forge.network.url import Url
 
 MOST_POOLS = 16
@@ -28,7 +28,7 @@ class _Key(NamedTuple):
 
 
 class Pool:
-    """A connection pool, and how many use it at the moment."""
+    """A connection pool and the number of its current users."""
 
     def __init__(self, connections: httpcore2.AsyncConnectionPool) -> None:
         self.connections = connections
@@ -49,21 +49,21 @@ async def _close(pool: Pool) -> None:
 _pools: PerLoop[_Key, Pool] = PerLoop(_close)
 
 
-async def shared_pool(url: Url, egress: Egress) -> Pool:
-    """The pool for such a request; closed with the loop, or when too many others were wanted since."""
-    key = _Key(egress, url.scheme, proxy_for(url, egress))
+async def find_pool(url: Url, egress: Egress) -> Pool:
+    """Returns the pool for a request. It closes with its loop, or when too many newer pools exist."""
+    key = _Key(egress, url.scheme, find_proxy(url, egress))
     found = _pools.find(key)
     if found is None:
-        context = await trusted_context() if url.scheme == "https" else None
+        context = await load_tls_context() if url.scheme == "https" else None
         found = _pools.find(key)  # made by another call while the certificates were read
     if found is None:
-        found = await _pools.hold(key, _made(key, context))
+        found = await _pools.hold(key, _make_pool(key, context))
         await _pools.close_oldest(MOST_POOLS, lambda pool: not pool.users)
     return found
 
 
-def proxy_for(url: Url, egress: Egress) -> str:
-    """The proxy that is configured for such a URL; those of the environment only where they were made to count."""
+def find_proxy(url: Url, egress: Egress) -> str:
+    """Returns the proxy configured for a URL; the environment's proxies count only if they are trusted."""
     if egress.proxy or not trusts_environment():
         return egress.proxy
     from urllib.request import getproxies_environment  # heavy, and rarely needed
@@ -75,7 +75,7 @@ def proxy_for(url: Url, egress: Egress) -> str:
     return proxies.get(url.scheme) or proxies.get("all") or ""
 
 
-def _made(key: _Key, context: SSLContext | None) -> Pool:
+def _make_pool(key: _Key, context: SSLContext | None) -> Pool:
     return Pool(
         httpcore2.AsyncConnectionPool(
             ssl_context=context,
@@ -83,7 +83,7 @@ def _made(key: _Key, context: SSLContext | None) -> Pool:
             max_connections=MOST_CONNECTIONS,
             max_keepalive_connections=KEPT,
             keepalive_expiry=KEPT_FOR,
-            # who configures a proxy chose where to connect to; what it is asked for is judged before
+            # the person who configured the proxy chose its address; the target was judged before
             network_backend=httpcore2.AnyIOBackend() if key.proxy else GuardedBackend(key.egress, key.scheme),
         )
     )

@@ -1,15 +1,15 @@
-"""What came back from a request."""
+"""Defines the response to a request."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forge.network.charset import Text, read_text
+from forge.network.charset import DecodedText, read_text
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, whatever its status. `headers` are pairs with lower-case names, in the order they came."""
+    """An answer, whatever its status. `headers` are pairs with lower-case names, in the order received."""
 
     url: str  # the last one asked
     status: int
@@ -21,15 +21,15 @@ class Response:
     location: str = ""  # where a redirect that was not followed leads
 
     def header(self, name: str, default: str = "") -> str:
-        """The first header of that name."""
+        """Returns the first header of that name."""
         name = name.lower()
         return next((value for key, value in self.headers if key == name), default)
 
     @property
     def content_type(self) -> str:
-        """As in `text/html`: lower case, without parameters."""
+        """The media type, such as `text/html`: lower case, without parameters."""
         return self.header("content-type").partition(";")[0].strip().lower()
 
-    def text(self) -> Text:
-        """The body as text, and a note of what had to be guessed or replaced. Never raises."""
+    def text(self) -> DecodedText:
+        """Decodes the body, with a note on guesses and replacements. Never raises."""
         return read_text(self.body, self.header("content-type"), cut=self.truncated)

@@ -1,4 +1,4 @@
-"""Which certificates count, for every connection that Forge opens."""
+"""Loads the trusted certificates for every connection that Forge opens."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from forge.core.execution.threads import in_thread
 
 
 def trusts_environment() -> bool:
-    """Whether proxies and certificates that environment variables name count."""
+    """Returns True if proxies and certificates named by environment variables count."""
     return os.environ.get("FORGE_TRUST_ENV") == "1"
 
 
-async def trusted_context() -> SSLContext:
-    """The certificates, read once and in a thread: that takes a tenth of a second."""
+async def load_tls_context() -> SSLContext:
+    """Returns the TLS context. Reads the certificates once and in a thread: reading takes a tenth of a second."""
     environment = trusts_environment()
-    context: SSLContext = await in_thread(lambda: _read(environment))
+    context: SSLContext = await in_thread(lambda: _load(environment))
     return context
 
 
 @cache
-def _read(environment: bool) -> SSLContext:
+def _load(environment: bool) -> SSLContext:
     import httpx2  # heavy: only for https
 
     return httpx2.create_ssl_context(trust_env=environment)

@@ -1,4 +1,4 @@
-"""Reads a URL, once: what is judged here is what is connected to."""
+"""Reads a URL once, so that the judged URL is the one that is connected to."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 _QUOTED = re.compile(r"""'.*'|".*\"""", re.DOTALL)
-_SAFE = "!$%&'()*+,-./:;=?@[]_~|^`{}"  # what is sent as it is; everything else percent-encoded
+_SAFE = "!$%&'()*+,-./:;=?@[]_~|^`{}"  # sent as they are; everything else is percent-encoded
 _EXAMPLE = "Write it like https://example.com/path."
 
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Where a request goes, in the one spelling that is judged, connected to and sent."""
+    """A request's target, in the one spelling that is judged, connected to and sent."""
 
     scheme: str  # http or https
     host: str  # lower case, ASCII, no trailing dot, an address in its canonical form without brackets
@@ -38,13 +38,13 @@ class Url:
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: all of a URL that is shown in errors, since the rest may hold secrets."""
+        """Scheme, host and port: the only part that errors show, since the rest may hold secrets."""
         return f"{self.scheme}://{self.authority}"
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Url:
 
 
 def read_url(text: str) -> Url:
-    """The URL, or a `ToolError` that says what is wrong with it."""
+    """Parses a URL. Raises `ToolError` that says what is wrong with it."""
     if len(text) > LONGEST:
         _refuse(f"the URL is longer than {LONGEST} characters", "Shorten it, or send the data as a body.")
     if control := _CONTROL.search(text):
@@ -74,13 +74,13 @@ def read_url(text: str) -> Url:
 
 
 def read_redirect(base: Url, location: str) -> Url:
-    """Where a Location header leads."""
+    """Returns the target of a Location header."""
     try:
         if _CONTROL.search(location):
             raise ValueError("it has a control character")
         return read_url(urljoin(str(base), location))
     except (ToolError, ValueError) as error:
-        why = _QUOTED.sub("that", str(error))  # an error is no place for what a server wrote
+        why = _QUOTED.sub("that", str(error))  # an error must not quote a server
     raise ToolError(
         f"{base.origin} redirects to what cannot be asked: {why}",
         ErrorKind.SECURITY,
@@ -90,15 +90,15 @@ def read_redirect(base: Url, location: str) -> Url:
 
 @lru_cache(maxsize=1_024)
 def read_host(host: str) -> tuple[str, Address | None]:
-    """A host as it is compared and connected to, and the address it is, if it is one; IPv6 with brackets or without."""
+    """Returns a host as it is compared and connected to, and its address if it is one; IPv6 needs no brackets."""
     if host.startswith("[") or ":" in host:
-        return _of_ipv6(host)
+        return _read_ipv6(host)
     if not host.isascii():
         host = _to_ascii(host)
     host = host.lower().removesuffix(".")
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):
-        four = ipaddress.IPv4Address(_number_of(host, labels))
+        four = ipaddress.IPv4Address(_read_ipv4_number(host, labels))
         return str(four), four
     if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
         _refuse(f"no host is named {host[:100]!r}", _EXAMPLE)
@@ -122,7 +122,7 @@ def _read_authority(authority: str) -> tuple[str, int, Address | None]:
     return host, port, address
 
 
-def _of_ipv6(host: str) -> tuple[str, Address]:
+def _read_ipv6(host: str) -> tuple[str, Address]:
     try:
         six = ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -133,19 +133,19 @@ def _of_ipv6(host: str) -> tuple[str, Address]:
     return (str(six) if mapped is None else f"::ffff:{int(mapped) >> 16:x}:{int(mapped) & 0xFFFF:x}"), six
 
 
-def _number_of(host: str, labels: list[str]) -> int:
-    """127.0.0.1 for 2130706433, 0x7f.1, 0177.0.0.1 and 127.1, as every C library reads them."""
+def _read_ipv4_number(host: str, labels: list[str]) -> int:
+    """Reads 2130706433, 0x7f.1, 0177.0.0.1 and 127.1 as 127.0.0.1, as every C library does."""
     try:
-        numbers = [_part_of(label) for label in labels]
+        numbers = [_read_ipv4_part(label) for label in labels]
         *high, low = numbers
         if len(high) > 3 or max(high, default=0) > 255 or low >= 256 ** (4 - len(high)):
             raise ValueError
     except ValueError:
         _refuse(f"{host[:100]!r} is neither a name nor an address", "Write an address like 93.184.216.34.")
-    return sum(number << 8 * (3 - place) for place, number in enumerate(high)) + low
+    return sum(number << 8 * (3 - index) for index, number in enumerate(high)) + low
 
 
-def _part_of(label: str) -> int:
+def _read_ipv4_part(label: str) -> int:
     if not _NUMBER.fullmatch(label) or len(label) > 32:
         raise ValueError
     if label.startswith("0x"):
@@ -154,10 +154,10 @@ def _part_of(label: str) -> int:
 
 
 def _to_ascii(host: str) -> str:
-    """As browsers do (UTS 46): circled digits, full width letters and ideographic dots are what they look like.
+    """Encodes a host as browsers do (UTS 46): circled digits, wide letters and ideographic dots become plain.
 
-    Older rules for such names make the same of nearly all of them, or leave them as they are; what is another name to
-    every one of them is refused, since a rule about it could not be relied on.
+    Older rules give the same result for nearly all names, or leave them unchanged. A name that the old rules read
+    differently is refused, since no rule about it would be reliable.
     """
     import idna  # only for names beyond ASCII
 
@@ -166,17 +166,17 @@ def _to_ascii(host: str) -> str:
         name = mapped if mapped.isascii() else idna.encode(mapped).decode("ascii")
     except (UnicodeError, ValueError):  # IDNAError is a UnicodeError
         _refuse(f"{host[:100]!r} is not a domain name", "Write it in its ASCII form (xn--…).")
-    if name.removesuffix(".") not in (_as_it_is(host), _by_old_rules(host)):
+    if name.removesuffix(".") not in (_encode_unchanged(host), _encode_by_old_rules(host)):
         _refuse(f"{host[:100]!r} means different names to different programs", "Write it in its ASCII form (xn--…).")
     return name
 
 
-def _as_it_is(host: str) -> str:
+def _encode_unchanged(host: str) -> str:
     labels = unicodedata.normalize("NFC", host.lower()).removesuffix(".").split(".")
     return ".".join(label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in labels)
 
 
-def _by_old_rules(host: str) -> str:
+def _encode_by_old_rules(host: str) -> str:
     try:
         return host.encode("idna").decode().lower().removesuffix(".")
     except UnicodeError:

@@ -21,10 +21,10 @@ def guard_egress(egress: Egress | None = None) -> Step:
     """
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        from forge.network.egress import using
+        from forge.network.egress import use_egress
 
         assert egress is not None
-        with using(egress):
+        with use_egress(egress):
             return await proceed(ctx)
 
     def applies(spec: ToolSpec) -> bool:

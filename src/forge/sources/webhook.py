@@ -61,7 +61,7 @@ class Webhook(SchemaTool):
         idempotency_header: str = "",
         permissions: Collection[PermissionName | Permission] = _NETWORK,
     ) -> None:
-        from forge.network.headers import checked
+        from forge.network.headers import check_headers
         from forge.network.url import read_url
 
         self.method = method.upper()
@@ -77,7 +77,7 @@ class Webhook(SchemaTool):
             if not timeout > 0:
                 raise ToolError(f"timeout: {timeout!r} is no number of seconds above 0")
             self.url = read_url(url)
-            checked([*self.headers.items(), *([(idempotency_header, "")] if idempotency_header else [])])
+            check_headers([*self.headers.items(), *([(idempotency_header, "")] if idempotency_header else [])])
         except ToolError as error:
             raise ToolError(f"webhook {name}: {error.message}", ErrorKind.CONFIG, "Fix its configuration.") from None
         self.has_payload = parameters is None
@@ -124,7 +124,7 @@ class Webhook(SchemaTool):
             egress=self._egress(),
             limits=bounds,
             follow="same-host",
-            once=bool(key),
+            idempotent=bool(key),
         )
         return _told(answer, self.url, Secrets(self.secrets))  # a server may send back what it was asked
 

@@ -8,10 +8,10 @@ from typing import Any
 from forge.core.errors import ErrorKind
 from forge.core.messages import ToolCall
 from forge.core.provider import ProviderError
-from forge.models.scripted import Part
+from forge.models.scripted import ReplyPart
 
 
-def says(*parts: str | ToolCall) -> list[Part]:
+def says(*parts: str | ToolCall) -> list[ReplyPart]:
     """One turn: a text, and calls with it. `says("Let me look.", calls("file_read", path="a.txt"))`."""
     for part in parts:
         if not isinstance(part, str | ToolCall):

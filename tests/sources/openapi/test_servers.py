@@ -7,7 +7,7 @@ import json
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.network.egress import Egress, using
+from forge.network.egress import Egress, use_egress
 from forge.sources.openapi import openapi
 from tests.sources.openapi.mounting import (
     HERE,
@@ -128,7 +128,7 @@ async def test_what_cannot_be_fetched_is_told(answer):
 
 async def test_where_nothing_may_be_reached_no_document_is_fetched():
     async with serving(json_page("{}")) as server:
-        with using(Egress("deny-all")), pytest.raises(ToolError):
+        with use_egress(Egress("deny-all")), pytest.raises(ToolError):
             async with openapi(server.url):
                 pass
         assert server.asked == []

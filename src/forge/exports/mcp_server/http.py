@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecuritySettings
 
-from forge.network.served import serve_app
+from forge.network.serve import serve_app
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Send

@@ -1,4 +1,4 @@
-"""Provider: Anthropic's Messages API, and whatever else speaks it."""
+"""Provides Anthropic's Messages API and servers compatible with it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from forge.core.events import TextDelta
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
 from forge.models.anthropic.request import Thinking, asks_to_think, request_body
-from forge.models.anthropic.stream import Answer
-from forge.models.http.errors import naming_key
+from forge.models.anthropic.stream import AnswerReader
+from forge.models.http.errors import add_key_advice
 from forge.models.http.post import Event, post_stream, stream_error
 
-HOME = "https://api.anthropic.com"
+DEFAULT_URL = "https://api.anthropic.com"
 TIMEOUT = 600.0  # seconds for one answer
 GRACE = 0.2  # seconds a finished answer has to close
-MOST_PAUSES = 10  # times the server may pause to go on in another request
+MOST_PAUSES = 10  # times the server may pause and continue in another request
 
 
 class Anthropic:
@@ -44,7 +44,7 @@ class Anthropic:
         thinking: Thinking | None = None,
     ) -> None:
         self.model, self.max_tokens, self.thinking = model, max_tokens, thinking
-        chosen = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or HOME
+        chosen = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or DEFAULT_URL
         self.base_url = chosen.rstrip("/").removesuffix("/v1")
         self._key_variable = "" if api_key else _key_variable(os.environ if not base_url else {})
         self._headers = {"anthropic-version": "2023-06-01", **_credentials(api_key, os.environ if not base_url else {})}
@@ -56,11 +56,11 @@ class Anthropic:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
         """Streams text as it comes, then the whole message. Raises `ProviderError`."""
         self._check_key()
-        answer = Answer(f"asking {self._label}", self._refusal)
-        asked = request
+        answer = AnswerReader(f"asking {self._label}", self._refusal)
+        current = request
         for pauses in range(MOST_PAUSES + 1):
             body = request_body(
-                asked,
+                current,
                 model=self.model,
                 max_tokens=self.max_tokens,
                 thinking=self.thinking,
@@ -77,13 +77,13 @@ class Anthropic:
                             break
             except ProviderError as error:
                 sent = not {"x-api-key", "authorization"}.isdisjoint(self._headers)
-                raise naming_key(error, self._key_variable, sent=sent) from error.__cause__
+                raise add_key_advice(error, self._key_variable, sent=sent) from error.__cause__
             answer.check_complete()
             message = answer.message(self.base_url, thinks=asks_to_think(body))
             if not answer.is_paused:
                 break
-            asked = replace(request, messages=[*request.messages, message])
-            answer.go_on()
+            current = replace(request, messages=[*request.messages, message])
+            answer.continue_response()
         yield message
 
     def _events(self, body: dict[str, Any], request: ModelRequest) -> AsyncGenerator[Event, None]:
@@ -102,7 +102,7 @@ class Anthropic:
         return f"anthropic:{self.model}"
 
     def _check_key(self) -> None:
-        if self.base_url == HOME and not {"x-api-key", "authorization"} & self._headers.keys():
+        if self.base_url == DEFAULT_URL and not {"x-api-key", "authorization"} & self._headers.keys():
             raise ProviderError(
                 f"asking {self._label}: there is no API key",
                 ErrorKind.CONFIG,
@@ -111,7 +111,7 @@ class Anthropic:
 
 
 async def _read_end(events: AsyncGenerator[Event, None]) -> None:
-    """To the very end, so that the connection can be used again; but the answer is there, so nothing can fail."""
+    """Reads to the end, so that the connection can be used again. Ignores failures: the answer is complete."""
     try:
         async with asyncio.timeout(GRACE):
             async for _ in events:
@@ -121,7 +121,7 @@ async def _read_end(events: AsyncGenerator[Event, None]) -> None:
 
 
 def _key_variable(environment: Mapping[str, str]) -> str:
-    """The variable that the key was taken from; the one to set where there is none."""
+    """Returns the variable that holds the key, or the one to set if there is none."""
     names = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
     return next((name for name in names if environment.get(name, "").strip()), names[0])
 

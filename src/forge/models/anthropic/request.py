@@ -1,4 +1,4 @@
-"""Spells a request as the Messages API wants it: options, tools, and the history as alternating turns of blocks."""
+"""Writes a request for the Messages API: options, tools, and the history as alternating turns of blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forge.core.result import Attachment
 Block = dict[str, Any]
 Thinking = int | str | Mapping[str, Any]
 
-KEPT = "anthropic"
+EXTRA_KEY = "anthropic"
 """Where `Message.extra` keeps what only this API understands: `{from, thinking, blocks}`."""
 
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -26,7 +26,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _THINKING = ("thinking", "redacted_thinking")
 _IMAGES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 _SIGNATURES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
-_GO_ON = "Continue."  # where the API wants a user's turn and the history has none
+_CONTINUE = "Continue."  # sent where the API wants a user's turn and the history has none
 
 
 def request_body(
@@ -38,24 +38,24 @@ def request_body(
     origin: str = "",
     paused: bool = False,
 ) -> dict[str, Any]:
-    """The body to post. `paused`: the history ends in an answer that the server wants back to go on with."""
+    """Returns the body to post. `paused`: the history ends in an answer that the server will continue."""
     options = {name: value for name, value in request.options.items() if value is not None}
     tools = [*request.definitions("anthropic"), *options.pop("tools", ())]
     choice = _tool_choice(options.pop("tool_choice", None), options.pop("parallel_tool_calls", True))
-    thinking = thinking_as(options.pop("thinking", thinking))
+    thinking = read_thinking(options.pop("thinking", thinking))
     if choice is not None and tools and choice["type"] in ("any", "tool"):
         thinking = None  # the API refuses to think before a forced call
-    system, turns = _spelled(request.messages, origin, thinks=_is_on(thinking), paused=paused)
+    system, turns = _write_history(request.messages, origin, thinks=_is_on(thinking), paused=paused)
     if thinking is not None and thinking.get("type") == "enabled" and _began_without_thinking(turns):
-        thinking = None  # nor does it begin to think in the middle of a turn
-        system, turns = _spelled(request.messages, origin, thinks=False, paused=paused)
+        thinking = None  # the API does not begin to think in the middle of a turn
+        system, turns = _write_history(request.messages, origin, thinks=False, paused=paused)
     body: dict[str, Any] = {
         "model": model,
-        **_limits(options, max_tokens, thinking),
-        **({"tools": [*tools[:-1], _marked(tools[-1])]} if tools else {}),
+        **_take_limits(options, max_tokens, thinking),
+        **({"tools": [*tools[:-1], _mark_block(tools[-1])]} if tools else {}),
         **({"tool_choice": choice} if tools and choice is not None else {}),
-        **({"system": [*system[:-1], _marked(system[-1])]} if system else {}),
-        "messages": _with_marks(turns),
+        **({"system": [*system[:-1], _mark_block(system[-1])]} if system else {}),
+        "messages": _mark_turns(turns),
     }
     return {**body, **options, "stream": True}
 
@@ -64,8 +64,8 @@ def asks_to_think(body: Mapping[str, Any]) -> bool:
     return _is_on(body.get("thinking"))
 
 
-def thinking_as(wish: Thinking | None) -> Mapping[str, Any] | None:
-    """A budget in tokens, a word such as "adaptive" (which is also what True means), or the API's own object."""
+def read_thinking(wish: Thinking | None) -> Mapping[str, Any] | None:
+    """Reads a token budget, a word such as "adaptive" (also the meaning of True), or the API's own object."""
     if isinstance(wish, Mapping):
         return wish
     if wish is None or isinstance(wish, bool):
@@ -73,8 +73,8 @@ def thinking_as(wish: Thinking | None) -> Mapping[str, Any] | None:
     return {"type": wish} if isinstance(wish, str) else {"type": "enabled", "budget_tokens": wish}
 
 
-def _limits(options: dict[str, Any], max_tokens: int, thinking: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Takes what the API spells differently out of `options`; what is left goes as it is."""
+def _take_limits(options: dict[str, Any], max_tokens: int, thinking: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Takes the options that the API spells differently out of `options`; the rest is sent unchanged."""
     for unknown in ("seed", "timeout"):
         options.pop(unknown, None)
     stop = options.pop("stop", ())
@@ -103,7 +103,7 @@ def _is_on(thinking: Mapping[str, Any] | None) -> bool:
 
 
 def _began_without_thinking(turns: Sequence[Block]) -> bool:
-    """Whether tool results are to be answered, and the first call that led to them came without a thought."""
+    """Returns True if the turn ends in tool results whose first call came without a thought."""
     first: Block | None = None
     for turn in reversed(turns):
         if turn["role"] == "assistant":
@@ -113,29 +113,30 @@ def _began_without_thinking(turns: Sequence[Block]) -> bool:
     return first is not None and first["content"][0]["type"] not in _THINKING
 
 
-def _with_marks(turns: list[Block]) -> list[Block]:
-    """Marks what the next request repeats, and where the last one ended, so that the cache finds it there."""
+def _mark_turns(turns: list[Block]) -> list[Block]:
+    """Marks the parts that the next request repeats, and the end of the last one, so that the cache matches."""
     for turn in [turn for turn in turns if turn["role"] == "user"][-2:]:
-        turn["content"][-1] = _marked(turn["content"][-1])
+        turn["content"][-1] = _mark_block(turn["content"][-1])
     return turns
 
 
-def _marked(block: Mapping[str, Any]) -> Block:
+def _mark_block(block: Mapping[str, Any]) -> Block:
     return {**block, "cache_control": {"type": "ephemeral"}}
 
 
-def _spelled(
+def _write_history(
     messages: Sequence[Message], origin: str, *, thinks: bool, paused: bool
 ) -> tuple[list[Block], list[Block]]:
     turns = _Turns(origin, thinks=thinks)
     for message in messages:
         turns.add(message)
-    return turns.system, turns.finished(paused=paused)
+    return turns.system, turns.finish(paused=paused)
 
 
 class _Turns:
-    """The history in the only order the API takes: user and assistant in turn, every call answered in the next turn,
-    results before anything else, no empty text, no id twice."""
+    """Writes the history in the only order that the API accepts: user and assistant alternate, the next turn
+    answers every call, results come first, no text is empty, no id occurs twice.
+    """
 
     def __init__(self, origin: str, *, thinks: bool) -> None:
         self.system: list[Block] = []
@@ -153,40 +154,40 @@ class _Turns:
             self._add_result(self._open[message.call_id].pop(0), message)
         elif message.role == "tool":
             late = Message("user", f"The result of an earlier call:\n{message.text}", attachments=message.attachments)
-            self._say("user", _content(late))
+            self._append("user", _content(late))
         else:
-            self._say("user", _content(message))
+            self._append("user", _content(message))
 
-    def finished(self, *, paused: bool) -> list[Block]:
+    def finish(self, *, paused: bool) -> list[Block]:
         self._answer_open_calls()
         if not self._turns or self._turns[0]["role"] != "user":
-            self._turns.insert(0, {"role": "user", "content": _text(_GO_ON)})
+            self._turns.insert(0, {"role": "user", "content": _text(_CONTINUE)})
         if self._turns[-1]["role"] != "user" and not paused:
-            self._say("user", _text(_GO_ON))
+            self._append("user", _text(_CONTINUE))
         return self._turns
 
     def _add_answer(self, message: Message) -> None:
-        kept = message.extra.get(KEPT)
+        saved = message.extra.get(EXTRA_KEY)
         entries: Sequence[Mapping[str, Any]] = ()
-        if isinstance(kept, Mapping) and kept.get("from") == self._origin:
-            silent = kept.get("thinking") and not self._thinks  # thoughts asked for then and not now are refused
-            entries = [entry for entry in kept["blocks"] if not (silent and entry["type"] in _THINKING)]
+        if isinstance(saved, Mapping) and saved.get("from") == self._origin:
+            silent = saved.get("thinking") and not self._thinks  # the API refuses earlier thoughts when thinking is off
+            entries = [entry for entry in saved["blocks"] if not (silent and entry["type"] in _THINKING)]
         if not entries and not message.tool_calls and not message.text.strip():
             return
         self._answer_open_calls()
-        blocks = _as_it_was(message.text, entries, [self._use(call) for call in message.tool_calls])
+        blocks = _restore_blocks(message.text, entries, [self._call_block(call) for call in message.tool_calls])
         while blocks and blocks[-1]["type"] in _THINKING:  # cut off: the API wants something said after it
             blocks.pop()
-        self._say("assistant", blocks)
+        self._append("assistant", blocks)
 
-    def _use(self, call: ToolCall) -> Block:
-        id = self._unique(call.id)
+    def _call_block(self, call: ToolCall) -> Block:
+        id = self._make_unique(call.id)
         self._open.setdefault(call.id, []).append(id)
         name = _NOT_IN_NAMES.sub("_", call.name)[:64] or "unknown"
         return {"type": "tool_use", "id": id, "name": name, "input": _input(call.arguments)}
 
-    def _unique(self, id: str) -> str:
-        """Some servers count their calls from zero in every turn, or use characters this API refuses."""
+    def _make_unique(self, id: str) -> str:
+        """Returns a valid, unused id: some servers number calls from zero in every turn, or use other characters."""
         known = id if _ID.fullmatch(id) else f"call_{sha256(id.encode(errors='replace')).hexdigest()[:24]}"
         chosen, number = known, self._ids.get(known, 0)
         while chosen in self._ids:
@@ -202,7 +203,7 @@ class _Turns:
         self._insert({"type": "tool_result", "tool_use_id": id, **({"content": content} if content else {}), **failed})
 
     def _answer_open_calls(self) -> None:
-        """Without a result for every call the API would refuse this history for ever."""
+        """Adds missing results: the API would always refuse a history with an unanswered call."""
         for id in [id for ids in self._open.values() for id in ids]:
             lost = _text("No result of this call was recorded.")
             self._insert({"type": "tool_result", "tool_use_id": id, "content": lost, "is_error": True})
@@ -214,7 +215,7 @@ class _Turns:
         content = self._turns[-1]["content"]
         content.insert(sum(block["type"] == "tool_result" for block in content), result)
 
-    def _say(self, role: str, blocks: list[Block]) -> None:
+    def _append(self, role: str, blocks: list[Block]) -> None:
         if not blocks:
             return
         if self._turns and self._turns[-1]["role"] == role:
@@ -223,8 +224,8 @@ class _Turns:
             self._turns.append({"role": role, "content": blocks})
 
 
-def _as_it_was(text: str, entries: Sequence[Mapping[str, Any]], uses: list[Block]) -> list[Block]:
-    """Text and calls between the blocks they came with. If they were changed since, they come after all of those."""
+def _restore_blocks(text: str, entries: Sequence[Mapping[str, Any]], uses: list[Block]) -> list[Block]:
+    """Returns text and calls between their original blocks, or after all blocks if they were changed since."""
     length = sum(entry["length"] for entry in entries if entry["type"] == "text")
     if length != len(text) or sum(entry["type"] == "tool_use" for entry in entries) != len(uses):
         entries = [entry for entry in entries if entry["type"] not in ("text", "tool_use")]
@@ -242,7 +243,7 @@ def _as_it_was(text: str, entries: Sequence[Mapping[str, Any]], uses: list[Block
 
 
 def _input(arguments: Mapping[str, Any] | str) -> Any:
-    """An object, always: text that is none is wrapped, so that the model sees what it sent."""
+    """Returns an object: other text is wrapped, so that the model sees what it sent."""
     if not isinstance(arguments, str):
         return plain(dict(arguments))
     try:
@@ -253,14 +254,14 @@ def _input(arguments: Mapping[str, Any] | str) -> Any:
 
 
 def _content(message: Message) -> list[Block]:
-    return [*_text(message.text), *map(_attached, message.attachments)]
+    return [*_text(message.text), *map(_attachment_block, message.attachments)]
 
 
 def _text(text: str) -> list[Block]:
     return [{"type": "text", "text": sendable(text)}] if text.strip() else []
 
 
-def _attached(attachment: Attachment) -> Block:
+def _attachment_block(attachment: Attachment) -> Block:
     kind = attachment.media_type.partition(";")[0].strip().lower()
     if kind.startswith("image/"):
         kind = _image_type(attachment.data) or kind.replace("/jpg", "/jpeg")
@@ -272,7 +273,7 @@ def _attached(attachment: Attachment) -> Block:
 
 
 def _image_type(data: bytes) -> str:
-    """What the bytes say, since the API refuses an image that is not what it is said to be."""
+    """Detects the type from the bytes, since the API refuses a wrongly declared image."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _SIGNATURES if data.startswith(start)), "")

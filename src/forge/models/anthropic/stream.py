@@ -1,4 +1,4 @@
-"""Puts an answer of the Messages API together from the events it streams."""
+"""Assembles an answer of the Messages API from its streamed events."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
 from forge.core.provider import ProviderError
-from forge.models.anthropic.request import KEPT
+from forge.models.anthropic.request import EXTRA_KEY
 from forge.models.http.sse import Event
 
 _FINISH: dict[str, Finish] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    "pause_turn": "length",  # still paused when we stopped asking
+    "pause_turn": "length",  # still paused after the last continuation
     "refusal": "refused",
 }
 _GROWS = {  # a delta's type -> its field; the block has a field of the same name, except for JSON
@@ -32,31 +32,31 @@ _CARRIES_ANSWER = {"message", "message_start", "message_delta", "content_block_s
 
 @dataclass(slots=True)
 class _Block:
-    """A block as it began, and what came after."""
+    """A block's start and the pieces that followed."""
 
     start: dict[str, Any]
     pieces: dict[str, list[str]] = field(default_factory=dict)
     citations: list[Any] = field(default_factory=list)
-    is_known: bool = True  # False: something came for it that we cannot add to it
+    is_known: bool = True  # False: an unknown delta came for this block
 
     @property
     def kind(self) -> Any:
         return self.start.get("type")
 
-    def grown(self, name: str) -> str:
+    def join_pieces(self, name: str) -> str:
         return _as_text(self.start.get(name)) + "".join(self.pieces.get(name, ()))
 
     def input(self) -> str:
-        """JSON text exactly as it came; a server may also send the whole object at the start."""
+        """Returns the JSON text exactly as received; a server may also send the whole object at the start."""
         return "".join(self.pieces.get("partial_json", ())) or _as_text(self.start.get("input") or "")
 
 
-class Answer:
-    """What the model says, over one response or several when it pauses. `feed` it events, then take the `message`."""
+class AnswerReader:
+    """Assembles the model's answer from one response, or several if it pauses: `feed` events, then read `message`."""
 
-    def __init__(self, asked: str, refuse: Callable[[Any], ProviderError]) -> None:
+    def __init__(self, action: str, refuse: Callable[[Any], ProviderError]) -> None:
         self.ended = False
-        self._asked, self._refuse = asked, refuse  # what was tried, and the error for an error object
+        self._action, self._refuse = action, refuse  # the action, for errors; the error for an error object
         self._blocks: list[_Block] = []
         self._at: dict[int, _Block] = {}  # by index in the response
         self._last: _Block | None = None
@@ -65,14 +65,14 @@ class Answer:
         self._counts: dict[str, int] = {}
         self._paid = Usage()  # for responses that are over
 
-    def go_on(self) -> None:
-        """Another response follows that continues this one."""
+    def continue_response(self) -> None:
+        """Prepares for another response that continues this one."""
         self._paid = self._usage
         self._at, self._last, self._counts = {}, None, {}
         self._reason, self.ended = "", False
 
     def feed(self, event: Event) -> str:
-        """The text to show for it, mostly none. Raises `ProviderError` where the answer breaks off or is garbled."""
+        """Returns the text to show, usually none. Raises `ProviderError` for a broken or garbled answer."""
         data = self._read(event)
         match data.get("type") or event.name:
             case "message_start":
@@ -102,9 +102,9 @@ class Answer:
         return self._reason == "pause_turn" and all(block.kind != "tool_use" for block in self._blocks)
 
     def check_complete(self) -> None:
-        """Raises where the stream ended too early: a call without its end must not be run."""
+        """Raises if the stream ended too early: an unfinished call must not run."""
         if not self._reason:
-            raise self._garbled("the answer ended before it was complete")
+            raise self._garbled_error("the answer ended before it was complete")
 
     def message(self, origin: str, *, thinks: bool) -> Message:
         finish = _FINISH.get(self._reason)
@@ -113,12 +113,12 @@ class Answer:
         for block in self._blocks:
             if block.kind == "text":
                 cited = {"citations": block.citations} if block.citations else {}
-                entries.append({"type": "text", "length": len(block.grown("text")), **cited})
+                entries.append({"type": "text", "length": len(block.join_pieces("text")), **cited})
             elif block.kind != "tool_use":
-                entries += _kept(block)
+                entries += _saved_block(block)
             elif finish != "refused":
                 cut = finish == "length" and block is self._blocks[-1]
-                calls.append(_call(block, {call.id for call in calls}, cut=cut))
+                calls.append(_read_call(block, {call.id for call in calls}, cut=cut))
                 entries.append({"type": "tool_use"})
         extra: dict[str, Any] = {}
         if any(entry["type"] not in ("text", "tool_use") or "citations" in entry for entry in entries):
@@ -127,11 +127,11 @@ class Answer:
             extra["refusal"] = self._details
         return Message(
             "assistant",
-            "".join([block.grown("text") for block in self._blocks if block.kind == "text"]),
+            "".join([block.join_pieces("text") for block in self._blocks if block.kind == "text"]),
             tuple(calls),
             finish=finish or ("calls" if calls else "stop"),
             usage=self._usage,
-            extra={KEPT: extra} if extra else {},
+            extra={EXTRA_KEY: extra} if extra else {},
         )
 
     def _read(self, event: Event) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Answer:
             return {}
         if event.name == "error":
             return {"error": event.data}
-        raise self._garbled("a part of the answer is not the JSON object it should be")
+        raise self._garbled_error("a part of the answer is not the JSON object it should be")
 
     def _start(self, index: Any, start: dict[str, Any]) -> str:
         block = _Block(start)
@@ -167,7 +167,7 @@ class Answer:
             self._start(index, {"type": needed})
             block = self._last
         if kind == "input_json_delta" and (block is None or block.kind in ("text", "thinking")):
-            raise self._garbled("a part of a call came that had not begun")
+            raise self._garbled_error("a part of a call came that had not begun")
         if block is None:
             return ""
         if name := _GROWS.get(kind):
@@ -185,7 +185,7 @@ class Answer:
         self._details = delta.get("stop_details") or self._details
 
     def _count(self, data: dict[str, Any]) -> None:
-        """The counts are totals: a later one replaces an earlier one."""
+        """Stores the counts. They are totals, so a later count replaces an earlier one."""
         usage = _object(data, "usage")
         self._counts |= {name: count for name, count in usage.items() if type(count) is int and count >= 0}
 
@@ -196,11 +196,11 @@ class Answer:
         fresh = count("input_tokens", 0) + count("cache_creation_input_tokens", 0)
         return self._paid.plus(Usage(fresh + cached, count("output_tokens", 0), cached))
 
-    def _garbled(self, what: str) -> ProviderError:
-        return ProviderError(f"{self._asked}: {what}", ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
+    def _garbled_error(self, what: str) -> ProviderError:
+        return ProviderError(f"{self._action}: {what}", ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
 
 
-def _call(block: _Block, taken: set[str], *, cut: bool) -> ToolCall:
+def _read_call(block: _Block, taken: set[str], *, cut: bool) -> ToolCall:
     id, name, text = block.start.get("id"), _as_text(block.start.get("name")), block.input()
     arguments = text if text.strip() or cut else "{}"
     return (
@@ -208,9 +208,9 @@ def _call(block: _Block, taken: set[str], *, cut: bool) -> ToolCall:
     )
 
 
-def _kept(block: _Block) -> list[dict[str, Any]]:
-    """The block to send back unchanged, if we have all of it."""
-    whole = {**block.start, **{name: block.grown(name) for name in block.pieces if name != "partial_json"}}
+def _saved_block(block: _Block) -> list[dict[str, Any]]:
+    """Returns the block to send back unchanged, if it is complete."""
+    whole = {**block.start, **{name: block.join_pieces(name) for name in block.pieces if name != "partial_json"}}
     if "partial_json" in block.pieces:
         try:
             whole["input"] = json.loads(block.input() or "{}")

@@ -1,4 +1,4 @@
-"""What a model's server says when it refuses, in words a person can act on."""
+"""Turns the errors of a model's server into messages that a person can act on."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from forge.core.errors import ErrorKind
 from forge.core.plain_values import sendable
 from forge.core.provider import ProviderError
 
-SHOWN = 500  # characters of what a server said
-LONGEST = 64 * 1024  # of it that is looked at
+LONGEST_MESSAGE = 500  # characters of what a server said
+LONGEST = 64 * 1024  # characters of a message that are read
 
 KEY_ADVICE = "Check that the API key is right and may use this model."
 
 Mask = Callable[[str], str]
 """Hides the keys in a text."""
 
-_STATUS = {  # of an error that comes inside a stream, where no status is left to say it
+_STATUS = {  # statuses of errors inside a stream, which have no HTTP status
     "invalid_request_error": 400,
     "authentication_error": 401,
     "invalid_api_key": 401,
@@ -49,30 +49,30 @@ _TOO_LONG = re.compile(
 
 
 class PromptTooLong(ProviderError):
-    """The history does not fit the model's window: it has to be shortened before another try can work."""
+    """The history does not fit the model's window: it must be shortened before another try."""
 
 
 class BrokeOff(ProviderError):
-    """An answer that had begun did not come to its end: asking again may help, and nobody has tried yet.
+    """An answer began but did not end: asking again may help, and was not tried yet.
 
-    (A failure before the answer begins is tried again by the provider itself; what it raises then is final.)
+    (The provider itself retries a failure before the answer begins; the error that it raises then is final.)
     """
 
 
-class Said(NamedTuple):
-    """What a server said about a failure: a text for people, and its own names for it."""
+class ServerMessage(NamedTuple):
+    """A server's error: a message for people, and the server's own code."""
 
     text: str
     code: str = ""
 
 
-def refused(status: int, said: Said, asked: str) -> ProviderError:
-    """The error for an HTTP status. `asked`: what was tried, such as "asking openai at api.openai.com"."""
-    return _made(status, said, f"{asked}: HTTP {status}")
+def status_error(status: int, said: ServerMessage, action: str) -> ProviderError:
+    """Returns the error for an HTTP status. `action`: such as "asking openai at api.openai.com"."""
+    return _make_error(status, said, f"{action}: HTTP {status}")
 
 
-def naming_key(error: ProviderError, variable: str, *, sent: bool) -> ProviderError:
-    """The same error; where the key was refused, its advice names the variable that holds the key."""
+def add_key_advice(error: ProviderError, variable: str, *, sent: bool) -> ProviderError:
+    """Returns the same error; if the key was refused, its advice names the variable that holds the key."""
     if error.suggestion == KEY_ADVICE and variable:
         error.suggestion = (
             f"Check that the API key in {variable} is right and may use this model."
@@ -82,61 +82,63 @@ def naming_key(error: ProviderError, variable: str, *, sent: bool) -> ProviderEr
     return error
 
 
-def broke_off(error: Any, asked: str, mask: Mask) -> ProviderError:
-    """The error for an error object that comes in the middle of an answer."""
-    found = refused_inside(error, f"{asked}: the answer broke off", mask)
+def broke_off_error(error: Any, action: str, mask: Mask) -> ProviderError:
+    """Returns the error for an error object in the middle of an answer."""
+    found = error_in_stream(error, f"{action}: the answer broke off", mask)
     if not found.passing:
         return found
     return BrokeOff(found.message, found.kind, found.suggestion, passing=True, status=found.status)
 
 
-def refused_inside(error: Any, asked: str, mask: Mask) -> ProviderError:
-    """The error for an error object that comes inside a stream; its status is 0 where it names none."""
-    said = said_in(error, mask)
+def error_in_stream(error: Any, action: str, mask: Mask) -> ProviderError:
+    """Returns the error for an error object inside a stream; its status is 0 if it names none."""
+    said = read_error(error, mask)
     code = error.get("code") if isinstance(error, Mapping) else None
     words = said.code.split(", ")
     status = code if type(code) is int and 400 <= code <= 599 else 0
     status = status or next((_STATUS[word] for word in words if word in _STATUS), 0)
-    return _made(status, said, asked)
+    return _make_error(status, said, action)
 
 
-def said_in_body(raw: bytes, content_type: str, mask: Mask) -> Said:
-    """What an error's body says: the message of a JSON object, the title of a page, or the text as it is."""
+def read_error_body(raw: bytes, content_type: str, mask: Mask) -> ServerMessage:
+    """Reads an error's body: the message of a JSON object, the title of a page, or the plain text."""
     text = raw.decode(errors="replace")
     try:
-        return said_in(json.loads(text), mask)
+        return read_error(json.loads(text), mask)
     except (ValueError, RecursionError):
         pass
     if "html" in content_type or text.lstrip()[:1] == "<":
-        return Said(shown(_title(text), mask))
-    return Said(shown(text, mask))
+        return ServerMessage(clean_message(_find_title(text), mask))
+    return ServerMessage(clean_message(text, mask))
 
 
-def said_in(error: Any, mask: Mask) -> Said:
-    """The message and the codes of an error object, in any of the shapes servers use."""
+def read_error(error: Any, mask: Mask) -> ServerMessage:
+    """Reads the message and the codes of an error object, in any of the shapes that servers use."""
     if isinstance(error, list) and len(error) == 1:
         error = error[0]
     if isinstance(error, Mapping) and isinstance(inner := error.get("error"), Mapping | str) and inner:
         error = inner
     if not isinstance(error, Mapping):
-        return Said(shown(error if isinstance(error, str) else json.dumps(error), mask))
+        return ServerMessage(clean_message(error if isinstance(error, str) else json.dumps(error), mask))
     codes = [value for key in ("type", "code") if isinstance(value := error.get(key), str) and value != "error"]
     text = next((value for key in ("message", "detail", "error", "msg") if (value := error.get(key))), "")
     text = text if isinstance(text, str) else json.dumps(text)
     metadata = error.get("metadata")
     if isinstance(metadata, Mapping) and isinstance(raw := metadata.get("raw"), str):
-        text = f"{text} ({raw})"  # what the server behind a router said
-    return Said(shown(text or json.dumps(error), mask), shown(", ".join(dict.fromkeys(codes)), mask))
+        text = f"{text} ({raw})"  # the message of the server behind a router
+    return ServerMessage(
+        clean_message(text or json.dumps(error), mask), clean_message(", ".join(dict.fromkeys(codes)), mask)
+    )
 
 
-def shown(text: str, mask: Mask) -> str:
-    """On one line, without keys and control characters, in so many characters."""
-    text = mask(sendable(text[:LONGEST]))  # before it is cut: half a key is a key
+def clean_message(text: str, mask: Mask) -> str:
+    """Returns the text on one line, without keys and control characters, up to the longest length."""
+    text = mask(sendable(text[:LONGEST]))  # before the text is cut: half a key is still a secret
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
-def _title(page: str) -> str:
+def _find_title(page: str) -> str:
     found = re.search(r"(?is)<title[^>]{0,200}>(.{0,1000}?)</title", page) or re.search(
         r"(?is)<h1[^>]{0,200}>(.{0,1000}?)</h1", page
     )
@@ -145,20 +147,20 @@ def _title(page: str) -> str:
     return unescape(re.sub(r"<[^>]{0,1000}>", " ", found[1] if found else page))
 
 
-def _made(status: int, said: Said, start: str) -> ProviderError:
-    kind, suggestion, passing = _judged(status, said)
+def _make_error(status: int, said: ServerMessage, start: str) -> ProviderError:
+    kind, suggestion, passing = _judge_status(status, said)
     named = f" ({said.code})" if said.code and said.code not in said.text else ""
     message = f"{start}: {said.text}{named}" if said.text else f"{start}{named}"
     make = PromptTooLong if status in (400, 413, 422) and _is_too_long(status, said) else ProviderError
     return make(message, kind, suggestion, passing=passing, status=status)
 
 
-def _is_too_long(status: int, said: Said) -> bool:
+def _is_too_long(status: int, said: ServerMessage) -> bool:
     return status == 413 or _TOO_LONG.search(f"{said.code} {said.text}") is not None
 
 
-def _judged(status: int, said: Said) -> tuple[ErrorKind, str, bool]:
-    """Who has to act, on what, and whether another try may work."""
+def _judge_status(status: int, said: ServerMessage) -> tuple[ErrorKind, str, bool]:
+    """Returns the error's kind, the advice, and True if another try may work."""
     if status == 402 or (status in (400, 403, 429) and _NO_MONEY.search(f"{said.code} {said.text}")):
         return ErrorKind.CONFIG, "Add credit to the account, or choose another model with --model.", False
     if status == 429:

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
-from forge.models.http.errors import LONGEST, BrokeOff, broke_off, refused, refused_inside, said_in_body, shown
-from forge.models.http.sending import Sending, host_of, mask_for, written_body
+from forge.models.http.backoff import LONGEST_WAIT, delay_before, read_retry_after
+from forge.models.http.errors import (
+    LONGEST,
+    BrokeOff,
+    broke_off_error,
+    clean_message,
+    error_in_stream,
+    read_error_body,
+    status_error,
+)
+from forge.models.http.outgoing import OutgoingRequest, encode_body, host_of, mask_for
 from forge.models.http.sse import Event, EventReader, TooLong
-from forge.models.http.waits import LONGEST_WAIT, asked_to_wait, delay_before
 from forge.network.model_client import model_client
 
 if TYPE_CHECKING:  # heavy: loaded by the first request
@@ -36,36 +44,38 @@ async def post_stream(
     timeout: float = 600.0,
     silence: float = SILENCE,
 ) -> AsyncGenerator[Event, None]:
-    """The server-sent events of the answer; an answer that is plain JSON comes as one event.
+    """Yields the answer's server-sent events; an answer in plain JSON is one event.
 
-    Until the first event a failure that may pass is tried again, `attempts` requests in all; after it, it is raised.
+    Before the first event a passing failure is retried, with `attempts` requests in all; later failures are raised.
     `timeout` bounds everything, waits included; `silence` the time between two pieces. Closing the generator closes
-    the connection. Raises `ProviderError`; what `headers` carry is never in its text, known harmless ones excepted.
+    the connection. Raises `ProviderError`; its text never holds the values of `headers`, known harmless ones excepted.
     """
-    sending = Sending(url, headers, written_body(body, label), timeout, silence, f"asking {label} at {host_of(url)}")
+    sending = OutgoingRequest(
+        url, headers, encode_body(body, label), timeout, silence, f"asking {label} at {host_of(url)}"
+    )
     sending.check()
     for attempt in range(1, attempts + 1):
         try:
-            async with aclosing(_answer(sending)) as events:
+            async with aclosing(_try_once(sending)) as events:
                 async for event in events:
                     yield event
             return
-        except _Failed as failed:
+        except _AttemptFailed as failed:
             delay = delay_before(attempt, failed.after)
             last = attempt == attempts or delay > LONGEST_WAIT or delay > sending.left
-            error = _given_up(failed.error, attempt, delay) if last else None
+            error = _give_up_error(failed.error, attempt, delay) if last else None
         if error is not None:
             raise error
         await pause(delay)
 
 
 async def pause(seconds: float) -> None:
-    """Between two tries."""
+    """Waits between two tries."""
     await asyncio.sleep(seconds)
 
 
 async def drain(events: AsyncGenerator[Event, None], seconds: float = 0.1) -> None:
-    """Reads on after the last event that matters: a connection whose answer was read to its end can be used again."""
+    """Reads to the end after the last relevant event, so that the connection can be used again."""
     try:
         async with asyncio.timeout(seconds):
             async for _ in events:
@@ -75,26 +85,26 @@ async def drain(events: AsyncGenerator[Event, None], seconds: float = 0.1) -> No
 
 
 def stream_error(error: Any, *, url: str, headers: Mapping[str, str], label: str) -> ProviderError:
-    """What to raise for an error object that came inside a stream."""
-    return broke_off(error, f"asking {label} at {host_of(url)}", mask_for(headers))
+    """Returns the error to raise for an error object inside a stream."""
+    return broke_off_error(error, f"asking {label} at {host_of(url)}", mask_for(headers))
 
 
-class _Failed(Exception):
-    """A try that failed before its first event, in a way that may pass. `after`: how long the server says to wait."""
+class _AttemptFailed(Exception):
+    """A try failed before its first event and may succeed later. `after`: the wait that the server requests."""
 
     def __init__(self, error: ProviderError, after: float | None = None) -> None:
         super().__init__()
         self.error, self.after = error, after
 
 
-async def _answer(sending: Sending) -> AsyncGenerator[Event, None]:
-    """One try. Raises `_Failed` where another may help."""
+async def _try_once(sending: OutgoingRequest) -> AsyncGenerator[Event, None]:
+    """Makes one try. Raises `_AttemptFailed` if another may help."""
     import httpx2  # heavy
 
     begun = False
-    problem: ProviderError | _Failed | None
+    problem: ProviderError | _AttemptFailed | None
     try:
-        response = await _sent(sending)
+        response = await _send(sending)
         try:
             async with aclosing(_events(response, sending)) as events:
                 async for event in events:
@@ -104,15 +114,15 @@ async def _answer(sending: Sending) -> AsyncGenerator[Event, None]:
                     yield event
         finally:
             await response.aclose()
-        problem = None if begun else _Failed(_passing(sending, "the answer was empty"))
+        problem = None if begun else _AttemptFailed(_passing_error(sending, "the answer was empty"))
     except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL) as error:
-        problem = _broken(sending, error, begun)
-    if problem is not None:  # raised here, so that it drags no exception along that knows the headers
+        problem = _connection_error(sending, error, begun)
+    if problem is not None:  # raised here, so that its context holds no exception that knows the headers
         raise problem
 
 
-async def _sent(sending: Sending) -> httpx2.Response:
-    """The answer, once its status is known to be good."""
+async def _send(sending: OutgoingRequest) -> httpx2.Response:
+    """Sends the request and returns the response after its status is known to be good."""
     import httpx2  # heavy
 
     client = await model_client(secure=sending.url[:5].lower() == "https")
@@ -133,16 +143,16 @@ async def _sent(sending: Sending) -> httpx2.Response:
         response = await client.send(request, stream=True)
         if response.is_success:
             return response
-        raw = await _start_of(response)
-    said = said_in_body(raw, response.headers.get("content-type", ""), sending.mask)
-    error = refused(response.status_code, said, sending.asked)
+        raw = await _read_start(response)
+    said = read_error_body(raw, response.headers.get("content-type", ""), sending.mask)
+    error = status_error(response.status_code, said, sending.action)
     if error.passing and response.headers.get("x-should-retry") != "false":
-        raise _Failed(error, asked_to_wait(response.headers))
+        raise _AttemptFailed(error, read_retry_after(response.headers))
     raise error
 
 
-async def _start_of(response: httpx2.Response) -> bytes:
-    """As much of a body as is worth showing; then the answer is closed."""
+async def _read_start(response: httpx2.Response) -> bytes:
+    """Reads the part of a body that is worth showing, and closes the response."""
     import httpx2  # heavy
 
     raw = b""
@@ -153,28 +163,28 @@ async def _start_of(response: httpx2.Response) -> bytes:
                 if len(raw) >= LONGEST:
                     break
     except httpx2.HTTPError:
-        pass  # what came says enough
+        pass  # the part received is enough
     finally:
         await response.aclose()
     return raw[:LONGEST]
 
 
-async def _events(response: httpx2.Response, sending: Sending) -> AsyncGenerator[Event, None]:
+async def _events(response: httpx2.Response, sending: OutgoingRequest) -> AsyncGenerator[Event, None]:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/html":
         async with asyncio.timeout(sending.left):
-            said = said_in_body(await _start_of(response), kind, sending.mask)
+            said = read_error_body(await _read_start(response), kind, sending.mask)
         raise sending.error(
             f"a web page came instead of an answer: {said.text}",
             ErrorKind.CONFIG,
             "Check the base URL; for most servers it ends in /v1.",
         )
-    reader = _Whole() if kind == "application/json" else EventReader()
+    reader = _JsonReader() if kind == "application/json" else EventReader()
     received = 0
     try:
         async with aclosing(response.aiter_bytes()) as chunks:
             while True:
-                async with asyncio.timeout(sending.left):  # never around a yield: it would cancel whoever reads us
+                async with asyncio.timeout(sending.left):  # never around a yield: it would cancel the reader
                     chunk = await anext(chunks, None)
                 if chunk is None:
                     break
@@ -193,8 +203,8 @@ async def _events(response: httpx2.Response, sending: Sending) -> AsyncGenerator
         ) from None
 
 
-class _Whole:
-    """Keeps an answer that is one JSON text, as one event."""
+class _JsonReader:
+    """Collects an answer that is one JSON text, as one event."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -208,8 +218,8 @@ class _Whole:
         return [Event("message", text)] if text.strip() else []
 
 
-def _refuse_error(event: Event, sending: Sending) -> None:
-    """An error in place of the first event is as good as a status."""
+def _refuse_error(event: Event, sending: OutgoingRequest) -> None:
+    """Raises for an error object as the first event, as for an error status."""
     if event.name != "error" and '"error"' not in event.data:
         return
     try:
@@ -219,12 +229,12 @@ def _refuse_error(event: Event, sending: Sending) -> None:
     inner = found.get("error") if isinstance(found, dict) else None
     if not inner and event.name != "error":
         return
-    error = refused_inside(inner or found, sending.asked, sending.mask)
-    raise _Failed(error) if error.passing else error
+    error = error_in_stream(inner or found, sending.action, sending.mask)
+    raise _AttemptFailed(error) if error.passing else error
 
 
-def _broken(sending: Sending, error: Exception, begun: bool) -> ProviderError | _Failed:
-    """The error for a connection that did not do; `_Failed` where another try may help."""
+def _connection_error(sending: OutgoingRequest, error: Exception, begun: bool) -> ProviderError | _AttemptFailed:
+    """Returns the error for a failed connection, or `_AttemptFailed` if another try may help."""
     import httpx2  # heavy
 
     if isinstance(error, TimeoutError):
@@ -237,7 +247,7 @@ def _broken(sending: Sending, error: Exception, begun: bool) -> ProviderError | 
     if isinstance(error, httpx2.ReadTimeout):
         make = BrokeOff if begun else ProviderError
         return make(
-            f"{sending.asked}: nothing came for {sending.silence:g} s",
+            f"{sending.action}: nothing came for {sending.silence:g} s",
             ErrorKind.TIMEOUT,
             "Try again, or choose another model with --model.",
             passing=True,
@@ -250,26 +260,26 @@ def _broken(sending: Sending, error: Exception, begun: bool) -> ProviderError | 
         )
     if isinstance(error, httpx2.ConnectError) and "SSL" in str(error):
         return sending.error(
-            f"no secure connection: {shown(str(error), sending.mask)}",
+            f"no secure connection: {clean_message(str(error), sending.mask)}",
             ErrorKind.CONFIG,
             "Check the base URL (http or https?) and the certificates: FORGE_TRUST_ENV=1 makes SSL_CERT_FILE count.",
         )
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         late = isinstance(error, httpx2.ConnectTimeout)
-        why = f" within {CONNECT:g} s" if late else f": {shown(str(error), sending.mask)}"
+        why = f" within {CONNECT:g} s" if late else f": {clean_message(str(error), sending.mask)}"
         suggestion = "Check that the server runs, the base URL, and the network."
-        return _Failed(sending.error(f"no connection{why}", ErrorKind.SYSTEM, suggestion, passing=True))
+        return _AttemptFailed(sending.error(f"no connection{why}", ErrorKind.SYSTEM, suggestion, passing=True))
     if begun:
-        what = f"{sending.asked}: the connection broke in the middle of the answer"
+        what = f"{sending.action}: the connection broke in the middle of the answer"
         return BrokeOff(what, ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
-    return _Failed(_passing(sending, "the connection broke before the answer"))
+    return _AttemptFailed(_passing_error(sending, "the connection broke before the answer"))
 
 
-def _passing(sending: Sending, what: str) -> ProviderError:
+def _passing_error(sending: OutgoingRequest, what: str) -> ProviderError:
     return sending.error(what, ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
 
 
-def _given_up(error: ProviderError, attempt: int, delay: float) -> ProviderError:
+def _give_up_error(error: ProviderError, attempt: int, delay: float) -> ProviderError:
     if delay > LONGEST_WAIT:
         error.suggestion = (
             f"The server asks to wait {delay:.0f} s; try again then, or choose another model with --model."

@@ -17,20 +17,20 @@ class Event(NamedTuple):
 
 
 class TooLong(Exception):
-    """A line, or the data of one event, is longer than we keep."""
+    """A line, or the data of one event, exceeds the limit."""
 
 
 class EventReader:
-    """`feed` it bytes as they come, `finish` it at the end: both give the events that are complete by then.
+    """Reads events: `feed` it bytes as they arrive, `finish` it at the end; both return the complete events.
 
     As the specification says: lines end in CR LF, LF or CR, a comment and an unknown field are skipped, an event
-    without data is none. One thing is kinder: an event that lacks its blank line at the end of the stream counts.
+    without data is none. One rule is more lenient: an event that lacks its blank line at the end of the stream counts.
     """
 
     def __init__(self) -> None:
         self._begun = False
-        self._start = b""  # what may become a byte order mark
-        self._parts: list[bytes] = []  # of a line that is not over
+        self._start = b""  # may become a byte order mark
+        self._parts: list[bytes] = []  # pieces of an unfinished line
         self._kept = 0  # bytes in them
         self._after_cr = False
         self._name = ""
@@ -38,7 +38,7 @@ class EventReader:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Raises `TooLong`."""
+        """Adds bytes and returns the complete events. Raises `TooLong`."""
         chunk = chunk if self._begun else self._without_mark(chunk)
         if not chunk:
             return []
@@ -56,7 +56,7 @@ class EventReader:
         return events
 
     def finish(self) -> list[Event]:
-        """The stream is over."""
+        """Ends the stream and returns the last event."""
         events: list[Event] = []
         if self._start:
             self._parts, self._start = [self._start], b""

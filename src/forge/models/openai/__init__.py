@@ -1,4 +1,4 @@
-"""Chat Completions, as OpenAI and everything that speaks like it serves it."""
+"""Provides Chat Completions of OpenAI and compatible servers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.http.errors import PromptTooLong, naming_key
+from forge.models.http.errors import PromptTooLong, add_key_advice
 from forge.models.http.post import SILENCE, Event, drain, post_stream, stream_error
-from forge.models.openai.answer import Answer
-from forge.models.openai.request import Spelling, request_body, time_allowed
+from forge.models.openai.answer import AnswerReader
+from forge.models.openai.request import RequestFormat, request_body, time_allowed
 
 BASE_URL = "https://api.openai.com/v1"
 
-_REFUSED_FEATURES = {  # what we can do without, and how a server says that it does not know it
+_REFUSED_FEATURES = {  # optional features, and how a server says that it does not know them
     "stream_options": r"stream_options|include_usage",
     "parallel_tool_calls": r"parallel_tool_calls",
     "strict": r"\bstrict\b|invalid schema for (?:function|tool)",
@@ -35,7 +35,7 @@ class OpenAI:
     """A model behind `{base_url}/chat/completions`.
 
     Without a base URL, `OPENAI_BASE_URL` and `OPENAI_API_KEY` of the environment count; with one, only `api_key` is
-    sent there. What a server refuses and we can do without (usage, strict schemas …) is left out from then on.
+    sent there. Optional features that a server refuses (usage, strict schemas …) are left out from then on.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class OpenAI:
             base_url = os.environ.get("OPENAI_BASE_URL", "").strip() or BASE_URL
             api_key = api_key or os.environ.get("OPENAI_API_KEY")
         key = (api_key or "").strip()
-        # who gave a key by hand knows where it came from
+        # a key given by hand needs no variable in advice
         self._key_variable = key_variable or ("" if given else "OPENAI_API_KEY")
         self._has_key = bool(key)
         self.model, self.label = model, label
-        self._url = _completions(base_url)
+        self._url = _completions_url(base_url)
         self._headers = {**({"authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
         host = urlsplit(self._url).hostname or ""
         if host == "api.openai.com" and not self._headers:
@@ -69,7 +69,7 @@ class OpenAI:
                 "Set OPENAI_API_KEY, or choose another model with --model.",
             )
         self._is_local = host in ("localhost", "::1") or host.startswith("127.")
-        self._spelling = Spelling(
+        self._spelling = RequestFormat(
             model,
             origin=f"{host}/{model}",
             strict=strict,
@@ -81,12 +81,12 @@ class OpenAI:
         return f"<OpenAI {self.label}:{self.model}>"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
-        """Text as it comes, then the message. Raises `ProviderError`."""
+        """Streams text as it comes, then the message. Raises `ProviderError`."""
         spelling = self._spelling
         taken = {call.id for message in request.messages for call in message.tool_calls}
         while True:
             body = request_body(request, spelling)
-            answer = Answer(spelling.origin, taken, self._error)
+            answer = AnswerReader(spelling.origin, taken, self._error)
             try:
                 async with aclosing(self._events(body, request.options)) as events:
                     async for event in events:
@@ -98,9 +98,9 @@ class OpenAI:
                 message = answer.message()
                 break
             except ProviderError as error:
-                refused = _refused_feature(error, body)
+                refused = _find_refused_feature(error, body)
                 if answer.begun or refused is None or refused in spelling.without:
-                    raise naming_key(error, self._key_variable, sent=self._has_key) from error.__cause__
+                    raise add_key_advice(error, self._key_variable, sent=self._has_key) from error.__cause__
                 spelling = replace(spelling, without=spelling.without | {refused})
         self._spelling = spelling
         yield message
@@ -120,8 +120,8 @@ class OpenAI:
         return stream_error(error, url=self._url, headers=self._headers, label=f"{self.label}:{self.model}")
 
 
-def _completions(base_url: str) -> str:
-    """The address to post to; a query, such as an API version, stays at the end."""
+def _completions_url(base_url: str) -> str:
+    """Returns the address to post to; a query, such as an API version, stays at the end."""
     try:
         scheme, host, path, query, _ = urlsplit(base_url.strip())
     except ValueError:
@@ -135,11 +135,11 @@ def _completions(base_url: str) -> str:
     return urlunsplit((scheme, host, path, query, ""))
 
 
-def _refused_feature(error: ProviderError, body: Mapping[str, Any]) -> str | None:
-    """What of the request the server does not know, if it says so and we can do without."""
+def _find_refused_feature(error: ProviderError, body: Mapping[str, Any]) -> str | None:
+    """Returns the optional feature of the request that the server refuses, if its error names one."""
     if error.status not in (400, 422) or isinstance(error, PromptTooLong):
         return None
-    sent = body.keys() - {"reasoning_effort"}  # one that was asked for is not given up silently
+    sent = body.keys() - {"reasoning_effort"}  # a requested effort is not dropped silently
     if "tools" in body:
         sent |= {"strict"} if "reasoning_effort" in body else {"strict", "reasoning_effort"}
     if "max_completion_tokens" in body:

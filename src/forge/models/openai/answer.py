@@ -1,4 +1,4 @@
-"""Puts the pieces of a streamed Chat Completions answer together, as the many servers send them."""
+"""Assembles the pieces of a streamed Chat Completions answer, in the forms of many servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.provider import ProviderError
 from forge.models.http.post import Event
-from forge.models.openai.request import KEPT
+from forge.models.openai.request import EXTRA_KEY
 
 _REASONING = ("reasoning_content", "reasoning")
 _PIECE = ("index", "id", "type", "function")
@@ -17,8 +17,8 @@ _CUT = {"length", "max_tokens", "model_length"}
 _REFUSED = {"content_filter", "refusal", "safety"}
 
 
-class Answer:
-    """`take` the events as they come, which gives the new text; `message` is the whole, once they are over."""
+class AnswerReader:
+    """Assembles an answer: `take` events as they come and get the new text, then read the whole `message`."""
 
     def __init__(self, origin: str, taken: set[str], error: Callable[[Any], ProviderError]) -> None:
         self.begun = False
@@ -33,7 +33,7 @@ class Answer:
         self._fields: dict[str, Any] = {}
 
     def take(self, event: Event) -> Iterator[str]:
-        """Raises `ProviderError` for an error inside the stream, and for what cannot be read."""
+        """Yields the new text. Raises `ProviderError` for an error inside the stream, or unreadable data."""
         data = event.data.strip()
         if data == "[DONE]":
             self.done = True
@@ -46,14 +46,14 @@ class Answer:
                     yield from self._take_choice(choice)
 
     def message(self) -> Message:
-        """Raises `ProviderError` where the stream ended too early: half an answer looks like a whole one."""
+        """Returns the message. Raises `ProviderError` if the stream ended early: half an answer looks complete."""
         if not self.done and not self._reason:
             raise self._error({"message": "it ended before it was complete"})
-        calls, kept = self._calls.finished(self._taken)
+        calls, saved = self._calls.collect(self._taken)
         finish = self._finish(bool(calls))
         if finish == "refused":
-            calls, kept = (), {}  # what a filter left of them must not run
-        extra = {"fields": self._fields, "calls": kept}
+            calls, saved = (), {}  # calls cut by a filter must not run
+        extra = {"fields": self._fields, "calls": saved}
         used = {name: value for name, value in extra.items() if value}
         return Message(
             "assistant",
@@ -61,7 +61,7 @@ class Answer:
             tool_calls=calls,
             finish=finish,
             usage=self._usage,
-            extra={KEPT: {"from": self._origin, **used}} if used else {},
+            extra={EXTRA_KEY: {"from": self._origin, **used}} if used else {},
         )
 
     def _read(self, data: str, name: str) -> Mapping[str, Any]:
@@ -84,27 +84,27 @@ class Answer:
             whole = choice.get("message")
             delta = whole if isinstance(whole, Mapping) and not self._text and not self._calls else {}
             self.done = self.done or whole is not None
-        for piece in self._words(delta):
+        for piece in self._take_text(delta):
             self._text.append(piece)
             yield piece
         self._calls.take_all([call for call in _list(delta.get("tool_calls")) if isinstance(call, Mapping)])
-        if isinstance(old := delta.get("function_call"), Mapping):  # as it was before there were several
+        if isinstance(old := delta.get("function_call"), Mapping):  # the older form for a single call
             self._calls.take_all([{"index": "function_call", "function": old}])
         self._keep(delta)
         if isinstance(reason := choice.get("finish_reason"), str):
             self._reason = reason or self._reason
 
-    def _words(self, delta: Mapping[str, Any]) -> Iterator[str]:
+    def _take_text(self, delta: Mapping[str, Any]) -> Iterator[str]:
         content, refusal = delta.get("content"), delta.get("refusal")
         parts = [part for part in _list(content) if isinstance(part, Mapping)]
         texts = [content, *(part.get("text") for part in parts if part.get("type") in (None, "text")), refusal]
         self._refused = self._refused or bool(refusal and isinstance(refusal, str))
         for text in texts:
-            if isinstance(text, str) and (piece := self._joined(text)):
+            if isinstance(text, str) and (piece := self._join_surrogates(text)):
                 yield piece
 
-    def _joined(self, text: str) -> str:
-        """Some servers write a character beyond the first plane as two escapes, and send them apart."""
+    def _join_surrogates(self, text: str) -> str:
+        """Joins the halves of a character: some servers send one beyond the first plane as two separate escapes."""
         if not self._half and text.isascii():
             return text
         text, self._half = self._half + text, ""
@@ -113,7 +113,7 @@ class Answer:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def _keep(self, delta: Mapping[str, Any]) -> None:
-        """Thoughts are no text of the answer, but some servers want them back with its calls."""
+        """Stores thoughts: they are no text of the answer, but some servers want them back with the calls."""
         for name in _REASONING:
             if isinstance(piece := delta.get(name), str):
                 self._fields[name] = self._fields.get(name, "") + piece
@@ -130,9 +130,9 @@ class Answer:
 
 
 class _Piece(NamedTuple):
-    """A piece of a call, of which a server may leave out anything."""
+    """A piece of a call; a server may leave out any field."""
 
-    place: int | str | None  # its `index`
+    call_index: int | str | None  # its `index`
     id: str
     name: str
     arguments: Any
@@ -168,7 +168,7 @@ class _Call:
 
     def add(self, piece: _Piece) -> None:
         self.id = self.id or piece.id
-        self.name = _longer(self.name, piece.name)
+        self.name = _extend_name(self.name, piece.name)
         self.more |= piece.more
         if isinstance(piece.arguments, str):
             self.arguments.append(piece.arguments)
@@ -177,28 +177,28 @@ class _Call:
 
 
 class _Calls:
-    """The calls of an answer, in order. Pieces find their call by index or id; servers may send neither."""
+    """Collects the calls of an answer, in order. Pieces find their call by index or id; servers may send neither."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
-        self._by_place: dict[int | str, _Call] = {}
+        self._by_index: dict[int | str, _Call] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
     def take_all(self, sent: list[Mapping[str, Any]]) -> None:
-        """The pieces of one chunk."""
+        """Adds the pieces of one chunk."""
         for piece in map(_Piece.of, sent):
-            call = self._found(piece, alone=len(sent) == 1)
+            call = self._find_call(piece, alone=len(sent) == 1)
             if call is None:
                 call = _Call()
                 self._calls.append(call)
-            if piece.place is not None:
-                self._by_place[piece.place] = call
+            if piece.call_index is not None:
+                self._by_index[piece.call_index] = call
             call.add(piece)
 
-    def finished(self, taken: set[str]) -> tuple[tuple[ToolCall, ...], dict[str, Any]]:
-        """The calls, with ids that are unique, also among those `taken`; and what came with them, by id."""
+    def collect(self, taken: set[str]) -> tuple[tuple[ToolCall, ...], dict[str, Any]]:
+        """Returns the calls, with ids that are unique, also among `taken`, and their extra fields by id."""
         used = set(taken)
         calls: list[ToolCall] = []
         more: dict[str, Any] = {}
@@ -212,12 +212,12 @@ class _Calls:
                 more[call.id] = one.more
         return tuple(calls), more
 
-    def _found(self, piece: _Piece, *, alone: bool) -> _Call | None:
-        """The call a piece goes on with, or none: it begins one."""
+    def _find_call(self, piece: _Piece, *, alone: bool) -> _Call | None:
+        """Returns the call that a piece continues, or None if it begins a new one."""
         same = next((call for call in self._calls if piece.id and call.id == piece.id), None)
-        if piece.place is None:
-            return same or self._found_by_order(piece, alone=alone)
-        call = self._by_place.get(piece.place)
+        if piece.call_index is None:
+            return same or self._find_by_order(piece, alone=alone)
+        call = self._by_index.get(piece.call_index)
         if call is None and not piece.id and not piece.name:
             return self._calls[-1] if self._calls else None  # an index that counts pieces
         if call is None or not piece.name:
@@ -226,7 +226,7 @@ class _Calls:
             return same  # every call has the same index
         return None if not piece.id and piece.arguments and call.is_whole else call
 
-    def _found_by_order(self, piece: _Piece, *, alone: bool) -> _Call | None:
+    def _find_by_order(self, piece: _Piece, *, alone: bool) -> _Call | None:
         last = self._calls[-1] if self._calls else None
         if last is None or not (piece.id or piece.name):
             return last
@@ -237,15 +237,15 @@ class _Calls:
         return last if goes_on else None
 
 
-def _longer(name: str, piece: str) -> str:
-    """A name may come in pieces, or again and again."""
+def _extend_name(name: str, piece: str) -> str:
+    """Returns the longer name: a name may come in pieces, or repeatedly."""
     if piece.startswith(name) or not piece:
         return piece or name
     return name if name.endswith(piece) else name + piece
 
 
 def _add_detail(details: list[dict[str, Any]], piece: Mapping[str, Any]) -> None:
-    """Pieces of one block of reasoning have the same type and index."""
+    """Adds a piece of reasoning to its block: the pieces of one block have the same type and index."""
     last = details[-1] if details else {}
     if not last or piece.get("index") is None or any(last.get(key) != piece.get(key) for key in ("type", "index")):
         details.append(dict(piece))

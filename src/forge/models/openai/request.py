@@ -1,4 +1,4 @@
-"""Spells a request as Chat Completions wants it: options, tools, and the history as a list of messages."""
+"""Writes a request for Chat Completions: options, tools, and the history as a list of messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forge.core.result import Attachment
 
 Wire = dict[str, Any]
 
-KEPT = "openai"
+EXTRA_KEY = "openai"
 """Where `Message.extra` keeps what only its server understands: `{from, fields, calls}`."""
 
 TIMEOUT = 600.0  # seconds for an answer
@@ -32,19 +32,19 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
-    """What a server and a model understand."""
+class RequestFormat:
+    """Describes the features of a server and a model."""
 
     model: str
-    origin: str  # whose answers may be sent back with all that came with them
+    origin: str  # only answers of this origin are sent back with their extra fields
     strict: bool = True
     short_ids: bool = False  # nine letters and digits
     max_tokens: str = "max_tokens"
     without: frozenset[str] = frozenset()  # features it refused
 
 
-def request_body(request: ModelRequest, spelling: Spelling) -> Wire:
-    """The body to post."""
+def request_body(request: ModelRequest, spelling: RequestFormat) -> Wire:
+    """Returns the body to post."""
     given = {name: value for name, value in request.options.items() if value is not None}
     passed_on = {name: value for name, value in given.items() if name not in _OURS}
     body: Wire = {
@@ -64,7 +64,7 @@ def request_body(request: ModelRequest, spelling: Spelling) -> Wire:
 
 
 def time_allowed(options: Mapping[str, Any]) -> float:
-    """The option `timeout`, in seconds."""
+    """Returns the option `timeout`, in seconds."""
     value = options.get("timeout")
     if value is None:
         return TIMEOUT
@@ -77,7 +77,7 @@ def time_allowed(options: Mapping[str, Any]) -> float:
     )
 
 
-def _tools(request: ModelRequest, given: Mapping[str, Any], more: Sequence[Any], spelling: Spelling) -> Wire:
+def _tools(request: ModelRequest, given: Mapping[str, Any], more: Sequence[Any], spelling: RequestFormat) -> Wire:
     strict = spelling.strict and "strict" not in spelling.without
     tools = [*request.definitions("openai-strict" if strict else "openai"), *more]
     if not tools:
@@ -94,13 +94,13 @@ def _tools(request: ModelRequest, given: Mapping[str, Any], more: Sequence[Any],
 
 
 class _History:
-    """The history in the only order servers take: every call answered right after the message that made it."""
+    """Writes the history in the only order that servers accept: results right after the message with their calls."""
 
-    def __init__(self, spelling: Spelling) -> None:
+    def __init__(self, spelling: RequestFormat) -> None:
         self._spelling = spelling
         self._wire: list[Wire] = []
         self._open: dict[str, list[str]] = {}  # id in the history -> ids sent for it and not yet answered
-        self._seen: list[Wire] = []  # images of results, shown once all results are told
+        self._seen: list[Wire] = []  # images of results, sent after all results
 
     def of(self, messages: Sequence[Message]) -> list[Wire]:
         for message in messages:
@@ -123,32 +123,32 @@ class _History:
             return
         wire: Wire = {"role": "assistant", "content": message.text or None}
         if message.tool_calls:
-            kept = message.extra.get(KEPT)
-            known = kept if isinstance(kept, Mapping) and kept.get("from") == self._spelling.origin else {}
+            saved = message.extra.get(EXTRA_KEY)
+            known = saved if isinstance(saved, Mapping) and saved.get("from") == self._spelling.origin else {}
             calls = known.get("calls", {})
             wire |= known.get("fields", {})
-            wire["tool_calls"] = [{**calls.get(call.id, {}), **self._called(call)} for call in message.tool_calls]
+            wire["tool_calls"] = [{**calls.get(call.id, {}), **self._call_entry(call)} for call in message.tool_calls]
         self._wire.append(wire)
 
-    def _called(self, call: ToolCall) -> Wire:
-        id = _fitting(call.id, short=self._spelling.short_ids)
+    def _call_entry(self, call: ToolCall) -> Wire:
+        id = _fit_id(call.id, short=self._spelling.short_ids)
         taken = {taken for ids in self._open.values() for taken in ids}
         while id in taken:
-            id = _fitting(f"{id} again", short=self._spelling.short_ids)
+            id = _fit_id(f"{id} again", short=self._spelling.short_ids)
         self._open.setdefault(call.id, []).append(id)
         name = _NOT_IN_NAMES.sub("_", call.name)[:64] or "unknown"
         return {"id": id, "type": "function", "function": {"name": name, "arguments": _arguments(call.arguments)}}
 
     def _add_result(self, message: Message) -> None:
         id = self._open[message.call_id].pop(0)
-        images, others = _sorted(message.attachments)
-        text = "\n".join([message.text, *map(_mention, others)]) if others else message.text
+        images, others = _split_images(message.attachments)
+        text = "\n".join([message.text, *map(_describe_attachment, others)]) if others else message.text
         self._wire.append({"role": "tool", "tool_call_id": id, "content": text})
         if images:
             self._seen += [_text(f"The images in the result of call {id}:"), *map(_image, images)]
 
     def _end_results(self) -> None:
-        """Without a result for every call a server would refuse this history for ever."""
+        """Adds missing results: a server would always refuse a history with an unanswered call."""
         for id in [id for ids in self._open.values() for id in ids]:
             self._wire.append({"role": "tool", "tool_call_id": id, "content": "No result of this call was recorded."})
         if self._seen:
@@ -156,8 +156,8 @@ class _History:
         self._open, self._seen = {}, []
 
 
-def _fitting(id: str, *, short: bool) -> str:
-    """The id, or one made of it where it would be refused; the same one every time."""
+def _fit_id(id: str, *, short: bool) -> str:
+    """Returns the id, or a valid one derived from it; the same one every time."""
     if (_SHORT_ID if short else _ID).fullmatch(id):
         return id
     made = sha256(id.encode(errors="replace")).hexdigest()
@@ -165,33 +165,33 @@ def _fitting(id: str, *, short: bool) -> str:
 
 
 def _arguments(arguments: Mapping[str, Any] | str) -> str:
-    """A JSON object, always: text that is none is wrapped, so that the model sees what it sent."""
+    """Returns a JSON object: other text is wrapped, so that the model sees what it sent."""
     if not isinstance(arguments, str):
         return json.dumps(plain(dict(arguments)), ensure_ascii=False)
     if not arguments.strip():
         return "{}"
     try:
-        if isinstance(json.loads(arguments, parse_constant=_refused), dict):
+        if isinstance(json.loads(arguments, parse_constant=_refuse_constant), dict):
             return arguments
     except (ValueError, RecursionError):
         pass
     return json.dumps({"_raw": arguments}, ensure_ascii=False)
 
 
-def _refused(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
 def _content(text: str, attachments: Sequence[Attachment]) -> str | list[Wire]:
     if not attachments:
         return text
-    images, others = _sorted(attachments)
+    images, others = _split_images(attachments)
     parts = [_text(text)] if text else []
     return [*parts, *map(_image, images), *map(_file, others)]
 
 
-def _sorted(attachments: Sequence[Attachment]) -> tuple[list[Attachment], list[Attachment]]:
-    """Images that can be shown, and the rest."""
+def _split_images(attachments: Sequence[Attachment]) -> tuple[list[Attachment], list[Attachment]]:
+    """Returns the images that can be shown, and the other attachments."""
     images = [one for one in attachments if one.data and _kind(one) in _IMAGES]
     return images, [one for one in attachments if one not in images]
 
@@ -212,13 +212,13 @@ def _file(attachment: Attachment) -> Wire:
     if attachment.data and _kind(attachment) == "application/pdf":
         name = attachment.name or "document.pdf"
         return {"type": "file", "file": {"filename": name, "file_data": _url(attachment)}}
-    return _text(_mention(attachment))
+    return _text(_describe_attachment(attachment))
 
 
 def _url(attachment: Attachment) -> str:
     return f"data:{_kind(attachment)};base64,{b64encode(attachment.data).decode()}"
 
 
-def _mention(attachment: Attachment) -> str:
+def _describe_attachment(attachment: Attachment) -> str:
     name = f"{attachment.name}: " if attachment.name else ""
     return f"[{name}{_kind(attachment) or 'a file'}, {len(attachment.data)} bytes, cannot be shown here]"

@@ -1,4 +1,4 @@
-"""A model that says what it is told: for tests, demonstrations and trying things out without a key."""
+"""Provides a model that follows a script: for tests, demonstrations and trying Forge without a key."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from forge.core.messages import Message, ToolCall, Usage
 from forge.core.plain_values import brief
 from forge.core.provider import ModelRequest, ProviderError
 
-KEPT = 100  # requests, and at least so many calls' ids, that are remembered
-PIECES = 16  # that a text is streamed in, at most
+MOST_REQUESTS = 100  # requests, and at least so many calls' ids, that are remembered
+PIECES = 16  # a text is streamed in at most so many
 _SHORTEST_PIECE = 8
 
-Part = str | ToolCall | BaseException
-Said = Part | Message | Sequence[Part]
-Turn = Said | Callable[[ModelRequest], Said | Awaitable[Said]]
+ReplyPart = str | ToolCall | BaseException
+Reply = ReplyPart | Message | Sequence[ReplyPart]
+Turn = Reply | Callable[[ModelRequest], Reply | Awaitable[Reply]]
 """A text, a call, an exception to raise, several of these in order, a whole message, or a function of the request."""
 
 
 def scripted(turns: Iterable[Turn]) -> Scripted:
-    """A model that says these things, one a turn."""
+    """Make a model that says these things, one per turn."""
     return Scripted(*turns)
 
 
 def scripted_file(path: str | Path) -> Scripted:
-    """A model that says what a YAML or JSON file tells it: a list of turns, as `_script_file` describes them."""
+    """Makes a model from a YAML or JSON file: a list of turns, as `script_file` describes them."""
     from forge.models.scripted.script_file import read_script  # reads YAML: only where a script is a file
 
     return Scripted(*read_script(Path(path).expanduser()))
 
 
 class Scripted:
-    """Says one turn each time it is asked, and complains when it is asked more often or, in `check`, less often.
+    """Says one turn per request. Raises an error if it gets more requests or, in `check`, fewer.
 
     `async with` checks at the end. `asked` counts the requests; `requests` are the latest hundred, each with the
     history as it was then (as long as that is only appended to), and `last` is the latest.
@@ -49,7 +49,7 @@ class Scripted:
         self.asked = 0
         self._turns = turns
         self._left = deque(turns)
-        self._requests: deque[ModelRequest] = deque(maxlen=KEPT)
+        self._requests: deque[ModelRequest] = deque(maxlen=MOST_REQUESTS)
         self._weight = _Weight()
         self._ids: dict[str, None] = {}  # of the latest calls, oldest first
 
@@ -66,19 +66,19 @@ class Scripted:
 
     @property
     def left(self) -> int:
-        """How many turns were not asked for yet."""
+        """The number of turns not yet requested."""
         return len(self._left)
 
     def again(self, after: int = 0) -> Scripted:
-        """The same script as it was at first, of which so many turns were said already: in another process, say."""
+        """Return the script from its start, with `after` turns already said, for example in another process."""
         return Scripted(*self._turns[after:])
 
     def check(self) -> None:
-        """Raise `ProviderError` when something is left that nobody asked for."""
+        """Raise `ProviderError` if turns are left over."""
         if self._left:
             raise ProviderError(
                 f"the script was not used up: {len(self._left)} of its {self.turns} turns are left, "
-                f"the next is {_shown(self._left[0])}",
+                f"the next is {_render_turn(self._left[0])}",
                 ErrorKind.CONFIG,
                 "Remove what is not needed, or find out why the model was not asked again.",
             )
@@ -91,7 +91,7 @@ class Scripted:
             self.check()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
-        """Streams the text of the next turn in pieces, then the message. Raises what the script says."""
+        """Streams the text of the next turn in pieces, then the message. Raises the script's errors."""
         self.asked += 1
         history = request.messages
         self._requests.append(
@@ -121,31 +121,31 @@ class Scripted:
         said: Any = turn(request)
         return await said if hasattr(said, "__await__") else said
 
-    def _message(self, said: Any, parts: Sequence[Part], paid: int) -> Message:
+    def _message(self, said: Any, parts: Sequence[ReplyPart], paid: int) -> Message:
         text = "".join([part for part in parts if isinstance(part, str)])
         if not isinstance(said, Message):
-            calls = self._unique([part for part in parts if isinstance(part, ToolCall)])
+            calls = self._make_unique([part for part in parts if isinstance(part, ToolCall)])
             usage = Usage(paid, _weight(text, calls))
             return Message("assistant", text, calls, finish="calls" if calls else "stop", usage=usage)
-        calls = self._unique(said.tool_calls)
+        calls = self._make_unique(said.tool_calls)
         usage = said.usage if said.usage.total else Usage(paid, _weight(text, calls))
         return replace(said, tool_calls=calls, finish=said.finish or ("calls" if calls else "stop"), usage=usage)
 
-    def _unique(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        """The calls, with another id where one came again: a script may say the same call twice."""
+    def _make_unique(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """Returns the calls with new ids for repeated ones: a script may say the same call twice."""
         ids, found = self._ids, []
         for call in calls:
             if call.id in ids:
                 call = ToolCall(call.name, call.arguments, server=call.server)
             ids[call.id] = None
             found.append(call)
-        while len(ids) > KEPT + len(calls):
+        while len(ids) > MOST_REQUESTS + len(calls):
             del ids[next(iter(ids))]
         return tuple(found)
 
 
 class _Prefix(Sequence[Message]):
-    """A history as long as it was, without a copy: it is only ever appended to."""
+    """A view of a history at its earlier length, without a copy: histories are only appended to."""
 
     __slots__ = ("_length", "_messages")
 
@@ -196,21 +196,21 @@ class _Weight:
 
 
 def _weight(text: str, calls: Sequence[ToolCall]) -> int:
-    """About four characters a token, and a little for the message itself."""
+    """Estimates about four characters per token, and a few tokens for the message itself."""
     characters = len(text)
     for call in calls:
         characters += len(call.name) + len(str(call.arguments))
     return 4 + characters // 4
 
 
-def _parts(said: Any) -> Sequence[Part]:
+def _parts(said: Any) -> Sequence[ReplyPart]:
     if isinstance(said, Message) and said.role == "assistant":
         return [said.text]
     parts = said if isinstance(said, list | tuple) else [said]
     if parts and all(map(_is_part, parts)):
         return parts
     raise ProviderError(
-        f"the script cannot be followed: a turn is {_shown(said)}",
+        f"the script cannot be followed: a turn is {_render_turn(said)}",
         ErrorKind.CONFIG,
         "A turn is a text, a ToolCall, an exception, a list of these, an assistant's Message, or a function of the "
         "request that returns one of these.",
@@ -227,7 +227,7 @@ def _pieces(text: str) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def _shown(turn: Any) -> str:
+def _render_turn(turn: Any) -> str:
     if isinstance(turn, ToolCall):
         return f"a call of {turn.name}"
     if isinstance(turn, Message):

@@ -5,7 +5,7 @@
     - calls: [{call: file_read, arguments: {path: a.txt}, id: first}, datetime_now]
     - error: {message: overloaded, kind: system_error, suggestion: Wait., passing: true, status: 529}
 
-`arguments` may be a text, which is then sent as it is: that is how broken JSON is written.
+`arguments` may be a text, which is sent unchanged; use it to send broken JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from forge.core.yaml.bounded_yaml import Bounds, Unreadable, bounded_text, bound
 LARGEST = 1024 * 1024  # bytes
 BOUNDS = Bounds(levels=50, aliases=0, values=100_000)
 
-Part = str | ToolCall | BaseException
+ReplyPart = str | ToolCall | BaseException
 
 _TURN = ("text", "call", "arguments", "id", "calls", "error")
 _CALL = ("call", "arguments", "id")
@@ -36,21 +36,21 @@ _FORMS = "A turn is a text, {call: NAME, arguments: {…}}, {text: …, calls: [
 
 
 class _Wrong(Exception):
-    """Where in the file, what is wrong, and what to write instead."""
+    """The location of a problem in the file, the problem, and what to write instead."""
 
-    def __init__(self, place: str, problem: str, advice: str) -> None:
-        self.place = place
+    def __init__(self, location: str, problem: str, advice: str) -> None:
+        self.location = location
         self.problem = problem
         self.advice = advice
 
 
-class _Turn(NamedTuple):
-    place: str
+class _LocatedTurn(NamedTuple):
+    location: str
     value: Any
 
 
-def read_script(path: Path) -> list[list[Part]]:
-    """The turns of a file. Raises `ProviderError`, naming the line or the turn."""
+def read_script(path: Path) -> list[list[ReplyPart]]:
+    """Returns the turns of a file. Raises `ProviderError` that names the line or the turn."""
     try:
         text = bounded_text(path, LARGEST)
         turns = list(_from_json(text)) if path.suffix.lower() == ".json" else _from_yaml(text)
@@ -58,18 +58,18 @@ def read_script(path: Path) -> list[list[Part]]:
             raise _Wrong("", "it holds no turns", _FORMS)
         return [_parts(turn) for turn in turns]
     except _Wrong as error:
-        where = f", {error.place}" if error.place else ""
-        raise _refused(path, where, error) from None
+        where = f", {error.location}" if error.location else ""
+        raise _script_error(path, where, error) from None
     except Unreadable as error:
-        raise _refused(path, f", line {error.line}" if error.line else "", error) from None
+        raise _script_error(path, f", line {error.line}" if error.line else "", error) from None
 
 
-def _refused(path: Path, where: str, error: _Wrong | Unreadable) -> ProviderError:
+def _script_error(path: Path, where: str, error: _Wrong | Unreadable) -> ProviderError:
     words = f"reading the script {str(path)[:200]!r}{where}: {error.problem}"
     return ProviderError(words, ErrorKind.CONFIG, error.advice)
 
 
-def _from_json(text: str) -> Iterator[_Turn]:
+def _from_json(text: str) -> Iterator[_LocatedTurn]:
     try:
         turns = json.loads(text)
     except json.JSONDecodeError as error:
@@ -79,23 +79,23 @@ def _from_json(text: str) -> Iterator[_Turn]:
     if not isinstance(turns, list):
         raise _Wrong("", "it is not a list of turns", "Write [ … ] with one turn after the other.")
     for number, value in enumerate(turns, 1):
-        yield _Turn(f"turn {number}", value)
+        yield _LocatedTurn(f"turn {number}", value)
 
 
-def _from_yaml(text: str) -> list[_Turn]:
+def _from_yaml(text: str) -> list[_LocatedTurn]:
     try:
-        turns: list[_Turn] = bounded_yaml(text, "", _turns, BOUNDS)
+        turns: list[_LocatedTurn] = bounded_yaml(text, "", _turns, BOUNDS)
         return turns
     except Unreadable as error:
         if not error.is_syntax:
             raise
-        place = f"line {error.line}" if error.line else ""
-        raise _Wrong(place, error.problem, "Quote texts that hold : # * { [ and the like.") from None
+        location = f"line {error.line}" if error.line else ""
+        raise _Wrong(location, error.problem, "Quote texts that hold : # * { [ and the like.") from None
 
 
-def _turns(yaml: Any, text: str) -> list[_Turn]:
+def _turns(yaml: Any, text: str) -> list[_LocatedTurn]:
     class Loader(safe_loader()):  # type: ignore[misc]
-        """Takes dates, and `yes`, `no`, `on` and `off`, for the texts they are."""
+        """Reads dates, and `yes`, `no`, `on` and `off`, as texts."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012
             letter: [(tag, pattern) for tag, pattern in known if not tag.endswith((":timestamp", ":bool"))]
@@ -107,76 +107,78 @@ def _turns(yaml: Any, text: str) -> list[_Turn]:
     if not isinstance(node, yaml.SequenceNode):
         raise _Wrong("", "it is not a list of turns", "Begin every turn with a dash: - text, or - {call: NAME}.")
     return [
-        _Turn(f"line {turn.start_mark.line + 1}, turn {number}", Loader("").construct_document(turn))
+        _LocatedTurn(f"line {turn.start_mark.line + 1}, turn {number}", Loader("").construct_document(turn))
         for number, turn in enumerate(node.value, 1)
     ]
 
 
-def _parts(turn: _Turn) -> list[Part]:
-    place, value = turn
+def _parts(turn: _LocatedTurn) -> list[ReplyPart]:
+    location, value = turn
     if isinstance(value, str):
         return [value]
     if not isinstance(value, dict):
-        raise _Wrong(place, f"{brief(value)} is no turn", f"{_FORMS} Quote a text that looks like something else.")
-    _check_keys(value, _TURN, place)
+        raise _Wrong(location, f"{brief(value)} is no turn", f"{_FORMS} Quote a text that looks like something else.")
+    _check_keys(value, _TURN, location)
     text = value.get("text", "")
     if not isinstance(text, str):
-        raise _Wrong(place, f"text is {brief(text)}", "Write a text, in quotes if it looks like something else.")
-    parts: list[Part] = [text] if text or "text" in value else []
+        raise _Wrong(location, f"text is {brief(text)}", "Write a text, in quotes if it looks like something else.")
+    parts: list[ReplyPart] = [text] if text or "text" in value else []
     calls = value.get("calls", [])
     if not isinstance(calls, list):
-        raise _Wrong(place, f"calls is {brief(calls)}", "Write a list: calls: [{call: NAME, arguments: {…}}].")
+        raise _Wrong(location, f"calls is {brief(calls)}", "Write a list: calls: [{call: NAME, arguments: {…}}].")
     if "call" in value:
         calls = [{key: value[key] for key in _CALL if key in value}, *calls]
     elif "arguments" in value or "id" in value:
-        raise _Wrong(place, "arguments or id without a call", "Write {call: NAME, arguments: {…}}.")
-    parts += [_call(call, place) for call in calls]
+        raise _Wrong(location, "arguments or id without a call", "Write {call: NAME, arguments: {…}}.")
+    parts += [_call(call, location) for call in calls]
     if "error" in value:
-        parts.append(_error(value["error"], place))
+        parts.append(_error(value["error"], location))
     if not parts:
-        raise _Wrong(place, "the turn says nothing", _FORMS)
+        raise _Wrong(location, "the turn says nothing", _FORMS)
     return parts
 
 
-def _call(value: Any, place: str) -> ToolCall:
+def _call(value: Any, location: str) -> ToolCall:
     if isinstance(value, str):
         value = {"call": value}
     if not isinstance(value, dict):
-        raise _Wrong(place, f"{brief(value)} is no call", "Write {call: NAME, arguments: {…}}.")
-    _check_keys(value, _CALL, place)
+        raise _Wrong(location, f"{brief(value)} is no call", "Write {call: NAME, arguments: {…}}.")
+    _check_keys(value, _CALL, location)
     name, arguments, id = value.get("call"), value.get("arguments"), value.get("id")
     if not isinstance(name, str) or not name:
-        raise _Wrong(place, f"the call's name is {brief(name)}", "Write call: NAME, the name of a tool.")
+        raise _Wrong(location, f"the call's name is {brief(name)}", "Write call: NAME, the name of a tool.")
     if id is not None and (not isinstance(id, str) or not id):
-        raise _Wrong(place, f"the call's id is {brief(id)}", "Write a text, in quotes, or leave it out.")
+        raise _Wrong(location, f"the call's id is {brief(id)}", "Write a text, in quotes, or leave it out.")
     if not isinstance(arguments, dict | str | None):
-        raise _Wrong(place, f"arguments is {brief(arguments)}", "Write an object: arguments: {path: a.txt}.")
+        raise _Wrong(location, f"arguments is {brief(arguments)}", "Write an object: arguments: {path: a.txt}.")
     try:
         sent = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _Wrong(place, f"arguments cannot be written as JSON: {str(error)[:200]}", "Use plain values.") from None
+        raise _Wrong(
+            location, f"arguments cannot be written as JSON: {str(error)[:200]}", "Use plain values."
+        ) from None
     return ToolCall(name, sent, id=id) if id else ToolCall(name, sent)
 
 
-def _error(value: Any, place: str) -> ProviderError:
+def _error(value: Any, location: str) -> ProviderError:
     value = {"message": value} if isinstance(value, str) else value
     if not isinstance(value, dict):
-        raise _Wrong(place, f"error is {brief(value)}", "Write error: TEXT, or error: {message: TEXT, kind: …}.")
-    _check_keys(value, _ERROR, place)
+        raise _Wrong(location, f"error is {brief(value)}", "Write error: TEXT, or error: {message: TEXT, kind: …}.")
+    _check_keys(value, _ERROR, location)
     message, suggestion = value.get("message", ""), value.get("suggestion", "")
     if not isinstance(message, str) or not message or not isinstance(suggestion, str):
-        raise _Wrong(place, "the error's message or suggestion is no text", "Write error: {message: TEXT}.")
+        raise _Wrong(location, "the error's message or suggestion is no text", "Write error: {message: TEXT}.")
     kind, status = value.get("kind", ErrorKind.SYSTEM.value), value.get("status", 0)
     if kind not in [known.value for known in ErrorKind]:
-        raise _Wrong(place, f"there is no error kind {brief(kind)}", f"Known are {', '.join(ErrorKind)}.")
+        raise _Wrong(location, f"there is no error kind {brief(kind)}", f"Known are {', '.join(ErrorKind)}.")
     if not isinstance(status, int):
-        raise _Wrong(place, f"status is {brief(status)}", "Write an HTTP status, such as 503.")
+        raise _Wrong(location, f"status is {brief(status)}", "Write an HTTP status, such as 503.")
     return ProviderError(message, kind, suggestion, passing=value.get("passing") is True, status=status)
 
 
-def _check_keys(value: dict[Any, Any], known: tuple[str, ...], place: str) -> None:
+def _check_keys(value: dict[Any, Any], known: tuple[str, ...], location: str) -> None:
     for key in value:
         if key not in known:
             hint = near(str(key), known, 1)
             advice = f'Did you mean "{hint[0]}"?' if hint else f"Known are {', '.join(known)}."
-            raise _Wrong(place, f"unknown key {brief(key)}", advice)
+            raise _Wrong(location, f"unknown key {brief(key)}", advice)

@@ -1,4 +1,4 @@
-"""Makes a call of the text between `<tool>` and `</tool>`; what cannot be read is refused in words, never run."""
+"""Reads a call from the text between `<tool>` and `</tool>`; an unreadable call is refused with a reason, never run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NAME = re.compile(r'(?:"(?:tool_)?name"\s{0,100}:\s{0,100}"|<(?:tool_)?name\s{0
 _FORM = 'Write one JSON object between <tool> and </tool>: {"tool_name": "NAME", "arguments": {…}}.'
 
 
-class Read(NamedTuple):
-    """A call, and why it must not be run, or nothing.
+class ReadCall(NamedTuple):
+    """A call, and the reason why it must not run, if any.
 
     A text that cannot be read has itself, from `<tool>` on, as its arguments: that is no JSON, so no tool takes it.
     """
@@ -32,40 +32,40 @@ class Read(NamedTuple):
     problem: str = ""
 
 
-class _Written(NamedTuple):
+class _ParsedCall(NamedTuple):
     server: str
     name: str
     arguments: str  # JSON text
 
 
-def read_call(body: Body, tools: Mapping[str, ToolSpec], servers: Collection[str]) -> Read:
-    """Read a call. Only tools of `servers`, and those mounted as `server__tool`, may be called."""
+def read_call(body: Body, tools: Mapping[str, ToolSpec], servers: Collection[str]) -> ReadCall:
+    """Reads a call. Only tools of `servers`, and those mounted as `server__tool`, may be called."""
     try:
         if body.is_too_large:
             advice = "Send the content in smaller parts."
             raise Malformed(f"it has more than {LARGEST:,} characters", advice)
-        written = _written(body.text.strip(), tools)
+        written = _parse_call(body.text.strip(), tools)
     except Malformed as error:
-        return refused(body.text, f"the call could not be read: {error.problem}. {error.advice}")
+        return refuse_call(body.text, f"the call could not be read: {error.problem}. {error.advice}")
     prefix = f"{written.server}__"
     mounted = prefix + written.name.removeprefix(prefix)
     if mounted in tools:
-        return Read(ToolCall(mounted, written.arguments))
+        return ReadCall(ToolCall(mounted, written.arguments))
     if written.server in servers:
-        return Read(ToolCall(written.name, written.arguments))
+        return ReadCall(ToolCall(written.name, written.arguments))
     call = ToolCall(written.name, written.arguments, server=written.server)
     known = " or ".join(json.dumps(server) for server in servers)
     problem = f"there is no server {json.dumps(written.server)}. Write {known} as the server_name."
-    return Read(call, f"{written.name} was not called: {problem}")
+    return ReadCall(call, f"{written.name} was not called: {problem}")
 
 
-def refused(text: str, problem: str, end: str = "</tool>") -> Read:
-    """A call that cannot be run, under the name it seems to have."""
+def refuse_call(text: str, problem: str, end: str = "</tool>") -> ReadCall:
+    """Returns a call that cannot be run, under its apparent name."""
     found = _NAME.search(text)
-    return Read(ToolCall(found[1] if found else UNKNOWN, f"<tool>{text}{end}"), problem)
+    return ReadCall(ToolCall(found[1] if found else UNKNOWN, f"<tool>{text}{end}"), problem)
 
 
-def _written(text: str, tools: Mapping[str, ToolSpec]) -> _Written:
+def _parse_call(text: str, tools: Mapping[str, ToolSpec]) -> _ParsedCall:
     if text.startswith("```"):
         text = text.partition("\n")[2].removesuffix("```").strip()
     if text.startswith("{"):
@@ -80,10 +80,10 @@ def _written(text: str, tools: Mapping[str, ToolSpec]) -> _Written:
     if not isinstance(call.arguments, dict):
         advice = "Write one element a parameter inside <arguments>."
         raise Malformed("its arguments are a text", advice)
-    return _Written(call.server or "local", _name(call.name), json.dumps(call.arguments, ensure_ascii=False))
+    return _ParsedCall(call.server or "local", _name(call.name), json.dumps(call.arguments, ensure_ascii=False))
 
 
-def _from_json(text: str) -> _Written:
+def _from_json(text: str) -> _ParsedCall:
     try:
         members = _members(text, _STRICT)
     except (ValueError, RecursionError):
@@ -101,35 +101,35 @@ def _from_json(text: str) -> _Written:
     if arguments is None:
         raw = "{}"
     name = _name(_first(members, "tool_name", "name"))
-    return _Written(server or "local", name, arguments if isinstance(arguments, str) else raw)
+    return _ParsedCall(server or "local", name, arguments if isinstance(arguments, str) else raw)
 
 
 def _members(text: str, decoder: json.JSONDecoder) -> dict[str, tuple[Any, str]]:
-    """The members of an object, each as its value and as the text it was written in."""
+    """Returns the members of an object, each as its value and its original text."""
     members: dict[str, tuple[Any, str]] = {}
-    at = _behind_space(text, 1)
+    at = _skip_space(text, 1)
     while not text.startswith("}", at):
         if members:
-            at = _behind_space(text, _behind(text, at, ","))
+            at = _skip_space(text, _expect_sign(text, at, ","))
         key, at = decoder.raw_decode(text, at)
         if not isinstance(key, str) or key in members:
             raise json.JSONDecodeError("Expecting a new property name", text, at)
-        start = _behind_space(text, _behind(text, _behind_space(text, at), ":"))
+        start = _skip_space(text, _expect_sign(text, _skip_space(text, at), ":"))
         value, at = decoder.raw_decode(text, start)
         members[key] = (value, text[start:at])
-        at = _behind_space(text, at)
-    if _behind_space(text, at + 1) != len(text):
+        at = _skip_space(text, at)
+    if _skip_space(text, at + 1) != len(text):
         raise json.JSONDecodeError("Extra data", text, at + 1)
     return members
 
 
-def _behind(text: str, at: int, sign: str) -> int:
+def _expect_sign(text: str, at: int, sign: str) -> int:
     if not text.startswith(sign, at):
         raise json.JSONDecodeError(f"Expecting '{sign}'", text, at)
     return at + 1
 
 
-def _behind_space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     found = _SPACE.match(text, at)
     return found.end() if found else at
 

@@ -1,10 +1,10 @@
-"""Finds `<tool>…</tool>` in text that arrives in pieces: the same calls and the same text, however it was cut.
+"""Finds `<tool>…</tool>` in text that arrives in pieces, with the same result however the text was cut.
 
-What counts as a call:
+These rules define a call:
 - `<tool>` begins one, unless a backtick stands right before it (that only talks about calls) or it stands in a fenced
   code block. A fence that holds calls and nothing else is decoration: its calls count, and the fence is dropped.
 - `</tool>` ends one, but not inside a JSON string or a CDATA section.
-- What never ends is no call. It is kept aside, and neither shown nor run.
+- A call that never ends is no call. It is stored separately, and neither shown nor run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import cache
 from typing import NamedTuple
 
 LARGEST = 4 * 1024 * 1024  # characters of a call, or of all calls in one fence
-KEPT = 64 * 1024  # characters that are kept of a call that is larger, or cut
-_PIECE = 64 * 1024  # looked at in one go, so that no pattern has to remember more
+LONGEST_REST = 64 * 1024  # characters stored of a call that is larger, or cut
+_PIECE = 64 * 1024  # searched at once, so that no pattern has to remember more
 _LONGEST_TOKEN = len("<![CDATA[")
 _LONGEST_FENCE = 256  # characters that can belong to the line of a fence
 
@@ -39,21 +39,21 @@ _IN_OTHER = re.compile(r"</tool>")
 
 
 class Body(NamedTuple):
-    """What stood between `<tool>` and `</tool>`."""
+    """The text between `<tool>` and `</tool>`."""
 
     text: str
     is_too_large: bool = False
 
 
 class CallScanner:
-    """Feed it pieces, then finish: out come texts to show and the bodies of calls, in order.
+    """Splits streamed text into texts to show and the bodies of calls, in order: `feed` pieces, then `finish`.
 
     Holds at most one call (or one fence of calls) back, in linear time.
     """
 
     def __init__(self) -> None:
         self.unterminated = ""  # a call that never ended, from its `<tool>` on
-        self._text = ""  # one character of context, then what is not decided yet
+        self._text = ""  # one character of context, then the undecided text
         self._at = 0
         self._is_last = False
         self._step: Callable[[], bool] = self._outside
@@ -69,15 +69,15 @@ class CallScanner:
             self._at = min(1, self._at)
             while self._step():
                 pass
-        return self._said()
+        return self._take_output()
 
     def finish(self) -> list[str | Body]:
         self._is_last = True
         while self._step():
             pass
-        return self._said()
+        return self._take_output()
 
-    def _said(self) -> list[str | Body]:
+    def _take_output(self) -> list[str | Body]:
         out, self._out = self._out, []
         return out
 
@@ -87,7 +87,7 @@ class CallScanner:
             self._at = until
 
     def _wait(self, half: re.Pattern[str]) -> bool:
-        """Show everything but an end that may be half a token."""
+        """Shows everything except an end that may be half a token."""
         end = len(self._text)
         found = None if self._is_last else half.search(self._text, max(self._at, end - _LONGEST_FENCE))
         self._show(found.start() if found else end)
@@ -124,7 +124,7 @@ class CallScanner:
         return True
 
     def _in_pure_fence(self) -> bool:
-        """In a fence that holds nothing but calls: does it go on like that, end, or turn out to be something else?"""
+        """Continues in a fence that so far holds only calls: it may go on, end, or hold something else."""
         space = _SOME_SPACE.match(self._text, self._at)
         start = space.end() if space else self._at
         rest = self._text[start : start + len("<tool>")]
@@ -145,7 +145,7 @@ class CallScanner:
         return True
 
     def _release(self, at: int, *, shown: bool) -> None:
-        """The fence is decided: shown as the text it is, or gone, its calls being calls."""
+        """Decides the fence: shows it as text, or drops it and keeps its calls."""
         for item in self._held:
             if isinstance(item, Body) and (item.is_too_large or not shown):
                 self._out.append(item)
@@ -167,7 +167,7 @@ class CallScanner:
         if not was_too_large:
             self._parts.append(self._text[self._at : until])
             if self._size > LARGEST:
-                self._parts = ["".join(self._parts)[:KEPT]]
+                self._parts = ["".join(self._parts)[:LONGEST_REST]]
         self._at = until
 
     def _end(self, at: int) -> bool:
@@ -181,21 +181,21 @@ class CallScanner:
             self._step = self._outside
         return True
 
-    def _cut(self) -> bool:
-        """Nothing comes any more. What was complete in the same fence still counts."""
+    def _end_early(self) -> bool:
+        """Ends the input. The complete calls of an unfinished fence still count."""
         if self._is_last:
             self._take(len(self._text))
-            self.unterminated = f"<tool>{''.join(self._parts)}"[:KEPT]
+            self.unterminated = f"<tool>{''.join(self._parts)}"[:LONGEST_REST]
             self._out += [item for item in self._held if isinstance(item, Body)]
             self._held = []
         return False
 
     def _at_start(self) -> bool:
-        """What is it: JSON, XML, or something else?"""
+        """Detects the form of the call: JSON, XML, or something else."""
         found = _SPACE.match(self._text, self._at)
         self._take(found.end() if found else self._at)
         if self._at == len(self._text):
-            return self._cut()
+            return self._end_early()
         kinds = {"{": self._in_json, "<": self._in_xml, "`": self._in_info}
         self._step = kinds.get(self._text[self._at], self._in_other)
         return True
@@ -209,7 +209,7 @@ class CallScanner:
         found = _STRING.match(self._text, self._at)
         self._take(found.end() if found else self._at)
         if not self._text.startswith('"', self._at):
-            return self._cut()
+            return self._end_early()
         self._take(self._at + 1)
         self._step = self._in_json
         return True
@@ -230,7 +230,7 @@ class CallScanner:
         found = token.search(self._text, self._at)
         if found is None:
             self._take(max(self._at, len(self._text) - _LONGEST_TOKEN + 1))
-            return self._cut()
+            return self._end_early()
         if found[0] == "</tool>":
             self._take(found.start())
             return self._end(found.end())
@@ -240,7 +240,7 @@ class CallScanner:
 
 
 class _Marks(NamedTuple):
-    """What ends a fence: on a line of its own among text, or right after a call."""
+    """Patterns for the end of a fence: on its own line in text, or directly after a call."""
 
     closing: re.Pattern[str]
     half_a_closing: re.Pattern[str]

@@ -1,4 +1,4 @@
-"""Tells a model without native tools about them: in its system prompt, and in a history of nothing but text."""
+"""Describes tools to a model without native tools: in its system prompt, and in a history of plain text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from forge.core.messages import Message, ToolCall
 from forge.core.spec import ToolSpec
 
-OURS = ("refused", "unterminated")  # what we keep in `Message.extra`, of no use to the model's own provider
-SHOWN = 4_000  # characters of a broken or cut call that the model sees again
+EXTRA_KEYS = ("refused", "unterminated")  # our keys of `Message.extra`, removed for the model's own provider
+LONGEST_SHOWN = 4_000  # characters of a broken or cut call that the model sees again
 
 _RULES = """\
 # Tools
@@ -41,8 +41,8 @@ _FRAME = re.compile(r"<(?=/?tool)|&(?=(?:amp;)*lt;/?tool)", re.IGNORECASE)
 _NOT_IN_A_NAME = re.compile(r"[^\w.\-]")
 
 
-def protocol(tools: Iterable[ToolSpec], options: Mapping[str, Any]) -> str:
-    """The rules of the protocol and the tools with their schemas: the part of the system prompt that is ours."""
+def describe_protocol(tools: Iterable[ToolSpec], options: Mapping[str, Any]) -> str:
+    """Returns the rules of the protocol and the tools with their schemas: our part of the system prompt."""
     tools = tuple(tools)
     choice = options.get("tool_choice")
     more = []
@@ -57,9 +57,9 @@ def protocol(tools: Iterable[ToolSpec], options: Mapping[str, Any]) -> str:
     return _RULES.format(amount=amount, more="".join(more)) + listed
 
 
-def in_text(messages: Sequence[Message], instructions: str) -> list[Message]:
-    """The history with its calls and results as text, and our instructions at the end of the system prompt."""
-    told = list(_told(messages))
+def render_history(messages: Sequence[Message], instructions: str) -> list[Message]:
+    """Returns the history with calls and results as text, and our instructions at the end of the system prompt."""
+    told = list(_render_messages(messages))
     if not instructions:
         return told
     if told and told[0].role == "system":
@@ -68,51 +68,53 @@ def in_text(messages: Sequence[Message], instructions: str) -> list[Message]:
     return [Message("system", instructions), *told]
 
 
-def framed(name: str, text: str) -> str:
-    """A tool's output as data: whatever it holds, it neither begins a call nor ends its own frame."""
+def frame_output(name: str, text: str) -> str:
+    """Frames a tool's output as data: its content can neither begin a call nor end the frame."""
     shown = _NOT_IN_A_NAME.sub("_", name[:64])
-    return f'<tool_result tool_name="{shown}">\n{escaped(text)}\n</tool_result>'
+    return f'<tool_result tool_name="{shown}">\n{escape_tags(text)}\n</tool_result>'
 
 
-def escaped(text: str) -> str:
-    """`<tool` and `</tool` spelled with an entity; so that this can be undone, what already looks like it too."""
+def escape_tags(text: str) -> str:
+    """Writes `<tool` and `</tool` with an entity; escapes existing entities too, so that this can be undone."""
     return _FRAME.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", text)
 
 
-def written(call: ToolCall) -> str:
-    """A call as the model should have written it; one that could not be read, as it was."""
+def render_call(call: ToolCall) -> str:
+    """Returns a call in its correct form, or its original text if it could not be read."""
     arguments = call.arguments
     if isinstance(arguments, str) and arguments.startswith("<tool>"):
-        return arguments if len(arguments) <= SHOWN else f"{arguments[:SHOWN]}…</tool>"
+        return arguments if len(arguments) <= LONGEST_SHOWN else f"{arguments[:LONGEST_SHOWN]}…</tool>"
     head = json.dumps({"server_name": call.server, "tool_name": call.name}, ensure_ascii=False)
     members = f'{head[:-1]}, "arguments": {_arguments(arguments)}}}'
-    return "<tool>\n" + members.replace("</", "<\\/") + "\n</tool>"  # in JSON the same, and no end to anyone
+    return (
+        "<tool>\n" + members.replace("</", "<\\/") + "\n</tool>"
+    )  # the same text in JSON, and no end tag for any parser
 
 
-def _told(messages: Sequence[Message]) -> Iterator[Message]:
+def _render_messages(messages: Sequence[Message]) -> Iterator[Message]:
     names: dict[str, str] = {}
     waiting: Message | None = None  # results, which the person's next words may join
     for message in messages:
         if message.role == "tool":
-            result = framed(names.get(message.call_id, "tool"), message.text)
-            waiting = _joined(waiting, replace(message, role="user", text=result, call_id=""))
+            result = frame_output(names.get(message.call_id, "tool"), message.text)
+            waiting = _merge_messages(waiting, replace(message, role="user", text=result, call_id=""))
             continue
         if waiting is not None:
             if message.role == "user":
-                message = _joined(waiting, message)
+                message = _merge_messages(waiting, message)
             else:
                 yield waiting
             waiting = None
         if message.role == "assistant":
             names |= {call.id: call.name for call in message.tool_calls}
-            message = _as_text(message)
+            message = _render_answer(message)
         yield message
     if waiting is not None:
         yield waiting
 
 
-def _joined(before: Message | None, message: Message) -> Message:
-    """One message of two: many chat templates refuse two of the same speaker in a row."""
+def _merge_messages(before: Message | None, message: Message) -> Message:
+    """Merges two messages: many chat templates refuse two messages of the same speaker in a row."""
     if before is None:
         return message
     return replace(
@@ -122,11 +124,11 @@ def _joined(before: Message | None, message: Message) -> Message:
     )
 
 
-def _as_text(message: Message) -> Message:
-    if not message.tool_calls and not any(key in message.extra for key in OURS):
+def _render_answer(message: Message) -> Message:
+    if not message.tool_calls and not any(key in message.extra for key in EXTRA_KEYS):
         return message
-    calls = [written(call) for call in message.tool_calls]
-    extra = {key: value for key, value in message.extra.items() if key not in OURS}
+    calls = [render_call(call) for call in message.tool_calls]
+    extra = {key: value for key, value in message.extra.items() if key not in EXTRA_KEYS}
     text = "\n\n".join(part for part in (message.text.rstrip(), *calls) if part)
     return replace(message, text=text, tool_calls=(), extra=extra)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 DEEPEST = 50  # elements inside each other
-MOST_BRANCHES = 100  # of a schema that are looked at in one place
+MOST_BRANCHES = 100  # of a schema that are examined for one value
 
 Schema = Mapping[str, Any]
 
@@ -31,7 +31,7 @@ _DECIMAL = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})
 
 
 class Malformed(ValueError):
-    """Why a call cannot be read, and what to write instead."""
+    """The reason why a call cannot be read, and what to write instead."""
 
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__(problem)
@@ -40,7 +40,7 @@ class Malformed(ValueError):
 
 
 class XmlCall(NamedTuple):
-    """A call as it was written; what is missing is empty."""
+    """The parts of a call; a missing part is empty."""
 
     server: str
     name: str
@@ -48,8 +48,8 @@ class XmlCall(NamedTuple):
 
 
 def read_xml(text: str, parameters: Callable[[str], Schema]) -> XmlCall:
-    """Read the inside of a `<tool>`. `parameters` gives the schema of a tool's arguments by the tool's name."""
-    reader = _Reader(text)
+    """Reads the content of a `<tool>`. `parameters` returns the schema of a tool's arguments by the tool's name."""
+    reader = _ElementReader(text)
     fields: dict[str, Any] = {}
     for tag in reader.tags(""):
         key = {"name": "tool_name", "parameters": "arguments"}.get(tag.name, tag.name)
@@ -59,16 +59,16 @@ def read_xml(text: str, parameters: Callable[[str], Schema]) -> XmlCall:
         if key in fields:
             raise Malformed(f"<{tag.name}> is there twice", "Write one call in each <tool>.")
         if key == "arguments":
-            schema = parameters(fields.get("tool_name") or _later_name(text))
+            schema = parameters(fields.get("tool_name") or _find_later_name(text))
             fields[key] = reader.value(tag, {"type": "object", **schema}, schema)
         else:
             fields[key] = str(reader.value(tag, {"type": "string"}, {})).strip()
     return XmlCall(fields.get("server_name", ""), fields.get("tool_name", ""), fields.get("arguments", {}))
 
 
-def unescaped(text: str) -> str:
-    """Entities decoded, once; what is no entity stays as it is."""
-    return _ENTITY.sub(_character, text) if "&" in text else text
+def decode_entities(text: str) -> str:
+    """Decodes entities once; other text stays unchanged."""
+    return _ENTITY.sub(_decode_entity, text) if "&" in text else text
 
 
 class _Tag(NamedTuple):
@@ -77,7 +77,7 @@ class _Tag(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What a schema says of one place, all its branches taken together."""
+    """A schema's description of one value, with all its branches combined."""
 
     types: frozenset[str]
     properties: Mapping[str, Any]
@@ -86,17 +86,17 @@ class _Kind(NamedTuple):
     choices: tuple[Any, ...]
 
 
-class _Reader:
+class _ElementReader:
     """Reads elements from left to right, each character once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self.depth = 0
-        self.kinds: dict[int, tuple[Schema, _Kind]] = {}  # by the schema's id; the schema is kept so that it stays its
+        self.kinds: dict[int, tuple[Schema, _Kind]] = {}  # by the schema's id; holding the schema keeps the id valid
 
     def tags(self, closing: str) -> Iterator[_Tag]:
-        """Every child element; whoever asks reads its value before going on. Ends behind the closing tag."""
+        """Yields every child element, up to the closing tag. The caller reads each value before the next tag."""
         while True:
             if found := _OPEN.match(self.text, self.at):
                 self.at = found.end()
@@ -108,13 +108,13 @@ class _Reader:
                 rest = self.text[self.at :].lstrip()
                 if not rest and not closing:
                     return
-                raise _unexpected(rest[:40], closing)
+                raise _unexpected_error(rest[:40], closing)
 
     def value(self, tag: _Tag, schema: Schema, root: Schema) -> Any:
-        """What an element holds, as its schema wants it. Text that does not fit stays text: the tool will explain."""
+        """Returns an element's value in its schema's type. Text that does not fit stays text: the tool explains."""
         kind = self._kind(schema, root)
         if tag.is_empty:
-            return _typed("", kind)
+            return _convert_text("", kind)
         may_have_children = not kind.types or kind.types & {"array", "object"}
         child = _OPEN.match(self.text, self.at) if may_have_children else None
         if child is None:
@@ -135,7 +135,7 @@ class _Reader:
         return [self.value(one, kind.items, root) for one in self.tags(tag.name)]
 
     def _members(self, tag: _Tag, kind: _Kind, root: Schema) -> dict[str, Any]:
-        """Child elements by name. What comes more than once is a list, and so is what the schema wants as one."""
+        """Returns child elements by name. Repeated elements, and those that the schema wants as a list, are lists."""
         values: dict[str, list[Any]] = {}
         lists = set()
         for child in self.tags(tag.name):
@@ -147,28 +147,28 @@ class _Reader:
         return {name: found if name in lists or len(found) > 1 else found[0] for name, found in values.items()}
 
     def _from_text(self, text: str, kind: _Kind, root: Schema) -> Any:
-        value = _typed(text, kind)
+        value = _convert_text(text, kind)
         is_one_item = isinstance(value, str) and "array" in kind.types and "string" not in kind.types
-        return [_typed(text, self._kind(kind.items, root))] if is_one_item else value
+        return [_convert_text(text, self._kind(kind.items, root))] if is_one_item else value
 
     def _text_of(self, name: str) -> str:
-        """Everything up to the closing tag of that name, whatever it looks like."""
+        """Returns everything up to the closing tag of that name, whatever its form."""
         parts = []
         start = self.at
         for found in _TOKEN.finditer(self.text, start):
             if found.start() < start:
                 continue  # inside a CDATA section
             if found[0] == "<!":
-                raise _declared()
+                raise _declaration_error()
             if found[0] == "<![CDATA[":
                 end = self.text.find("]]>", found.end())
                 if end < 0:
                     break
-                parts += [unescaped(self.text[start : found.start()]), self.text[found.end() : end]]
+                parts += [decode_entities(self.text[start : found.start()]), self.text[found.end() : end]]
                 start = end + 3
             elif found[1] == name:
                 self.at = found.end()
-                return "".join([*parts, unescaped(self.text[start : found.start()])])
+                return "".join([*parts, decode_entities(self.text[start : found.start()])])
         raise Malformed(f"<{name}> is not closed", f"End it with </{name}>.")
 
     def _kind(self, schema: Schema, root: Schema) -> _Kind:
@@ -198,7 +198,7 @@ def _kind_of(schema: Schema, root: Schema) -> _Kind:
 
 
 def _branches(schema: Schema, root: Schema) -> Iterator[Schema]:
-    """The schema with what it refers to and is composed of, every part once."""
+    """Yields the schema, the schemas that it refers to and its components, each once."""
     waiting: list[Any] = [schema]
     refs = set()
     for _ in range(MOST_BRANCHES):
@@ -206,7 +206,7 @@ def _branches(schema: Schema, root: Schema) -> Iterator[Schema]:
         ref = branch.get("$ref")
         if isinstance(ref, str) and ref not in refs:
             refs.add(ref)
-            waiting.append(_pointed(root, ref))
+            waiting.append(_follow_reference(root, ref))
         for key in ("anyOf", "oneOf", "allOf"):
             waiting += branch.get(key, ())
         if branch:
@@ -217,14 +217,14 @@ def _schema(value: Any) -> Schema:
     return value if isinstance(value, Mapping) else {}
 
 
-def _pointed(root: Any, ref: str) -> Any:
+def _follow_reference(root: Any, ref: str) -> Any:
     for part in ref.removeprefix("#").strip("/").split("/"):
         root = _schema(root).get(part.replace("~1", "/").replace("~0", "~"))
     return root
 
 
-def _typed(text: str, kind: _Kind) -> Any:
-    """A text as the first type that takes it. Strings stay strings."""
+def _convert_text(text: str, kind: _Kind) -> Any:
+    """Converts a text to the first type that accepts it. Strings stay strings."""
     types, stripped = kind.types, text.strip()
     if not types or "string" in types:
         return stripped if stripped in kind.choices else text
@@ -237,19 +237,19 @@ def _typed(text: str, kind: _Kind) -> Any:
     for name, made, opening in (("array", list, "["), ("object", dict, "{")):
         if name in types and not stripped:
             return made()
-        if name in types and stripped.startswith(opening) and isinstance(value := _parsed(stripped), made):
+        if name in types and stripped.startswith(opening) and isinstance(value := _parse_json(stripped), made):
             return value
     return None if "null" in types and stripped in ("", "null") else text
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _character(found: re.Match[str]) -> str:
+def _decode_entity(found: re.Match[str]) -> str:
     if found[1]:
         return _NAMED[found[1]]
     number = int(found[2]) if found[2] else int(found[3], 16)
@@ -257,19 +257,19 @@ def _character(found: re.Match[str]) -> str:
     return chr(number) if is_character else found[0]
 
 
-def _later_name(text: str) -> str:
-    """The tool's name, when it was written behind the arguments."""
+def _find_later_name(text: str) -> str:
+    """Returns the tool's name if it follows the arguments."""
     found = _NAME.search(text, max(0, text.rfind("</arguments")))
-    return unescaped(found[1]).strip() if found else ""
+    return decode_entities(found[1]).strip() if found else ""
 
 
-def _declared() -> Malformed:
+def _declaration_error() -> Malformed:
     return Malformed("it holds a declaration such as <!DOCTYPE>", "Put text that looks like markup into <![CDATA[…]]>.")
 
 
-def _unexpected(text: str, closing: str) -> Malformed:
+def _unexpected_error(text: str, closing: str) -> Malformed:
     if text.startswith(("<!", "<?")) and not text.startswith("<![CDATA["):
-        return _declared()
+        return _declaration_error()
     if not text:
         return Malformed(f"<{closing}> is not closed", f"End it with </{closing}>.")
     where = f"inside <{closing}>" if closing else "inside <tool>"

@@ -64,10 +64,10 @@ def _channel(configuration: Configuration, entry: ChannelEntry) -> Channel:
 
         return Terminal()
     if entry.type == "file":
-        from forge.channels.file import File
+        from forge.channels.file import FileChannel
 
         assert entry.path is not None
-        return File(entry.path)
+        return FileChannel(entry.path)
     if entry.type == "webhook":
         from forge.channels.webhook import Webhook
 

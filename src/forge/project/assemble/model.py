@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.provider import Provider
-from forge.models.names import default_model, how_to_set, provider_for
+from forge.models.names import default_model, provider_for, setup_advice
 from forge.project.config import Configuration
 
 
@@ -12,7 +12,7 @@ def chosen_model(configuration: Configuration, asked: str | None = None) -> str:
     """The one that is asked for, else the configuration's, else one whose key is set. Raises `ToolError`."""
     chosen = asked or configuration.agent.model or default_model()
     if chosen is None:
-        raise ToolError(how_to_set(), ErrorKind.CONFIG, "To try it without one: forge run --model scripted:FILE")
+        raise ToolError(setup_advice(), ErrorKind.CONFIG, "To try it without one: forge run --model scripted:FILE")
     return chosen
 
 

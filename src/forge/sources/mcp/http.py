@@ -14,8 +14,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.network.egress import Egress
-from forge.network.headers import USER_AGENT, checked
-from forge.network.pools import Pool, proxy_for, shared_pool
+from forge.network.headers import USER_AGENT, check_headers
+from forge.network.pools import Pool, find_pool, find_proxy
 from forge.network.url import Url, read_url
 from forge.sources.mcp.bounds import MIB, MOST_MESSAGE
 from forge.sources.mcp.target import Target
@@ -40,7 +40,7 @@ class Expired(ToolError):
 async def over_http(target: Target, wire: Wire) -> AsyncIterator[Any]:
     """The streams of a session; `ToolError` for a URL or headers that cannot be."""
     url = read_url(target.url)
-    headers = dict(checked(target.headers))
+    headers = dict(check_headers(target.headers))
     egress = target.egress if target.egress is not None else Egress.only(str(url))
     client = httpx2.AsyncClient(
         transport=_Judged(url, egress, wire, frozenset(headers)),
@@ -79,8 +79,8 @@ class _Judged(httpx2.AsyncBaseTransport):
 
     async def _ask(self, request: httpx2.Request) -> httpx2.Response:
         url = read_url(str(request.url))
-        self._egress.judge(url, proxied=bool(proxy_for(url, self._egress)))
-        pool = await shared_pool(url, self._egress)
+        self._egress.judge(url, proxied=bool(find_proxy(url, self._egress)))
+        pool = await find_pool(url, self._egress)
         connections = pool.__enter__()
         try:
             answer = await connections.handle_async_request(

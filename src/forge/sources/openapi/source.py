@@ -15,7 +15,7 @@ from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Category, Permission, PermissionName
 from forge.core.tool import Tool
 from forge.network.egress import Egress
-from forge.network.headers import checked
+from forge.network.headers import check_headers
 from forge.network.url import read_url
 from forge.sources.openapi.answers import Answers
 from forge.sources.openapi.credentials import Auth, placed, read_auth
@@ -68,7 +68,7 @@ class OpenApi:
         self._egress = egress
         self._idempotency_header = idempotency_header
         if idempotency_header:
-            checked([(idempotency_header, "")])
+            check_headers([(idempotency_header, "")])
         if server:
             read_url(server)  # a mistake is told at once
 

@@ -138,7 +138,7 @@ class OperationTool(Tool):
             egress=way.egress,
             limits=limits,
             follow="same-host",
-            once=bool(key),
+            idempotent=bool(key),
         )
         return await api.answers.result(self.operation, answer)
 

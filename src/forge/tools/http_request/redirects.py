@@ -20,9 +20,9 @@ async def ask(
 ) -> Response:
     """The answer at the end of all redirects. Another server gets neither the body nor what could hold a secret."""
     from forge.network.client import fetch  # imports asyncio, which listing tools does without
-    from forge.network.headers import checked, harmless
+    from forge.network.headers import check_headers, keep_harmless
 
-    sent = checked(headers)
+    sent = check_headers(headers)
     hops: tuple[str, ...] = ()
     end = time.monotonic() + limits.total
     while True:
@@ -45,7 +45,7 @@ async def ask(
         await ctx.require("network", url)
         if answer.status == 303 or (answer.status in _AS_GET and method == "POST"):
             method = "HEAD" if method == "HEAD" else "GET"
-        sent, body = harmless(sent), b""
+        sent, body = keep_harmless(sent), b""
         end += ctx.excused - excused  # waiting for a person is not the server's time
         left = end - time.monotonic()
         if left <= 0:

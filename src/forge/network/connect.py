@@ -1,4 +1,4 @@
-"""Opens connections: a name is resolved once, its addresses are judged, and one of those is connected to.
+"""Opens connections: resolves a name once, judges its addresses, and connects to one of them.
 
 Loaded by the first request, since it loads the HTTP client.
 """
@@ -25,9 +25,9 @@ MOST_TRIED = 8  # of the addresses of a name; all are judged
 
 
 class GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """What the connection pool opens its connections with: there is no other way out.
+    """Opens every connection of the connection pool, so that no request avoids the judgement.
 
-    TLS is spoken to the name that was asked for, since the pool knows nothing of the address.
+    TLS uses the requested name, since the pool does not know the address.
     """
 
     def __init__(self, egress: Egress, scheme: str) -> None:
@@ -48,7 +48,7 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
                 url = Url(self._scheme, name, port, "/", address)
                 found = [address] if address is not None else await resolve(name, port)
                 judged = self._egress.judge_addresses(url, found)
-                return await self._first(judged[:MOST_TRIED], port, timeout)
+                return await self._connect_first(judged[:MOST_TRIED], port, timeout)
         except TimeoutError:
             raise httpcore2.ConnectTimeout from None
 
@@ -58,10 +58,10 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _first(
+    async def _connect_first(
         self, addresses: Sequence[Address], port: int, timeout: float | None
     ) -> httpcore2.AsyncNetworkStream:
-        """The connection that stands first; each address gets a head start over the next."""
+        """Returns the first established connection; each address gets a head start over the next."""
         if len(addresses) == 1:
             return await self._plain.connect_tcp(str(addresses[0]), port, timeout=timeout)
         waiting = list(addresses)
@@ -85,7 +85,7 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
 
 
 async def resolve(name: str, port: int) -> list[Address]:
-    """All addresses of a name, the families in turns; `ToolError` if it has none."""
+    """Returns all addresses of a name, alternating families. Raises `ToolError` if there are none."""
     try:
         found: list[Any] = await in_thread(lambda: socket.getaddrinfo(name, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError) as error:
@@ -97,12 +97,12 @@ async def resolve(name: str, port: int) -> list[Address]:
             passing=again,
         )
     else:
-        return _in_turns([ipaddress.ip_address(entry[4][0].partition("%")[0]) for entry in found])
+        return _alternate_families([ipaddress.ip_address(entry[4][0].partition("%")[0]) for entry in found])
     raise problem
 
 
-def _in_turns(addresses: list[Address]) -> list[Address]:
-    """The resolver's favourite first."""
+def _alternate_families(addresses: list[Address]) -> list[Address]:
+    """Alternates the address families, beginning with the resolver's first."""
     unique = list(dict.fromkeys(addresses))
     same = [one for one in unique if one.version == unique[0].version]
     other = [one for one in unique if one.version != unique[0].version]

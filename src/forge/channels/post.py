@@ -1,4 +1,4 @@
-"""How channels ask a service: only the configured origin, again where it says "too much", its URL never shown."""
+"""Sends a channel's requests to its configured service only, retries rate limits, and never shows the URL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def post(
     wait_of: Callable[[Response], float],
     sleep: Sleep = asyncio.sleep,
 ) -> Response:
-    """The answer. 429 and 503 are tried again when `wait_of` says, within a minute; redirects are not followed."""
+    """Returns the answer. Retries 429 and 503 after `wait_of` seconds, at most a minute; follows no redirect."""
     tries = 0
     while True:
         tries += 1
@@ -41,7 +41,7 @@ async def post(
 
 
 def read_object(answer: Response) -> dict[str, Any]:
-    """The JSON object that a service answered with; an empty one where it answered something else."""
+    """Returns the JSON object of an answer, or an empty one if the answer is no object."""
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -49,12 +49,12 @@ def read_object(answer: Response) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def seconds_of(text: str) -> float:
-    """`Retry-After` in seconds; a second where it says something else."""
+def parse_retry_after(text: str) -> float:
+    """Returns `Retry-After` in seconds, or one second if the text is no number."""
     return float(text) if text.isascii() and text.isdigit() and len(text) < 10 else 1.0
 
 
-def not_delivered(service: str, status: int, said: str, advice: str) -> ToolError:
+def delivery_error(service: str, status: int, said: str, advice: str) -> ToolError:
     kind = (
         ErrorKind.RATE_LIMITED
         if status == 429

@@ -1,4 +1,4 @@
-"""An application served over HTTP on a socket that is open already: what `forge serve` and the console share."""
+"""Serves an application over HTTP on an open socket, for `forge serve` and the console."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def serve_app(
     closing: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> None:
-    """Until this is cancelled; then `closing` is called, and everything ends within a few seconds."""
+    """Serves until cancelled; then calls `closing` and ends everything within a few seconds."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -50,7 +50,7 @@ async def serve_app(
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs it."""
+    """A server that leaves signals to its caller."""
 
     ready: Callable[[], None] = staticmethod(lambda: None)
 

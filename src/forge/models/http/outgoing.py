@@ -1,4 +1,4 @@
-"""A request that is ready to be sent, and the words for what may go wrong with it."""
+"""Holds a request that is ready to be sent, and the texts of its errors."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from urllib.parse import urlsplit
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
 from forge.core.secrets import Secrets
-from forge.models.http.errors import Mask, shown
+from forge.models.http.errors import Mask, clean_message
 
 _HARMLESS = {"accept", "anthropic-beta", "anthropic-version", "content-type", "http-referer", "user-agent", "x-title"}
 
 
 @dataclass
-class Sending:
-    """A request, ready to be sent as often as needed."""
+class OutgoingRequest:
+    """A request that can be sent several times."""
 
     url: str
     headers: Mapping[str, str]
     content: bytes
     timeout: float
     silence: float
-    asked: str  # what was tried, for errors
+    action: str  # such as "asking openai at api.openai.com", for errors
 
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.timeout
@@ -37,7 +37,7 @@ class Sending:
         return max(0.0, self.deadline - time.monotonic())
 
     def check(self) -> None:
-        """Before the HTTP library does, which would quote the value."""
+        """Checks the headers before the HTTP library does, which would quote their values."""
         for name, value in self.headers.items():
             written = name + value
             if not written.isascii() or not written.isprintable() or value != value.strip():
@@ -48,22 +48,22 @@ class Sending:
                 )
 
     def error(self, what: str, kind: ErrorKind, suggestion: str, *, passing: bool = False) -> ProviderError:
-        return ProviderError(f"{self.asked}: {what}", kind, suggestion, passing=passing)
+        return ProviderError(f"{self.action}: {what}", kind, suggestion, passing=passing)
 
 
-def written_body(body: dict[str, Any], label: str) -> bytes:
+def encode_body(body: dict[str, Any], label: str) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(errors="replace")
     except (TypeError, ValueError, RecursionError) as error:
         raise ProviderError(
-            f"asking {label}: the request cannot be written as JSON: {shown(str(error), str)}",
+            f"asking {label}: the request cannot be written as JSON: {clean_message(str(error), str)}",
             ErrorKind.VALIDATION,
             "Use only texts, finite numbers, lists and objects in the options.",
         ) from None
 
 
 def host_of(url: str) -> str:
-    """What of a URL may be shown: the rest may hold a key."""
+    """Returns the part of a URL that may be shown: the rest may hold a key."""
     try:
         parts = urlsplit(url)
         return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "an unknown host"
@@ -72,7 +72,7 @@ def host_of(url: str) -> str:
 
 
 def mask_for(headers: Mapping[str, str]) -> Mask:
-    """Hides whatever these headers carry, except in those known to be harmless."""
+    """Returns a function that hides the values of these headers, known harmless ones excepted."""
     secrets = Secrets()
     for name, value in headers.items():
         if name.lower() not in _HARMLESS:

@@ -1,4 +1,4 @@
-"""How long to wait before another try: what the server asks for, or a growing pause."""
+"""Computes the backoff before another try: the server's request, or a growing pause."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ LONGEST_WAIT = 60.0  # seconds a server may ask us to wait before another try
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds between tries when it does not say
 
 
-def delay_before(attempt: int, asked: float | None) -> float:
-    """Seconds after so many tries; jittered, so that many clients do not come back at once."""
-    if asked is None:
+def delay_before(attempt: int, requested: float | None) -> float:
+    """Returns the seconds to wait after so many tries, with jitter, so that clients do not return together."""
+    if requested is None:
         return float(min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)) * random.uniform(0.5, 1.0)  # noqa: S311
-    if asked > LONGEST_WAIT:
-        return asked
-    return min(asked * random.uniform(1.0, 1.1), LONGEST_WAIT)  # noqa: S311
+    if requested > LONGEST_WAIT:
+        return requested
+    return min(requested * random.uniform(1.0, 1.1), LONGEST_WAIT)  # noqa: S311
 
 
-def asked_to_wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from milliseconds, seconds or a date; nothing where the header is nonsense or no wait at all."""
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Reads the wait in seconds from milliseconds, seconds or a date; None if the header is absent or invalid."""
     written = headers.get("retry-after", "")
     milliseconds = _number(headers.get("retry-after-ms", ""))
     seconds = _number(written) if milliseconds is None else milliseconds / 1000
     if seconds is None:
-        seconds = _until(written)
+        seconds = _seconds_until(written)
     return seconds if seconds is not None and seconds > 0 else None
 
 
@@ -39,7 +39,7 @@ def _number(written: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _until(written: str) -> float | None:
+def _seconds_until(written: str) -> float | None:
     try:
         return parsedate_to_datetime(written).timestamp() - time.time()
     except (ValueError, TypeError, OverflowError, OSError):
