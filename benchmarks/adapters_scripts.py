@@ -16,7 +16,7 @@ from benchmarks.timing import Measure, side_by_side_async, wall
 from forge import Scope, ToolCall, rules
 from forge.pipeline import standard_executor
 from forge.process.environment import shell_environment
-from forge.process.sandbox import Confinement, Tier, confined, problem
+from forge.process.sandbox import Confinement, Tier, confine_command, problem
 from forge.sources.scripts import scripts
 
 RUNS = 10  # in a round; the least counts, because starting a program suffers most from others
@@ -83,7 +83,9 @@ def _bare_runs(root: Path, argv: list[str]) -> Callable[[], Awaitable[None]]:
 
 def _bare_boxed_runs(root: Path, script: Path) -> Callable[[], Awaitable[None]]:
     env = {**shell_environment(), "PYTHONIOENCODING": "utf-8"}
-    files, words = _bare(confined([sys.executable, str(script)], Confinement(workspace=root), Tier.BUBBLEWRAP, env))
+    files, words = _bare(
+        confine_command([sys.executable, str(script)], Confinement(workspace=root), Tier.BUBBLEWRAP, env)
+    )
 
     async def run() -> None:
         given = json.dumps({"n": next(_different)}).encode()

@@ -12,7 +12,7 @@ from benchmarks.timing import Measure, side_by_side_async, wall
 from benchmarks.tree import tree
 from forge import Scope, ToolCall, rules
 from forge.pipeline import standard_executor
-from forge.process.find_program import packaged_program
+from forge.process.find_program import find_packaged_program
 from forge.tools.grep_search import GrepSearch
 
 PATTERN = r"this file is \d*77\b"
@@ -20,7 +20,7 @@ PATTERN = r"this file is \d*77\b"
 
 async def measures() -> list[Measure]:
     """Wall time: both use all cores, and whoever called waits."""
-    rg = packaged_program("rg")
+    rg = find_packaged_program("rg")
     if rg is None:
         print("grep is left out: its floor is ripgrep, which is not installed", file=sys.stderr)
         return []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.timing import Measure, side_by_side_async, wall
 from forge.process.running.run import run
-from forge.process.sandbox import Confinement, Tier, bubblewrap, confined, problem
+from forge.process.sandbox import Confinement, Tier, bubblewrap, confine_command, problem
 
 LINE = ["/bin/bash", "-c", "echo hi"]
 RUNS = 10  # in a round; the least counts, because starting a program suffers most from others
@@ -28,7 +28,7 @@ async def measures() -> list[Measure]:
 async def _against_bare(workspace: Path) -> tuple[float, float]:
     env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
     confinement = Confinement(workspace=workspace)
-    files, bare = _bare(confined(LINE, confinement, Tier.BUBBLEWRAP, env))
+    files, bare = _bare(confine_command(LINE, confinement, Tier.BUBBLEWRAP, env))
 
     async def floor() -> None:
         opened = {f"{{{name}}}": os.open(path, os.O_RDONLY) for name, path in files.items()}  # each is read to its end
@@ -58,7 +58,7 @@ async def _against_bare(workspace: Path) -> tuple[float, float]:
 
 def _bare(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     """The files that bubblewrap reads, by option, and its arguments, without the shell that opens those files."""
-    start = argv.index(bubblewrap.program())
+    start = argv.index(bubblewrap.find_bubblewrap())
     words, opened = argv[start:], dict(re.findall(r"(\d)<(\S+)", argv[2]))
     files: dict[str, str] = {}
     for option in ("--seccomp", "--file"):

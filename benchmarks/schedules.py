@@ -43,7 +43,7 @@ async def measures() -> list[Measure]:
 
 
 def _fill(store: ScheduleStore) -> None:
-    with store._store.writing() as connection:
+    with store._store.write_transaction() as connection:
         for number in range(SCHEDULES):
             following = START + 60 + number * 60
             one = Schedule(id=f"task-{number}", cron="@every 30d", task=f"Do number {number}", next_fire=following)

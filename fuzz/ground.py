@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import forge
-from forge.process.sandbox import Tier, choose
+from forge.process.sandbox import Tier, choose_tier
 
 SECRET = "beside-the-workspace-4f1c9ab2"
 KEY = "a-registered-key-83b1d0e7"  # the value of a variable that is declared as a secret
@@ -180,7 +180,7 @@ def _rules() -> list[str]:
     In a sandbox every line that can be made of their names is let through, so that it is the sandbox that holds.
     """
     programs = [f"allow execute {name}{words}" for name in HARMLESS for words in ("", " *")]
-    programs = programs if choose() is Tier.NONE else ["allow execute *"]
+    programs = programs if choose_tier() is Tier.NONE else ["allow execute *"]
     tools = [f"allow tool:{name}" for name in ("repeat", "say__*", "mcp_call", "bash_*", "test_runner")]
     browsing = ["allow tool:local_file_browser", "allow tool:debug_console"]
     return ["allow read", "allow write", "allow network", *programs, *tools, *browsing, *_PROGRAMS_STAY]

@@ -459,7 +459,7 @@ while True:
 def test_a_process_killed_while_it_writes_locks_nobody_out(path, store):
     store.open("a").append(Message("user", "before"))
     code = """
-with store._store.writing() as connection:
+with store._store.write_transaction() as connection:
     connection.execute("DELETE FROM session_messages")
     print("deep in it", flush=True)
     sys.stdin.read()
@@ -684,7 +684,7 @@ def test_two_files_set_aside_in_one_second_are_both_kept(path):
 
 def test_a_message_that_cannot_be_read_names_the_way_out(store, path):
     store.open("a").append(*EVERYTHING)
-    with store._store.writing() as connection:
+    with store._store.write_transaction() as connection:
         connection.execute("UPDATE session_messages SET body = '{broken' WHERE id = 4")
     with pytest.raises(StoreError, match="message 4 of the session cannot be read") as caught:
         store.open("a")
@@ -793,7 +793,7 @@ def test_another_part_may_share_the_file(store, path):
         connection.execute("CREATE TABLE undo (id INTEGER)")
 
     part = module.Store(path, "undo", [tables])
-    with part.writing() as connection:
+    with part.write_transaction() as connection:
         connection.execute("INSERT INTO undo VALUES (1)")
     part.close()
     assert len(again(path)) == 1

@@ -25,7 +25,7 @@ from forge.core.execution.background import BackgroundWork
 from forge.core.provider import ProviderError
 from forge.core.tool import Tool
 from forge.models.scripted import Turn
-from forge.process.running.jobs import jobs_of
+from forge.process.running.jobs import list_jobs
 from forge.tools.bash import Bash, BashJobs
 from forge.tools.file_edit import FileEdit
 from forge.tools.file_read import FileRead
@@ -242,7 +242,7 @@ async def test_programs_of_a_named_session_go_on_until_it_ends(tmp_path):
     assert "running" in results(second)[-1]
     agent.end_session("ada")
     assert until(lambda: not found(word))
-    assert jobs_of("ada") == []
+    assert list_jobs("ada") == []
 
 
 async def test_background_work_of_a_run_that_is_over_comes_to_its_end():

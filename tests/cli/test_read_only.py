@@ -63,15 +63,15 @@ def test_what_only_looks_needs_to_write_nothing(read_only: Any, workspace: Path)
 
 def test_a_copy_to_look_at_has_what_was_committed_last_and_is_gone_afterwards(workspace: Path) -> None:
     from forge.schedules.store import ScheduleStore
-    from forge.workspace.state.state_copy import copied
+    from forge.workspace.state.state_copy import copy_state_file
 
     with ScheduleStore.of(workspace) as store:
         store.set(id="one", cron="@daily", task="x")  # still in the log, as long as the store is open
-        with copied(workspace, "state.db") as path, ScheduleStore(path) as copy:
+        with copy_state_file(workspace, "state.db") as path, ScheduleStore(path) as copy:
             assert path is not None
             assert [one.id for one in copy.list()] == ["one"]
             copy.set(id="two", cron="@daily", task="y")
         assert not path.exists()
         assert [one.id for one in store.list()] == ["one"]
-    with copied(workspace, "nothing.db") as path:
+    with copy_state_file(workspace, "nothing.db") as path:
         assert path is None

@@ -143,7 +143,7 @@ def test_a_run_that_fails_is_exit_code_1_and_shown_without_harm(cli):
 def test_what_is_due_is_run_once(cli, workspace, ran):
     cli("schedule", "add", "@yearly", "Later", "--id", "later")
     cli("schedule", "add", "@yearly", "Count", "--id", "stars")
-    with ScheduleStore.of(workspace) as store, store._store.writing() as connection:
+    with ScheduleStore.of(workspace) as store, store._store.write_transaction() as connection:
         connection.execute("UPDATE schedules SET next_fire = 1 WHERE id = 'stars'")
     ended = cli("schedule", "run", "--once", "--json")
     assert (ended.code, ran) == (0, ["Count"])
@@ -154,7 +154,7 @@ def test_what_is_due_is_run_once(cli, workspace, ran):
 
 def test_a_service_is_stopped_by_a_signal_and_ends_well(cli, workspace, ran, monkeypatch):
     cli("schedule", "add", "@yearly", "Count", "--id", "stars")
-    with ScheduleStore.of(workspace) as store, store._store.writing() as connection:
+    with ScheduleStore.of(workspace) as store, store._store.write_transaction() as connection:
         connection.execute("UPDATE schedules SET next_fire = 1")
     make = schedules.runner
 

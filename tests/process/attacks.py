@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from forge.process.sandbox import Confinement, Tier, confined, problem
+from forge.process.sandbox import Confinement, Tier, confine_command, problem
 
 PLANTED = "planted-in-the-environment"
 ARGUMENT = "planted-as-an-argument"
@@ -249,7 +249,7 @@ def run(
     with pytest.MonkeyPatch.context() as changed:
         if tempfile.gettempdir() == USUAL:  # Landlock's directory for temporary files is left behind
             changed.setattr(tempfile, "tempdir", str(confinement.workspace.parent))
-        words = confined(argv, confinement, tier, env)
+        words = confine_command(argv, confinement, tier, env)
     return subprocess.run(
         words,
         cwd=cwd or confinement.workspace,

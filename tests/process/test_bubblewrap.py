@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forge.process.running.run import run as run_program
-from forge.process.sandbox import Confinement, Tier, bubblewrap, confined, layout
+from forge.process.sandbox import Confinement, Tier, bubblewrap, confine_command, layout
 from tests.process.attacks import REACHED, needs, run
 from tests.process.planting import until
 
@@ -272,7 +272,7 @@ def test_nothing_outlives_the_command(workspace: Path):
 def test_it_dies_with_its_parent(workspace: Path):
     mark = f"forge-orphan-{os.getpid()}"
     env = {"PATH": os.defpath}
-    argv = confined(
+    argv = confine_command(
         ["bash", "-c", f"echo up; exec -a {mark} sleep 50"], Confinement(workspace=workspace), Tier.BUBBLEWRAP, env
     )
     code = "import subprocess, sys; p = subprocess.Popen(sys.argv[1:]); p.wait()"
@@ -289,7 +289,7 @@ def test_it_dies_with_its_parent(workspace: Path):
 def test_a_request_to_end_reaches_the_program_which_may_tidy_up(workspace: Path):
     env = {"PATH": os.defpath}
     line = "trap 'echo tidied; exit 3' TERM; echo up; while :; do sleep 0.05; done"
-    argv = confined(["bash", "-c", line], Confinement(workspace=workspace), Tier.BUBBLEWRAP, env)
+    argv = confine_command(["bash", "-c", line], Confinement(workspace=workspace), Tier.BUBBLEWRAP, env)
     with subprocess.Popen(argv, env=env, cwd=workspace, stdout=subprocess.PIPE, start_new_session=True) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == b"up\n"
@@ -300,7 +300,9 @@ def test_a_request_to_end_reaches_the_program_which_may_tidy_up(workspace: Path)
 
 def test_a_program_that_does_not_tidy_up_ends_at_the_request(workspace: Path):
     env = {"PATH": os.defpath}
-    argv = confined(["bash", "-c", "echo up; exec sleep 50"], Confinement(workspace=workspace), Tier.BUBBLEWRAP, env)
+    argv = confine_command(
+        ["bash", "-c", "echo up; exec sleep 50"], Confinement(workspace=workspace), Tier.BUBBLEWRAP, env
+    )
     with subprocess.Popen(argv, env=env, cwd=workspace, stdout=subprocess.PIPE, start_new_session=True) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == b"up\n"
@@ -315,7 +317,7 @@ def test_it_needs_no_newer_env_than_there_is(workspace: Path, monkeypatch):
 
 def test_a_machine_whose_system_calls_are_not_known_has_no_filter(workspace: Path, monkeypatch):
     monkeypatch.setattr(bubblewrap, "_filter", lambda **_: b"")
-    words = confined(["true"], Confinement(workspace=workspace), Tier.BUBBLEWRAP, {})
+    words = confine_command(["true"], Confinement(workspace=workspace), Tier.BUBBLEWRAP, {})
     assert "--seccomp" not in words
     assert REACHED in sh("true", workspace)
 
@@ -325,7 +327,7 @@ def test_bubblewrap_is_never_one_that_a_program_could_have_written(workspace: Pa
     fake.write_text("#!/bin/sh\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{workspace}{os.pathsep}{os.environ['PATH']}")
-    words = confined(["true"], Confinement(workspace=workspace), Tier.BUBBLEWRAP, {})
+    words = confine_command(["true"], Confinement(workspace=workspace), Tier.BUBBLEWRAP, {})
     assert str(fake) not in words
 
 

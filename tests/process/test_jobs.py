@@ -12,7 +12,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.session_end import end_started
 from forge.process.environment import shell_environment
-from forge.process.running.jobs import Job, job_of, jobs_of, start_job
+from forge.process.running.jobs import Job, find_job, list_jobs, start_job
 from tests.process.planting import found, mark, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -84,11 +84,11 @@ async def test_it_can_be_given_something_to_read(owner):
 
 async def test_a_session_sees_only_its_own(owner):
     mine = job("sleep 60", owner)
-    assert job_of(owner, mine.id) is mine
+    assert find_job(owner, mine.id) is mine
     with pytest.raises(ToolError) as error:
-        job_of("somebody else", mine.id)
+        find_job("somebody else", mine.id)
     assert error.value.kind is ErrorKind.NOT_FOUND
-    assert jobs_of("somebody else") == []
+    assert list_jobs("somebody else") == []
 
 
 async def test_there_are_only_so_many_at_once_and_finished_ones_make_room(owner):
@@ -96,7 +96,7 @@ async def test_there_are_only_so_many_at_once_and_finished_ones_make_room(owner)
     await first.wait(10, for_end=True)
     job("sleep 60", owner, most_jobs=2)
     job("sleep 60", owner, most_jobs=2)
-    assert [one.id for one in jobs_of(owner)] == ["job_2", "job_3"]
+    assert [one.id for one in list_jobs(owner)] == ["job_2", "job_3"]
     with pytest.raises(ToolError, match="2 jobs run already"):
         job("true", owner, most_jobs=2)
 
@@ -110,4 +110,4 @@ async def test_they_end_with_their_session(owner):
     assert len(found(word)) == 2
     end_started(owner)
     assert until(lambda: not found(word))
-    assert jobs_of(owner) == []
+    assert list_jobs(owner) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.process.sandbox import Confinement, Tier, confined, landlock
+from forge.process.sandbox import Confinement, Tier, confine_command, landlock
 from forge.process.sandbox import landlock_program as _confine
 from forge.process.sandbox.landlock_program import INET, INET6, NETLINK, UNIX, syscall_filter
 from tests.process.attacks import needs, run
@@ -221,9 +221,9 @@ def test_the_launcher_imports_nothing_of_forge():
 
 
 def test_its_command_line_names_the_program_last(tmp_path: Path):
-    words = confined(
+    words = confine_command(
         ["ls", "--", "-l"], Confinement(workspace=tmp_path, network=True), Tier.LANDLOCK, {"PATH": os.defpath}
     )
     assert words[-4:] == ["--", "ls", "--", "-l"]
     assert words[4] == "network"
-    assert "network" not in landlock.command(["ls"], Confinement(workspace=tmp_path), {}).argv
+    assert "network" not in landlock.build_command(["ls"], Confinement(workspace=tmp_path), {}).argv

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
-from forge.process.running.lines import LONGEST, running
+from forge.process.running.lines import LONGEST, run_streamed
 
 
 def python(code: str) -> list[str]:
@@ -33,13 +33,13 @@ def is_running(pid: int) -> bool:
 
 
 async def test_lines_arrive_whole_and_the_end_is_told(tmp_path):
-    async with running(python("print('a\\nb'); print('c', end='')"), tmp_path) as program:
+    async with run_streamed(python("print('a\\nb'); print('c', end='')"), tmp_path) as program:
         assert await all_lines(program) == [b"a", b"b", b"c"]
         assert await program.ended() == (0, "")
 
 
 async def test_nothing_for_a_while_is_told_from_the_end(tmp_path):
-    async with running(python("input(); print('late')"), tmp_path, reads=True) as program:
+    async with run_streamed(python("input(); print('late')"), tmp_path, reads=True) as program:
         assert await program.lines(0.01) is None
         await program.write(b"\n")
         assert await all_lines(program) == [b"late"]
@@ -49,18 +49,18 @@ async def test_it_starts_in_the_directory_and_sees_nothing_of_our_environment(tm
     monkeypatch.setenv("RIPGREP_CONFIG_PATH", "/somewhere")
     monkeypatch.setenv("SECRET", "x")
     code = "import os; print(os.getcwd()); print(sorted(set(os.environ) - {'LC_CTYPE', 'LC_ALL', 'LANG'}))"
-    async with running(python(code), tmp_path) as program:
+    async with run_streamed(python(code), tmp_path) as program:
         assert await all_lines(program) == [os.fsencode(tmp_path), b"['PATH']"]
 
 
 async def test_without_input_it_reads_nothing(tmp_path):
-    async with running(python("import sys; print(repr(sys.stdin.read()))"), tmp_path) as program:
+    async with run_streamed(python("import sys; print(repr(sys.stdin.read()))"), tmp_path) as program:
         assert await all_lines(program) == [b"''"]
 
 
 async def test_much_error_output_blocks_nothing_and_only_its_beginning_is_kept(tmp_path):
     code = "import sys; sys.stderr.write('e' * 1_000_000); print('done'); sys.exit(3)"
-    async with running(python(code), tmp_path) as program:
+    async with run_streamed(python(code), tmp_path) as program:
         assert await all_lines(program) == [b"done"]
         ending, said = await program.ended()
     assert (ending, len(said)) == (3, 16 * 1024)
@@ -68,14 +68,14 @@ async def test_much_error_output_blocks_nothing_and_only_its_beginning_is_kept(t
 
 async def test_a_line_without_end_is_cut(tmp_path):
     code = "import sys; sys.stdout.write('x' * 3_000_000)"
-    async with running(python(code), tmp_path) as program:
+    async with run_streamed(python(code), tmp_path) as program:
         (line,) = await all_lines(program)
     assert len(line) <= LONGEST
 
 
 async def test_leaving_the_block_kills_the_program_and_its_children(tmp_path):
     code = "import os, signal; child = os.fork(); print(child if child else '', flush=True); signal.pause()"
-    async with running(python(code), tmp_path) as program:
+    async with run_streamed(python(code), tmp_path) as program:
         child = 0
         while not child:
             child = next((int(line) for line in await program.lines() or () if line), 0)
@@ -93,7 +93,7 @@ async def test_cancelling_kills_it_at_once(tmp_path):
     pids = []
 
     async def read() -> None:
-        async with running(python("import signal; print(1, flush=True); signal.pause()"), tmp_path) as program:
+        async with run_streamed(python("import signal; print(1, flush=True); signal.pause()"), tmp_path) as program:
             await program.lines()
             pids.append(program.pid)
             started.set()
@@ -108,7 +108,7 @@ async def test_cancelling_kills_it_at_once(tmp_path):
 
 
 async def test_a_program_that_does_not_listen_harms_nobody(tmp_path):
-    async with running(python("import os; os.close(0); print('closed')"), tmp_path, reads=True) as program:
+    async with run_streamed(python("import os; os.close(0); print('closed')"), tmp_path, reads=True) as program:
         for _ in range(10):
             await program.write(b"x" * 100_000)
         assert await all_lines(program) == [b"closed"]
@@ -116,15 +116,15 @@ async def test_a_program_that_does_not_listen_harms_nobody(tmp_path):
 
 async def test_one_that_cannot_be_started_is_explained(tmp_path):
     with pytest.raises(ToolError, match="no-such-program cannot be started"):
-        async with running([str(tmp_path / "no-such-program")], tmp_path):
+        async with run_streamed([str(tmp_path / "no-such-program")], tmp_path):
             pass
-    async with running(python("print(1)"), tmp_path) as program:
+    async with run_streamed(python("print(1)"), tmp_path) as program:
         assert await all_lines(program) == [b"1"]
 
 
 async def test_no_descriptor_is_left_open(tmp_path):
     async def once() -> None:
-        async with running(python("print(1)"), tmp_path, reads=True) as program:
+        async with run_streamed(python("print(1)"), tmp_path, reads=True) as program:
             await program.lines()
 
     await once()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.process.find_program import packaged_program, trusted_program
+from forge.process.find_program import find_packaged_program, find_trusted_program
 
 
 @pytest.fixture
@@ -30,20 +30,20 @@ def test_the_one_beside_this_python_comes_first(tmp_path, monkeypatch):
     ours, other = program(tmp_path / "ours"), program(tmp_path / "other")
     monkeypatch.setattr(sys, "executable", str(ours.parent / "python"))
     monkeypatch.setenv("PATH", str(other.parent))
-    assert trusted_program("rg", [tmp_path]) == str(ours)
+    assert find_trusted_program("rg", [tmp_path]) == str(ours)
 
 
 def test_then_the_first_one_on_the_path(alone, monkeypatch):
     first, second = program(alone / "1"), program(alone / "2")
     monkeypatch.setenv("PATH", os.pathsep.join(["", ".", str(alone / "none"), str(first.parent), str(second.parent)]))
-    assert trusted_program("rg") == str(first)
+    assert find_trusted_program("rg") == str(first)
 
 
 def test_one_that_lies_in_a_writable_root_is_passed_over(alone, monkeypatch):
     planted, real = program(alone / "workspace" / "bin"), program(alone / "usr")
     monkeypatch.setenv("PATH", os.pathsep.join([str(planted.parent), str(real.parent)]))
-    assert trusted_program("rg", [alone / "workspace"]) == str(real)
-    assert trusted_program("rg", [alone / "work"]) == str(planted)
+    assert find_trusted_program("rg", [alone / "workspace"]) == str(real)
+    assert find_trusted_program("rg", [alone / "work"]) == str(planted)
 
 
 def test_links_into_a_writable_root_and_out_of_it_are_passed_over(alone, monkeypatch):
@@ -55,7 +55,7 @@ def test_links_into_a_writable_root_and_out_of_it_are_passed_over(alone, monkeyp
     real = program(alone / "real")
     (alone / "workspace" / "link").symlink_to(real.parent)
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, [outside, alone / "folder", alone / "workspace" / "link"])))
-    assert trusted_program("rg", [alone / "workspace"]) is None
+    assert find_trusted_program("rg", [alone / "workspace"]) is None
 
 
 def test_what_cannot_be_run_is_no_program(alone, monkeypatch):
@@ -63,10 +63,10 @@ def test_what_cannot_be_run_is_no_program(alone, monkeypatch):
     monkeypatch.setenv("PATH", str(path.parent))
     path.chmod(0o644)
     (alone / "bin" / "fd").mkdir()
-    assert trusted_program("rg") is None
-    assert trusted_program("fd") is None
+    assert find_trusted_program("rg") is None
+    assert find_trusted_program("fd") is None
     path.chmod(0o755)
-    assert trusted_program("rg") == str(path)
+    assert find_trusted_program("rg") == str(path)
 
 
 @pytest.fixture
@@ -82,15 +82,15 @@ def system(alone, monkeypatch):
 
 def test_a_packaged_program_comes_before_one_on_the_path_and_one_beside_the_python_of_the_system(system):
     last = program(system / "path")
-    assert packaged_program("rg") == str(last)
+    assert find_packaged_program("rg") == str(last)
     beside = program(system / "empty")
-    assert packaged_program("rg") == str(beside)
+    assert find_packaged_program("rg") == str(beside)
     user = program(system / "user")
-    assert packaged_program("rg") == str(user)
+    assert find_packaged_program("rg") == str(user)
     scripts = program(system / "scripts")
-    assert packaged_program("rg") == str(scripts)
-    assert packaged_program("rg", [system / "scripts"]) == str(user)
-    assert packaged_program("rg", [system]) == str(beside)
+    assert find_packaged_program("rg") == str(scripts)
+    assert find_packaged_program("rg", [system / "scripts"]) == str(user)
+    assert find_packaged_program("rg", [system]) == str(beside)
 
 
 def test_in_a_virtual_environment_the_packaged_program_is_beside_its_python(tmp_path, monkeypatch):
@@ -98,4 +98,4 @@ def test_in_a_virtual_environment_the_packaged_program_is_beside_its_python(tmp_
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     monkeypatch.setattr(sys, "executable", str(ours.parent / "python"))
     monkeypatch.setenv("PATH", str(other.parent))
-    assert packaged_program("rg", [tmp_path]) == str(ours)
+    assert find_packaged_program("rg", [tmp_path]) == str(ours)

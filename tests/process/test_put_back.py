@@ -11,7 +11,7 @@ import pytest
 from forge.core.context import Scope
 from forge.process.sandbox import Confinement, Tier
 from forge.process.sandbox.layout import confinement_of
-from forge.process.sandbox.put_back import put_back, remember, watched
+from forge.process.sandbox.put_back import restore_protected, take_snapshot, watch_protected_files
 from forge.workspace.paths import PathValidator
 from tests.process.attacks import needs, run
 
@@ -36,9 +36,9 @@ def repository(workspace: Path) -> Path:
 
 def sh(line: str, workspace: Path, tier: Tier, **how: object) -> list[str]:
     confinement = Confinement(workspace=workspace, **how)  # type: ignore[arg-type]
-    before = remember(confinement)
+    before = take_snapshot(confinement)
     run(["bash", "-c", line], confinement, tier)
-    return put_back(before)
+    return restore_protected(before)
 
 
 EVIL = "[core]\n\tfsmonitor = evil\n"
@@ -128,7 +128,7 @@ def test_a_link_to_hooks_leads_to_no_others_afterwards(repository: Path, tier: T
 def watched_sh(line: str, workspace: Path, tier: Tier) -> list[str]:
     """As programs are really run: what bubblewrap prevents is not looked at again."""
     confinement = Confinement(workspace=workspace)
-    settle = watched(confinement, str(tier))
+    settle = watch_protected_files(confinement, str(tier))
     run(["bash", "-c", line], confinement, tier)
     return settle()
 
@@ -203,19 +203,19 @@ def test_a_link_that_a_program_laid_is_not_followed(repository: Path, tmp_path: 
     (elsewhere / "hooks").mkdir(parents=True)
     (elsewhere / "config").write_text("of another\n")
     (elsewhere / "hooks/post-checkout").write_text("of another\n")
-    before = remember(Confinement(workspace=repository))
+    before = take_snapshot(Confinement(workspace=repository))
     (repository / ".git").rename(repository / "old")
     (repository / ".git").symlink_to(elsewhere)
-    put_back(before)
+    restore_protected(before)
     assert (elsewhere / "config").read_text() == "of another\n"
     assert sorted(os.listdir(elsewhere)) == ["config", "hooks"]
     assert os.listdir(elsewhere / "hooks") == ["post-checkout"]
 
 
 def test_a_workspace_that_is_read_only_has_nothing_to_put_back(repository: Path):
-    before = remember(Confinement(workspace=repository, readable=(repository,)))
-    assert before.places == {}
-    assert put_back(before) == []
+    before = take_snapshot(Confinement(workspace=repository, readable=(repository,)))
+    assert before.files == {}
+    assert restore_protected(before) == []
 
 
 def test_skills_in_a_folder_of_another_name_are_protected_too(tmp_path: Path) -> None:

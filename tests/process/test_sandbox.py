@@ -16,8 +16,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.process import sandbox
 from forge.process.running.run import Finished
 from forge.process.running.run import run as run_program
-from forge.process.sandbox import Confinement, Tier, choose, confined, problem, report
-from forge.process.sandbox.command import Command
+from forge.process.sandbox import Confinement, Tier, choose_tier, confine_command, problem, report_tiers
+from forge.process.sandbox.command import CommandLine
 from tests.process.attacks import (
     ATTACKS,
     REACHED,
@@ -157,7 +157,7 @@ def test_home_is_private_where_the_workspace_is_the_folder_for_temporary_files()
     usual = Path("/tmp")
     words = ["bash", "-c", 'ls -A "$HOME" && echo x >~/noted && ls -A ~']
     env = {"PATH": os.environ["PATH"]}
-    argv = confined(words, Confinement(workspace=usual, readable=(usual,)), Tier.BUBBLEWRAP, env)
+    argv = confine_command(words, Confinement(workspace=usual, readable=(usual,)), Tier.BUBBLEWRAP, env)
     told = subprocess.run(argv, env=env, cwd=usual, capture_output=True, text=True, check=False)
     assert told.stdout == "noted\n", told
 
@@ -184,7 +184,7 @@ def test_git_works_whatever_the_settings_of_the_system_say(tier: Tier, tmp_path:
     code = (
         "import subprocess, os; from pathlib import Path; from forge.process.sandbox import *; "
         f"there = Confinement(workspace=Path({str(workspace)!r})); env = {{'PATH': os.environ['PATH']}}; "
-        f"box = Boxed(['sh', '-c', 'git init -q . && git status'], there, Tier({str(tier)!r}), env); "
+        f"box = SandboxedCommand(['sh', '-c', 'git init -q . && git status'], there, Tier({str(tier)!r}), env); "
         "words = box.command.in_shell(); "
         "done = subprocess.run(words, env=env, cwd=there.workspace, capture_output=True, text=True); box.close(); "
         "print(done.returncode, done.stdout, done.stderr)"
@@ -216,7 +216,7 @@ def test_what_the_sandbox_says_of_itself_is_no_result_of_the_program(here: World
     option = "--unshare-all" if tier is Tier.BUBBLEWRAP else "=HOME"
     real = sandbox._COMMANDS[tier]
 
-    def breaking(*given: object, **more: object) -> Command:
+    def breaking(*given: object, **more: object) -> CommandLine:
         command = real(*given, **more)
         place = command.argv.index(option)
         return replace(command, argv=[*command.argv[:place], *broken, *command.argv[place:]])
@@ -268,7 +268,9 @@ def test_a_folder_on_the_path_that_may_not_be_read_hides_nothing(here: World, ti
 
 def test_values_of_the_environment_are_not_on_the_command_line(here: World, tier: Tier):
     env = {"PATH": os.defpath, "TOKEN": "s3cret-value"}
-    assert not any("s3cret-value" in word for word in confined(["true"], Confinement(workspace=here.inside), tier, env))
+    assert not any(
+        "s3cret-value" in word for word in confine_command(["true"], Confinement(workspace=here.inside), tier, env)
+    )
     assert here.run(["bash", "-c", 'echo "$TOKEN"'], tier, {"TOKEN": "s3cret-value"}).stdout == "s3cret-value\n"
 
 
@@ -337,12 +339,12 @@ def test_exit_codes_pass_through(here: World, tier: Tier):
 @pytest.mark.parametrize("folder", ["/", "/usr", "/etc", "/proc/self"])
 def test_the_system_itself_is_no_workspace(folder: str, tier: Tier):
     with pytest.raises(ToolError, match="cannot be confined") as caught:
-        confined(["true"], Confinement(workspace=Path(folder)), tier, {})
+        confine_command(["true"], Confinement(workspace=Path(folder)), tier, {})
     assert caught.value.kind is ErrorKind.CONFIG
 
 
 def test_none_changes_nothing(tmp_path: Path):
-    assert confined(["ls", "-l"], Confinement(workspace=tmp_path), Tier.NONE, {}) == ["ls", "-l"]
+    assert confine_command(["ls", "-l"], Confinement(workspace=tmp_path), Tier.NONE, {}) == ["ls", "-l"]
 
 
 @pytest.fixture
@@ -357,38 +359,38 @@ def unusable(monkeypatch):
 
 def test_auto_takes_the_best_there_is(unusable):
     unusable()
-    assert choose("auto") is Tier.BUBBLEWRAP
+    assert choose_tier("auto") is Tier.BUBBLEWRAP
     unusable(bubblewrap="absent")
-    assert choose("auto") is Tier.LANDLOCK
+    assert choose_tier("auto") is Tier.LANDLOCK
     unusable(bubblewrap="absent", landlock="absent")
-    assert choose("auto") is Tier.NONE
+    assert choose_tier("auto") is Tier.NONE
 
 
 def test_what_is_asked_for_by_name_is_there_or_fails(unusable):
     unusable()
-    assert choose("landlock") is Tier.LANDLOCK
-    assert choose("bubblewrap") is Tier.BUBBLEWRAP
-    assert choose("required") is Tier.BUBBLEWRAP
+    assert choose_tier("landlock") is Tier.LANDLOCK
+    assert choose_tier("bubblewrap") is Tier.BUBBLEWRAP
+    assert choose_tier("required") is Tier.BUBBLEWRAP
     unusable(bubblewrap="it is absent", landlock="it is switched off")
     for setting in ("bubblewrap", "landlock", "required", True):
         with pytest.raises(ToolError, match=r"absent|switched off") as caught:
-            choose(setting)
+            choose_tier(setting)
         assert caught.value.kind is ErrorKind.CONFIG
         assert caught.value.suggestion
     with pytest.raises(ToolError, match="it is absent; landlock") as caught:
-        choose("required")
+        choose_tier("required")
     assert "apt-get install bubblewrap" in caught.value.suggestion
 
 
 @pytest.mark.parametrize("setting", ["off", False])
 def test_off_is_none_and_tries_nothing(setting: str | bool, monkeypatch):
     monkeypatch.setattr(sandbox, "_problem", None)
-    assert choose(setting) is Tier.NONE
+    assert choose_tier(setting) is Tier.NONE
 
 
 def test_an_unknown_setting_is_refused_with_the_known_ones():
     with pytest.raises(ToolError, match="bwrap") as caught:
-        choose("bwrap")
+        choose_tier("bwrap")
     assert "auto, required, bubblewrap, landlock, off" in caught.value.suggestion
 
 
@@ -399,10 +401,13 @@ def test_each_tier_is_tried_once_a_process(monkeypatch):
         tried.append(tier)
         return ""
 
-    monkeypatch.setattr(sandbox, "_tried", note)
+    monkeypatch.setattr(sandbox, "_try_tier", note)
     sandbox._problem.cache_clear()
     try:
-        assert [choose("auto"), choose("required"), choose("landlock")] == [*[Tier.BUBBLEWRAP] * 2, Tier.LANDLOCK]
+        assert [choose_tier("auto"), choose_tier("required"), choose_tier("landlock")] == [
+            *[Tier.BUBBLEWRAP] * 2,
+            Tier.LANDLOCK,
+        ]
         assert tried == [Tier.BUBBLEWRAP, Tier.LANDLOCK]
     finally:
         sandbox._problem.cache_clear()
@@ -410,17 +415,19 @@ def test_each_tier_is_tried_once_a_process(monkeypatch):
 
 def test_a_sandbox_that_does_not_hold_does_not_count(monkeypatch):
     monkeypatch.setattr(
-        sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: Command(list(argv))}
+        sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: CommandLine(list(argv))}
     )
-    assert "does not work here" in sandbox._tried(Tier.BUBBLEWRAP)
+    assert "does not work here" in sandbox._try_tier(Tier.BUBBLEWRAP)
     broken = ["/bin/sh", "-c", "echo bwrap: No permissions to create new namespace >&2; exit 1"]
-    monkeypatch.setattr(sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: Command(broken)})
-    assert "user namespaces are forbidden" in sandbox._tried(Tier.BUBBLEWRAP)
+    monkeypatch.setattr(
+        sandbox, "_COMMANDS", {Tier.BUBBLEWRAP: lambda argv, confinement, env, **_: CommandLine(broken)}
+    )
+    assert "user namespaces are forbidden" in sandbox._try_tier(Tier.BUBBLEWRAP)
 
 
 def test_the_report_says_of_each_tier_whether_it_works_and_how_to_get_it(unusable):
     unusable(bubblewrap="it is absent")
-    first, second = report()
+    first, second = report_tiers()
     assert (first["tier"], first["usable"]) == ("bubblewrap", False)
     assert "it is absent" in first["detail"]
     assert "apt-get install bubblewrap" in first["how"]
@@ -437,7 +444,7 @@ def test_the_probe_leaves_nothing_behind(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for tier in TIERS:
         if not problem(tier):
-            sandbox._tried(tier)
+            sandbox._try_tier(tier)
     assert os.listdir(tmp_path) == []
 
 
@@ -445,7 +452,7 @@ def test_inside_a_sandbox_the_next_best_is_found_by_trying(tier: Tier, tmp_path:
     """As in a container that forbids namespaces."""
     needs(Tier.LANDLOCK)
     source = Path(sandbox.__file__).parents[3]
-    code = "from forge.process.sandbox import choose, report; print(choose(), [row['usable'] for row in report()])"
+    code = "from forge.process.sandbox import choose_tier, report_tiers; print(choose_tier(), [row['usable'] for row in report_tiers()])"
     env = {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     confinement = Confinement(workspace=tmp_path, readable=(source,))
     told = run([sys.executable, "-c", code], confinement, tier, env)
@@ -459,7 +466,7 @@ def test_forge_may_run_from_an_environment_inside_the_workspace(tier: Tier, tmp_
     code = (
         "import subprocess, sys; from pathlib import Path; from forge.process.sandbox import *; "
         "there = Confinement(workspace=Path.cwd()); env = {'PATH': str(Path(sys.prefix, 'bin'))}; "
-        f"words = confined([sys.executable, '-c', 'print(6 * 7)'], there, Tier({str(tier)!r}), env); "
+        f"words = confine_command([sys.executable, '-c', 'print(6 * 7)'], there, Tier({str(tier)!r}), env); "
         "print(subprocess.run(words, env=env, capture_output=True, text=True).stdout)"
     )
     beside = tmp_path.parent / f"{tmp_path.name}-tmp"

@@ -16,8 +16,8 @@ from forge import Scope, ToolCall, rules
 from forge.core.result import ToolResult
 from forge.pipeline import standard_executor
 from forge.process.running import whole_output as whole
-from forge.process.running.output import Capture, Kept
-from forge.process.running.whole_output import Whole
+from forge.process.running.output import Capture, CapturedOutput
+from forge.process.running.whole_output import WholeOutput
 from forge.tools.bash import Bash, BashOutput
 
 PYTHON = shlex.quote(sys.executable)
@@ -122,7 +122,7 @@ def test_what_the_log_of_a_job_no_longer_holds_is_in_the_file(tmp_path, monkeypa
 
 def test_a_text_beyond_the_limit_says_so_in_the_file_and_outside(monkeypatch):
     monkeypatch.setattr(whole, "MOST", 1_000)
-    kept = Kept(Capture(10, 10), wants_whole=True)
+    kept = CapturedOutput(Capture(10, 10), wants_whole=True)
     for _ in range(20):
         kept.add(memoryview(b"x" * 99 + b"\n"))
     assert kept.whole is not None
@@ -135,7 +135,7 @@ def test_a_text_beyond_the_limit_says_so_in_the_file_and_outside(monkeypatch):
 
 def test_what_fits_is_not_kept_twice_and_no_byte_is_lost_where_it_no_longer_does():
     for sizes in ([20], [19, 1], [1] * 20):
-        kept = Kept(Capture(10, 10), wants_whole=True)
+        kept = CapturedOutput(Capture(10, 10), wants_whole=True)
         for size in sizes:
             kept.add(memoryview(b"a" * size))
         assert kept.whole is None
@@ -148,13 +148,13 @@ def test_characters_and_secrets_are_not_cut_between_pieces(monkeypatch):
     monkeypatch.setattr(whole, "PIECE", 7)
     monkeypatch.setattr(whole, "LONGEST_SECRET", 10)
     text = "äöü secret€ßecret secretsecret" * 20
-    masked = Whole.of(text.encode()).masked(lambda piece: piece.replace("secret", "***"))
+    masked = WholeOutput.of(text.encode()).masked(lambda piece: piece.replace("secret", "***"))
     assert "".join(masked.pieces()) == text.replace("secret", "***")
-    assert "".join(Whole.of(text.encode()).pieces()) == text
+    assert "".join(WholeOutput.of(text.encode()).pieces()) == text
 
 
 def test_a_result_that_goes_to_another_process_leaves_the_file_behind():
-    result = ToolResult(for_llm="a part", whole=Whole.of(b"all"))
+    result = ToolResult(for_llm="a part", whole=WholeOutput.of(b"all"))
     assert pickle.loads(pickle.dumps(result)) == result
 
 

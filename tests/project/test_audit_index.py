@@ -18,7 +18,7 @@ from forge.project.audit import read_log as audit
 from forge.project.audit.log_events import Wanted, read_line
 from forge.project.audit.log_index import EventIndex
 from forge.project.audit.read_log import DAMAGED, Log, index_beside
-from forge.workspace.state.ownership import own
+from forge.workspace.state.ownership import mark_own
 
 NOW = 1_700_000_000.0
 
@@ -224,6 +224,6 @@ def test_it_is_kept_only_where_the_state_was_made_here(tmp_path: Path) -> None:
     """One that came with a clone could hide what happened."""
     (tmp_path / "audit.ndjson").write_bytes(lines(0, 10))
     assert index_beside(tmp_path / "audit.ndjson") is None
-    own(tmp_path)
+    mark_own(tmp_path)
     assert index_beside(tmp_path / "audit.ndjson") is not None
     assert index_beside(tmp_path / "other.ndjson") is None

@@ -11,7 +11,7 @@ import pytest
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
-from forge.process.running.jobs import jobs_of
+from forge.process.running.jobs import list_jobs
 from forge.project.assemble.channels import ProjectChannels
 from forge.project.assemble.schedule_store import project_schedules
 from forge.project.config import load_configuration
@@ -100,7 +100,7 @@ async def test_what_a_run_left_running_ends_with_it(project):
     run = await runner(project(started, call("bash_jobs"), "Started.", text=rules)).now("it")
     assert (run.status, run.result) == (Status.COMPLETED, "Started.")
     assert until(lambda: not found(word))
-    assert jobs_of(run.session) == []
+    assert list_jobs(run.session) == []
 
 
 async def test_every_run_has_a_session_of_its_own(project):

@@ -298,7 +298,7 @@ def test_running_now_changes_no_plan(store, clocks):
 def test_a_zone_that_is_gone_fails_that_schedule_alone(store, clocks):
     made(store)
     made(store, id="other")
-    with store._store.writing() as connection:
+    with store._store.write_transaction() as connection:
         connection.execute("UPDATE schedules SET timezone = 'Mars/Olympus' WHERE id = 'nightly'")
     clocks.pass_(86_400)
     found = store.tick("one", 10)

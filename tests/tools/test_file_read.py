@@ -17,7 +17,7 @@ from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.pipeline.limit_output import MAX_BYTES, MAX_LINES, limit_output
 from forge.tools.file_read import FileRead
-from forge.workspace.history.tracking import SessionState, Tracking, tracking
+from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0"
 
@@ -334,7 +334,7 @@ def test_what_was_read_is_remembered(read, tmp_path):
     state = SessionState()
     (tmp_path / "a.txt").write_text("one\n")
     (tmp_path / "b.txt").write_text("two\n")
-    with tracking(Tracking(state, "s", checked=True)):
+    with track_call(TrackedCall(state, "s", checked=True)):
         read(["a.txt", "missing"])
     a, b = (str(tmp_path / name) for name in ("a.txt", "b.txt"))
     state.seen.check("s", a, os.stat(a), "a.txt", b"one\n")

@@ -63,7 +63,7 @@ def use_program(monkeypatch, folder: Path, script: str) -> None:
     program = folder / "rg"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    monkeypatch.setattr("forge.tools.grep_search.ripgrep.packaged_program", lambda name, roots=(): str(program))
+    monkeypatch.setattr("forge.tools.grep_search.ripgrep.find_packaged_program", lambda name, roots=(): str(program))
 
 
 def put(folder: Path, **files: str) -> None:
@@ -488,7 +488,7 @@ async def test_cancelling_kills_the_program(tmp_path, monkeypatch):
 def test_without_ripgrep_the_command_that_installs_it_is_named(tmp_path, monkeypatch):
     put(tmp_path, a="x\n")
     assert Searches(tmp_path)("x").for_llm == "a:1:x"
-    monkeypatch.setattr("forge.tools.grep_search.ripgrep.packaged_program", lambda name, roots=(): None)
+    monkeypatch.setattr("forge.tools.grep_search.ripgrep.find_packaged_program", lambda name, roots=(): None)
     result = Searches(tmp_path)("x")
     assert result.failure is not None
     assert result.failure.kind == "config_error"

@@ -104,7 +104,7 @@ NAMES = [
 def way_of_opening(request, monkeypatch):
     """Twice: with openat2 where it exists, and without."""
     if request.param == "by walking":
-        monkeypatch.setattr(opening, "_kernel_can", lambda: False)
+        monkeypatch.setattr(opening, "_has_openat2", lambda: False)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from forge.project.trust import standing
-from forge.workspace.state.ownership import _machine
+from forge.workspace.state.ownership import _machine_id
 from tests.cli.conftest import here, start
 
 __all__ = ["here"]  # a fixture
@@ -62,7 +62,7 @@ def _move_paths(database: Path, before: str, now: str) -> None:
 def _mark(folder: Path) -> None:
     """As those versions marked a directory that they made. It holds for one machine and directory alone."""
     number = os.lstat(folder).st_ino
-    words = f"forge state {_machine()} {os.getuid()} {number}"
+    words = f"forge state {_machine_id()} {os.getuid()} {number}"
     (folder / "made-here").write_text(hashlib.sha256(words.encode()).hexdigest())
 
 

@@ -13,7 +13,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes import commit as module
 from forge.workspace.changes.commit import Change, commit, recover
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths import Location, PathValidator
 from tests.descriptors import open_below
 
 
@@ -25,7 +25,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(workspace: Path) -> Callable[[str], Place]:
+def place(workspace: Path) -> Callable[[str], Location]:
     return lambda path: PathValidator(workspace).resolve(path, follow=False)
 
 
@@ -162,8 +162,8 @@ def test_other_names_of_the_file_keep_the_old_content(workspace, place):
 
 def test_names_that_are_no_unicode_or_look_like_flags_work(workspace):
     for name in ("-rf", "..name", "日本", "a\udcffb", "x" * 255, "new\nline"):
-        commit([Change(Place(workspace, f"dir/{name}", name), None, b"1")], workspace)
-        commit([Change(Place(workspace, f"dir/{name}", name), b"1", b"2")], workspace)
+        commit([Change(Location(workspace, f"dir/{name}", name), None, b"1")], workspace)
+        commit([Change(Location(workspace, f"dir/{name}", name), b"1", b"2")], workspace)
         assert (workspace / "dir" / name).read_bytes() == b"2"
 
 
@@ -203,7 +203,7 @@ def test_a_known_status_spares_reading_the_file(workspace, place, monkeypatch):
     path = workspace / "a.txt"
     path.write_bytes(b"old")
     os.utime(path, (1, 1))
-    monkeypatch.setattr(module, "_is_same", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(module, "_is_unchanged", lambda *_: pytest.fail("it was read"))
     commit([Change(place("a.txt"), b"old", b"new", status=path.stat())], workspace)
     assert path.read_bytes() == b"new"
 

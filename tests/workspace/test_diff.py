@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.workspace.text.common_lines import shared_blocks
-from forge.workspace.text.diff import changed_lines, content_diff, unified_diff
+from forge.workspace.text.common_lines import find_shared_blocks
+from forge.workspace.text.diff import content_diff, find_changed_lines, unified_diff
 
 PROGRAMS = [program for program in ("patch", "git") if shutil.which(program)]
 WAYS = {
@@ -139,7 +139,7 @@ def test_what_is_no_text_has_no_diff(content):
     ],
 )
 def test_changed_lines_are_told(before, after, lines):
-    assert changed_lines(unified_diff(before, after, "a")) == lines
+    assert find_changed_lines(unified_diff(before, after, "a")) == lines
 
 
 def test_nothing_changed_is_no_diff():
@@ -218,7 +218,7 @@ def test_fifty_thousand_lines_do_not_take_their_square(before, after):
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abc"), max_size=12))
 def test_shared_blocks_are_shared_and_rise(before, after):
     here = there = 0
-    blocks = shared_blocks(before, after)
+    blocks = find_shared_blocks(before, after)
     for start, position, size in blocks:
         assert start >= here
         assert position >= there
@@ -232,7 +232,7 @@ def test_large_blocks_are_found_around_scattered_changes():
     after = [line for line in LARGE[:20_000] if generator.random() > 0.01]
     for place in sorted(generator.sample(range(len(after)), 200), reverse=True):
         after.insert(place, f"new {place}\n")
-    shared = sum(block.size for block in shared_blocks(LARGE[:20_000], after))
+    shared = sum(block.size for block in find_shared_blocks(LARGE[:20_000], after))
     assert shared == len(after) - 200
 
 

@@ -9,7 +9,7 @@ import pytest
 from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
 from forge.workspace.draft import LARGEST, Draft
-from forge.workspace.history.tracking import SessionState, Tracking, note_read, tracking
+from forge.workspace.history.tracking import SessionState, TrackedCall, note_read, track_call
 from forge.workspace.paths.digest import LARGE
 
 
@@ -20,8 +20,8 @@ def scope(tmp_path):
 
 @pytest.fixture
 def tracked():
-    now = Tracking(SessionState(), session_id="s", turn="t", call_id="c", tool="test", checked=True)
-    with tracking(now):
+    now = TrackedCall(SessionState(), session_id="s", turn="t", call_id="c", tool="test", checked=True)
+    with track_call(now):
         yield now
 
 
@@ -63,12 +63,12 @@ def test_a_file_that_was_not_read_is_not_overwritten_and_one_that_was_is(scope, 
     draft = Draft(scope)
     place = draft.resolve("a")
     with pytest.raises(ToolError, match="was not read in this session"):
-        draft.need_read(place)
+        draft.require_read(place)
     note_read(place, os.stat(tmp_path / "a"), b"a")
-    draft.need_read(place)
+    draft.require_read(place)
     draft.write(place, b"b")
     draft.commit()
-    Draft(scope).need_read(place)  # its own write counts as read
+    Draft(scope).require_read(place)  # its own write counts as read
 
 
 def test_a_file_that_changed_since_is_not_overwritten_even_with_the_same_size_and_time(scope, tmp_path, tracked):
@@ -80,7 +80,7 @@ def test_a_file_that_changed_since_is_not_overwritten_even_with_the_same_size_an
     file.write_text("b")
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(ToolError, match="changed on disk since it was read"):
-        Draft(scope).need_read(place)
+        Draft(scope).require_read(place)
 
 
 def test_a_file_that_was_only_touched_is_still_the_same(scope, tmp_path, tracked):
@@ -89,12 +89,12 @@ def test_a_file_that_was_only_touched_is_still_the_same(scope, tmp_path, tracked
     place = Draft(scope).resolve("a")
     note_read(place, os.stat(file), b"a")
     os.utime(file, (1, 1))
-    Draft(scope).need_read(place)
+    Draft(scope).require_read(place)
 
 
 def test_a_new_file_needs_no_read(scope, tracked):
     draft = Draft(scope)
-    draft.need_read(draft.resolve("new"))
+    draft.require_read(draft.resolve("new"))
 
 
 def test_only_what_was_approved_is_touched(scope, tmp_path):
@@ -197,7 +197,7 @@ def test_a_large_file_that_changed_since_is_refused_before_anything_is_written(s
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     for act in (Draft.diff, Draft.commit):
         draft = Draft(scope)
-        draft.need_read(place)
+        draft.require_read(place)
         draft.write(place, b"c")
         with pytest.raises(ToolError, match="changed on disk since it was read"):
             act(draft)
@@ -240,7 +240,7 @@ def test_a_change_that_was_made_is_no_failure_because_it_could_not_be_noted(scop
     assert (tmp_path / "a").read_bytes() == b"1"
     assert len(tracked.state.undo.entries("s")) == 1
     with pytest.raises(ToolError, match="not read"):
-        Draft(scope).need_read(draft.resolve("a"))
+        Draft(scope).require_read(draft.resolve("a"))
 
 
 def test_a_change_that_failed_says_why_even_if_it_cannot_be_withdrawn(scope, tmp_path, tracked, monkeypatch):

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.workspace.search.glob import MOST_ALTERNATIVES, compiled, literal_head
+from forge.workspace.search.glob import MOST_ALTERNATIVES, compile_glob, literal_head
 
 
 def fits(pattern: str, path: str, *, case_sensitive: bool = True) -> bool:
-    glob = compiled(pattern, case_sensitive)
+    glob = compile_glob(pattern, case_sensitive)
     whole = bool(glob.fits(path))
     name = path.rpartition("/")[2]
     if whole:
@@ -130,7 +130,7 @@ def test_case_counts_only_where_it_should():
 )
 def test_a_pattern_that_means_nothing_is_refused(pattern):
     with pytest.raises(ToolError) as raised:
-        compiled(pattern)
+        compile_glob(pattern)
     assert raised.value.kind == "validation_error"
     assert len(raised.value.message) < 200
 
@@ -158,7 +158,7 @@ def test_as_many_alternatives_as_allowed_work():
 )
 def test_no_pattern_takes_long(pattern):
     started = time.process_time()
-    glob = compiled(pattern, case_sensitive=False)
+    glob = compile_glob(pattern, case_sensitive=False)
     for path in ("a" * 255, "a/" * 1_500 + "c", "/".join(["a" * 255] * 15)):
         glob.fits(path)
         glob.leads_below(path)
@@ -168,7 +168,7 @@ def test_no_pattern_takes_long(pattern):
 @given(st.text("ab*?[]{},/\\.!-", max_size=24), st.text("ab/.", min_size=1, max_size=12))
 def test_whatever_is_written_is_a_pattern_or_is_refused(pattern, path):
     try:
-        glob = compiled(pattern)
+        glob = compile_glob(pattern)
     except ToolError:
         return
     if glob.fits(path):
@@ -205,28 +205,28 @@ def reference(pattern: str, path: str) -> bool:
 )
 def test_it_fits_what_the_obvious_way_fits(segments, names):
     pattern, path = "/".join(segments), "/".join(names)
-    assert bool(compiled(pattern).fits(path)) == reference(pattern, path)
+    assert bool(compile_glob(pattern).fits(path)) == reference(pattern, path)
 
 
 def test_a_pattern_knows_where_it_leads():
-    glob = compiled("src/*/test_*.py")
+    glob = compile_glob("src/*/test_*.py")
     assert glob.leads_below("src")
     assert glob.leads_below("src/a")
     assert not glob.leads_below("src/a/b")
     assert not glob.leads_below("docs")
-    assert compiled("src/**").leads_below("src/a/b/c")
-    assert compiled("{src,docs}/**").leads_below("docs")
-    assert compiled("SRC/**", False).leads_below("src")
-    assert compiled("**/x").leads_anywhere
+    assert compile_glob("src/**").leads_below("src/a/b/c")
+    assert compile_glob("{src,docs}/**").leads_below("docs")
+    assert compile_glob("SRC/**", False).leads_below("src")
+    assert compile_glob("**/x").leads_anywhere
 
 
 def test_a_pattern_names_what_it_writes_literally():
-    glob = compiled("**/node_modules/{a,b}/*.js")
+    glob = compile_glob("**/node_modules/{a,b}/*.js")
     assert "node_modules" in glob
     assert "b" in glob
     assert "*.js" not in glob
-    assert ".ENV" in compiled(".env", False)
-    assert ".ENV" not in compiled(".env")
+    assert ".ENV" in compile_glob(".env", False)
+    assert ".ENV" not in compile_glob(".env")
 
 
 @pytest.mark.parametrize(

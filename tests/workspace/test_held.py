@@ -20,7 +20,7 @@ from forge.permissions.policy import load_rules
 from forge.pipeline import standard_executor
 from forge.tools import built_ins
 from forge.tools.cli_execute import CliExecute
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.open import open_at, open_directory, open_file, status_of
 from forge.workspace.state import state_directory
 from tests.descriptors import open_below
@@ -121,13 +121,13 @@ def test_a_place_that_was_resolved_before_the_swap_still_leads_inside(project):
     swap(project)
     with open(open_file(place), encoding="utf-8") as file:
         assert file.read() == "inside\n"
-    folder = open_directory(Place(place.root, ".", "."))
+    folder = open_directory(Location(place.root, ".", "."))
     assert "notes.txt" in os.listdir(folder)
     os.close(folder)
-    os.close(open_at(Place(place.root, "made.txt", "made.txt"), os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
+    os.close(open_at(Location(place.root, "made.txt", "made.txt"), os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
     assert not project.with_name("outside").joinpath("made.txt").exists()
     assert project.with_name("moved").joinpath("made.txt").exists()
-    top = status_of(Place(place.root, ".", "."))
+    top = status_of(Location(place.root, ".", "."))
     assert top is not None
     assert top.st_ino == project.with_name("moved").stat().st_ino
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from forge.workspace.paths import PathValidator
-from forge.workspace.search.ignore import rules_of
+from forge.workspace.search.ignore import parse_rules
 from forge.workspace.search.walk import walk
 
 
 def is_ignored(lines: str, path: str) -> bool | None:
-    rules = rules_of(lines.encode())
+    rules = parse_rules(lines.encode())
     assert rules is not None
     bare = path.removesuffix("/")
     return rules.verdict(bare, bare.rpartition("/")[2], path.endswith("/"))
@@ -86,18 +86,18 @@ def test_the_last_line_that_fits_counts():
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"# only words\n", b"  \n"])
 def test_a_file_without_lines_that_say_something_has_no_rules(content):
-    assert rules_of(content) is None
+    assert parse_rules(content) is None
 
 
 def test_a_mark_at_the_beginning_and_line_ends_of_windows_are_no_part_of_a_line():
-    rules = rules_of(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    rules = parse_rules(b"\xef\xbb\xbfone\r\ntwo\r\n")
     assert rules is not None
     assert rules.verdict("one", "one", False)
     assert rules.verdict("two", "two", False)
 
 
 def test_what_follows_a_line_that_is_no_text_is_not_read():
-    rules = rules_of(b"one\n\xff\ntwo\n")
+    rules = parse_rules(b"one\n\xff\ntwo\n")
     assert rules is not None
     assert rules.verdict("one", "one", False)
     assert rules.verdict("two", "two", False) is None

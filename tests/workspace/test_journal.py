@@ -12,8 +12,8 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.workspace.changes.commit import Change, commit
-from forge.workspace.changes.journal import Move, Note, recover
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.changes.journal import JournalNote, Move, recover
+from forge.workspace.paths import Location, PathValidator
 from forge.workspace.state import state_directory
 
 TEMPORARY, KEPT = ".forge-tmp-00000000000000aa", ".forge-tmp-00000000000000bb"
@@ -217,9 +217,9 @@ def test_a_link_or_a_fifo_in_the_journal_is_left(workspace, tmp_path):
 
 
 def test_a_living_owner_is_left_alone(workspace):
-    place = Place(workspace, "a", "a")
+    place = Location(workspace, "a", "a")
     own = Move.to(place, deletes=False)
-    note = Note(workspace, [own], [])
+    note = JournalNote(workspace, [own], [])
     (workspace / own.temporary).write_bytes(b"half")
     assert recover(workspace) == []
     assert (workspace / own.temporary).exists()

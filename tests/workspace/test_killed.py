@@ -24,9 +24,9 @@ from typing import Any
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.changes.commit import Change, commit, locked, recover
+from forge.workspace.changes.commit import Change, commit, lock_directories, recover
 from forge.workspace.history.undo import UndoLog
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths import Location, PathValidator
 
 CALLS = ("open", "write", "fsync", "rename", "link", "symlink", "mkdir", "rmdir", "fchmod", "unlink", "close")
 VERSION = 50_000  # lines of a version of a file
@@ -255,7 +255,7 @@ def prepared(workspace: Path, which: str) -> tuple[dict[str, Any], dict[str, Any
     ]
     after = dict(before)
     for change in changes[which]:
-        name = change.place.relative
+        name = change.location.relative
         if change.after is None:
             del after[name]
         else:
@@ -310,7 +310,7 @@ def editing(workspace: Path, record: bool) -> tuple[int, int]:
     place = PathValidator(workspace).resolve("a.txt")
     log = UndoLog(workspace / ".forge" / "state.db") if record else None
     while True:
-        with locked([place]):
+        with lock_directories([place]):
             old = place.path.read_bytes()
             number = whole(place.path)
             changes = [Change(place, old, version(number + 1))]
@@ -336,7 +336,7 @@ def last_is_told(workspace: Path) -> None:
     log = UndoLog(workspace / ".forge" / "state.db")
     entry = log.entries("s")[0]
     now = whole(workspace / "a.txt")
-    changes = log.restored("s", [entry])
+    changes = log.plan_restore("s", [entry])
     if changes:
         assert [one.after for one in changes] == [version(now - 1)]
     else:
@@ -346,7 +346,7 @@ def last_is_told(workspace: Path) -> None:
 def append(root: str, name: str) -> int:
     place, done = PathValidator(Path(root)).resolve("a.txt"), 0
     for number in range(25):
-        with locked([place], patience=30):
+        with lock_directories([place], patience=30):
             old = place.path.read_bytes()
             commit([Change(place, old, old + f"{name}-{number}\n".encode(), status=place.path.stat())], Path(root))
         done += 1
@@ -367,7 +367,7 @@ def stop(root: str) -> None:
 
 
 def limited(root: str) -> str:
-    place = Place(Path(root), "a.txt", "a.txt")
+    place = Location(Path(root), "a.txt", "a.txt")
     place.path.write_bytes(b"old")
     sys.dont_write_bytecode = True  # half a compiled module would be left for everybody
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.paths import PathValidator, Place
-from forge.workspace.paths.locks import locked
+from forge.workspace.paths import Location, PathValidator
+from forge.workspace.paths.locks import lock_directories
 from tests.descriptors import open_below
 
 
@@ -21,16 +21,16 @@ def place(tmp_path: Path):
     return PathValidator(tmp_path).resolve
 
 
-def is_free(place: Place) -> bool:
+def is_free(place: Location) -> bool:
     try:
-        with locked([place], patience=0):
+        with lock_directories([place], patience=0):
             return True
     except ToolError:
         return False
 
 
 def test_a_directory_is_held_by_one_thread_at_a_time(place):
-    with locked([place("a.txt")]):
+    with lock_directories([place("a.txt")]):
         free: list[bool] = []
         thread = threading.Thread(target=lambda: free.append(is_free(place("b.txt"))))
         thread.start()
@@ -41,15 +41,15 @@ def test_a_directory_is_held_by_one_thread_at_a_time(place):
 
 def test_another_directory_is_free(place, tmp_path):
     (tmp_path / "sub").mkdir()
-    with locked([place("a.txt")]):
+    with lock_directories([place("a.txt")]):
         assert is_free(place("sub/a.txt"))
 
 
 def test_a_process_that_holds_it_is_named_and_waited_for(place, tmp_path):
     code = (
-        "import sys; from pathlib import Path; from forge.workspace.paths.locks import locked\n"
+        "import sys; from pathlib import Path; from forge.workspace.paths.locks import lock_directories\n"
         "from forge.workspace.paths import PathValidator\n"
-        "with locked([PathValidator(Path(sys.argv[1])).resolve('a.txt')]):\n"
+        "with lock_directories([PathValidator(Path(sys.argv[1])).resolve('a.txt')]):\n"
         "    print('held', flush=True); sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -57,7 +57,7 @@ def test_a_process_that_holds_it_is_named_and_waited_for(place, tmp_path):
         assert other.stdout is not None
         assert other.stdin is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(ToolError) as refused, locked([place("a.txt")], patience=0.05):
+        with pytest.raises(ToolError) as refused, lock_directories([place("a.txt")], patience=0.05):
             pass
         assert refused.value.kind is ErrorKind.TIMEOUT
         assert refused.value.passing
@@ -65,7 +65,7 @@ def test_a_process_that_holds_it_is_named_and_waited_for(place, tmp_path):
         if os.path.exists("/proc/locks"):
             assert f"process {other.pid}" in refused.value.message
         other.stdin.close()
-        with locked([place("a.txt")]):
+        with lock_directories([place("a.txt")]):
             assert other.wait() == 0
 
 
@@ -77,7 +77,7 @@ def test_many_directories_are_taken_in_one_order_so_that_nobody_waits_for_ever(p
 
     def work(order: list[str]) -> None:
         for _ in range(10):
-            with locked([place(f"{name}/x") for name in order]):
+            with lock_directories([place(f"{name}/x") for name in order]):
                 counter["inside"] += 1
                 assert counter["inside"] == 1
                 counter["inside"] -= 1
@@ -93,7 +93,7 @@ def test_many_directories_are_taken_in_one_order_so_that_nobody_waits_for_ever(p
 
 def test_of_a_directory_that_is_not_there_yet_the_deepest_existing_one_is_held(place, tmp_path):
     (tmp_path / "sub").mkdir()
-    with locked([place("sub/new/deep/a.txt")]):
+    with lock_directories([place("sub/new/deep/a.txt")]):
         assert not is_free(place("sub/b.txt"))
         assert is_free(place("a.txt"))
 
@@ -102,13 +102,13 @@ def test_a_directory_made_while_waiting_is_held_instead(place, tmp_path):
     held, go_on, inside = threading.Event(), threading.Event(), threading.Event()
 
     def first() -> None:
-        with locked([place("new/a.txt")]):
+        with lock_directories([place("new/a.txt")]):
             held.set()
             go_on.wait()
             (tmp_path / "new").mkdir()
 
     def second() -> None:
-        with locked([place("new/a.txt")]):
+        with lock_directories([place("new/a.txt")]):
             inside.set()
             assert not is_free(place("new/b.txt"))
             assert is_free(place("b.txt"))
@@ -124,18 +124,18 @@ def test_a_directory_made_while_waiting_is_held_instead(place, tmp_path):
 
 
 def test_two_files_of_one_directory_take_one_lock(place):
-    with locked([place("a.txt"), place("b.txt")], patience=0):
+    with lock_directories([place("a.txt"), place("b.txt")], patience=0):
         pass
 
 
 def test_nothing_stays_open(place, tmp_path):
     for _ in range(3):
-        with locked([place("a.txt"), place("no/such/b.txt")]):
+        with lock_directories([place("a.txt"), place("no/such/b.txt")]):
             pass
     assert open_below(tmp_path) == []
 
 
 def test_a_file_in_the_way_locks_what_is_above_it(place, tmp_path):
     (tmp_path / "file").write_text("")
-    with locked([place("file/a.txt")]):
+    with lock_directories([place("file/a.txt")]):
         assert not is_free(place("b.txt"))

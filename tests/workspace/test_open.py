@@ -20,7 +20,7 @@ from tests.descriptors import open_below
 def way(request, monkeypatch):
     """Every test runs twice: with openat2 where it exists, and without."""
     if request.param == "by walking":
-        monkeypatch.setattr(module, "_kernel_can", lambda: False)
+        monkeypatch.setattr(module, "_has_openat2", lambda: False)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.schedules.store import ScheduleStore
-from forge.workspace.state import ownership, state_directory, why_not
-from forge.workspace.state.ownership import MARK, is_foreign, own
+from forge.workspace.state import explain_unusable, ownership, state_directory
+from forge.workspace.state.ownership import MARK, is_foreign, mark_own
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_what_was_copied_is_not_used_until_it_is_accepted(copied: Path) -> None:
     with pytest.raises(ToolError, match="was not made by Forge on this machine") as caught:
         ScheduleStore.of(copied)
     assert "forge trust" in caught.value.suggestion
-    own(copied / ".forge")
+    mark_own(copied / ".forge")
     assert state_directory(copied) == copied / ".forge"
     with ScheduleStore.of(copied) as store:
         assert [one.id for one in store.list()] == ["nightly"]
@@ -74,7 +74,7 @@ def test_a_project_that_was_moved_keeps_its_state(made: Path, tmp_path: Path) ->
 
 def test_another_machine_or_user_is_another(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ownership._known.clear()
-    monkeypatch.setattr(ownership, "_machine", lambda: "another")
+    monkeypatch.setattr(ownership, "_machine_id", lambda: "another")
     assert state_directory(made) != made / ".forge"
 
 
@@ -88,8 +88,8 @@ def test_a_directory_that_holds_nothing_but_notes_is_made_ones_own(tmp_path: Pat
 
 
 def test_what_cannot_be_written_is_told_from_what_is_foreign(tmp_path: Path, copied: Path) -> None:
-    assert "cannot be written" in why_not(tmp_path)[0]
-    assert "not made by Forge" in why_not(copied)[0]
+    assert "cannot be written" in explain_unusable(tmp_path)[0]
+    assert "not made by Forge" in explain_unusable(copied)[0]
 
 
 def test_many_processes_at_once_make_one_directory(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from forge.core.errors import ToolError
 from forge.workspace.text import page as module
 from forge.workspace.text import split_lines
-from forge.workspace.text.page import Bounds, Line, numbered, read_page
+from forge.workspace.text.page import Bounds, PageLine, number_line, read_page
 
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)
 settings.load_profile("steady")
@@ -114,7 +114,7 @@ def test_any_bytes_give_a_page_or_a_refusal(content, first, lines, block, charac
         except ToolError:
             return
     for number, line in enumerate(page.lines, first):
-        numbered(number, line).encode()
+        number_line(number, line).encode()
 
 
 @given(TEXTS, st.integers(1, 12), st.integers(1, 9), st.sampled_from(sorted(ENCODINGS)))
@@ -130,10 +130,10 @@ def test_a_long_line_is_clipped_and_the_rest_counted(text, characters, block, en
 
 
 def test_a_line_is_shown_with_its_number_and_what_was_clipped():
-    assert numbered(7, Line("text", "\n")) == "     7\ttext"
-    assert numbered(1_000_000, Line("text", "\n")) == "1000000\ttext"
-    assert numbered(7, Line("text", "\n", 12)) == "     7\ttext[… 12 more characters]"
-    assert numbered(7, Line("text", "", 12, whole=False)) == "     7\ttext[… at least 12 more characters]"
+    assert number_line(7, PageLine("text", "\n")) == "     7\ttext"
+    assert number_line(1_000_000, PageLine("text", "\n")) == "1000000\ttext"
+    assert number_line(7, PageLine("text", "\n", 12)) == "     7\ttext[… 12 more characters]"
+    assert number_line(7, PageLine("text", "", 12, whole=False)) == "     7\ttext[… at least 12 more characters]"
 
 
 def test_a_line_of_just_the_limit_is_whole():
@@ -145,9 +145,9 @@ def test_a_line_of_just_the_limit_is_whole():
 def test_a_page_keeps_to_its_size_and_ends_on_a_whole_line(size, block):
     content = "".join(f"line {number} é\r\n" for number in range(1_500)).encode()
     page = page_of(content, 10, size=size)
-    shown = "".join(f"{numbered(number, line)}\n" for number, line in enumerate(page.lines, 10)).encode()
+    shown = "".join(f"{number_line(number, line)}\n" for number, line in enumerate(page.lines, 10)).encode()
     following = page_of(content, page.last + 1, 1)
-    more = len(numbered(page.last + 1, following.lines[0]).encode()) + 1
+    more = len(number_line(page.last + 1, following.lines[0]).encode()) + 1
     assert len(shown) <= size < len(shown) + more or len(page.lines) == 1
     assert (page.total, page.exact, page.ended) == (1_500, True, False)
 

@@ -8,19 +8,19 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.workspace import reading as module
-from forge.workspace.history.tracking import SessionState, Tracking, tracking
+from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 from forge.workspace.paths import PathValidator
-from forge.workspace.reading import read_place
+from forge.workspace.reading import read_for_model
 from forge.workspace.text.page import Bounds, read_page
 from tests.descriptors import open_below
 
 
 @pytest.fixture
 def read(tmp_path):
-    def place_of(name: str, first: int = 1, max_image: int = 100):
-        return read_place(PathValidator(tmp_path).resolve(name), first, Bounds(10), max_image)
+    def location_of(name: str, first: int = 1, max_image: int = 100):
+        return read_for_model(PathValidator(tmp_path).resolve(name), first, Bounds(10), max_image)
 
-    return place_of
+    return location_of
 
 
 def test_a_small_file_is_read_whole_and_a_large_one_in_part(read, tmp_path, monkeypatch):
@@ -59,12 +59,12 @@ def test_a_file_that_changed_while_it_was_read_counts_as_changed(read, tmp_path,
         return page
 
     monkeypatch.setattr(module, "read_page", reading)
-    with tracking(Tracking(state, "s", checked=True)):
+    with track_call(TrackedCall(state, "s", checked=True)):
         assert read("a.txt").page.lines[0].text == "before"
     with pytest.raises(ToolError, match="changed"):
         state.seen.check("s", str(path), path.stat(), "a.txt", path.read_bytes())
     monkeypatch.undo()
-    with tracking(Tracking(state, "s", checked=True)):
+    with track_call(TrackedCall(state, "s", checked=True)):
         read("a.txt")
     state.seen.check("s", str(path), path.stat(), "a.txt", path.read_bytes())
 
@@ -73,7 +73,7 @@ def test_what_is_refused_does_not_count_as_read(read, tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(b"\0\1\2")
     state = SessionState()
-    with tracking(Tracking(state, "s", checked=True)), pytest.raises(ToolError, match="binary"):
+    with track_call(TrackedCall(state, "s", checked=True)), pytest.raises(ToolError, match="binary"):
         read("a.bin")
     with pytest.raises(ToolError, match="not read"):
         state.seen.check("s", str(path), path.stat(), "a.bin", path.read_bytes())

@@ -9,7 +9,7 @@ import pytest
 from forge.workspace.paths import PathValidator
 from forge.workspace.paths.open import open_directory
 from forge.workspace.search import similar_names as module
-from forge.workspace.search.similar_names import similar_names
+from forge.workspace.search.similar_names import find_similar_names
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def near(tmp_path):
     """What is found for a missing path in the workspace."""
 
     def find(path: str, most: int = 3) -> list[str]:
-        return similar_names(PathValidator(tmp_path).resolve(path), most)
+        return find_similar_names(PathValidator(tmp_path).resolve(path), most)
 
     return find
 
@@ -89,7 +89,7 @@ def test_a_name_in_another_root_is_shown_whole(tmp_path):
     make(other, "deep/tool.py", "tools.py")
     (tmp_path / "ws").mkdir()
     paths = PathValidator(tmp_path / "ws", [Root(other, False)])
-    assert similar_names(paths.resolve(str(other / "tool.py"))) == [
+    assert find_similar_names(paths.resolve(str(other / "tool.py"))) == [
         str(other / "tools.py"),
         str(other / "deep/tool.py"),
     ]

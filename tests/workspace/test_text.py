@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.workspace.text import Text, decode, ending_of, is_binary, split_lines, with_endings_of
+from forge.workspace.text import DecodedText, decode, is_binary, line_ending_of, split_lines, with_endings_of
 
 CODECS = ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
 endings = st.sampled_from(["\n", "\r\n", "\r"])
@@ -26,7 +26,7 @@ any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 def test_any_bytes_come_back_the_same_or_are_refused(content):
     with suppress(ToolError):
         text = decode(content)
-        assert text.encoded(text.text) == content
+        assert text.encode_whole(text.text) == content
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -35,13 +35,13 @@ def test_a_byte_order_mark_is_taken_off_and_put_back(codec):
     text = decode(content)
     assert text.text == "größe 鍵 😀\r\n"
     assert text.encoding == codec
-    assert text.encoded("neu\n") == "\ufeffneu\n".encode(codec)
+    assert text.encode_whole("neu\n") == "\ufeffneu\n".encode(codec)
 
 
 def test_a_file_without_a_mark_gets_none():
-    assert decode(b"a\n") == Text("a\n")
-    assert decode(b"") == Text("")
-    assert Text("").encoded("é") == "é".encode()
+    assert decode(b"a\n") == DecodedText("a\n")
+    assert decode(b"") == DecodedText("")
+    assert DecodedText("").encode_whole("é") == "é".encode()
 
 
 def test_a_second_mark_is_text():
@@ -64,8 +64,8 @@ def test_the_place_counts_the_mark():
 
 def test_half_a_character_cannot_be_written():
     with pytest.raises(ToolError, match="line 2"):
-        Text("").encoded("a\n\ud800")
-    assert Text("").encoded("a\n😀") == "a\n😀".encode()
+        DecodedText("").encode_whole("a\n\ud800")
+    assert DecodedText("").encode_whole("a\n😀") == "a\n😀".encode()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_only_three_endings_end_a_line():
     [("", "\n"), ("a", "\n"), ("a\nb\r\nc\r\n", "\r\n"), ("a\nb\nc\r\n", "\n"), ("a\rb\r", "\r"), ("a\n\r\n", "\n")],
 )
 def test_the_most_frequent_ending(text, ending):
-    assert ending_of(text) == ending
+    assert line_ending_of(text) == ending
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.commit import Change, commit
 from forge.workspace.history.undo import UndoLog
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths import Location, PathValidator
 
 
 class Desk:
@@ -24,7 +24,7 @@ class Desk:
         self.root = root
         self.log = UndoLog(path, cap)
 
-    def place(self, path: str) -> Place:
+    def place(self, path: str) -> Location:
         return PathValidator(self.root).resolve(path, follow=False)
 
     def write(self, path: str, content: bytes | None, call: str = "c", turn: str = "t", session: str = "s") -> int:
@@ -37,8 +37,8 @@ class Desk:
         return entry
 
     def undo(self, *, call_id: str = "", turn: str = "", as_call: str = "u", session: str = "s") -> list[Change]:
-        entries = self.log.chosen(session, call_id=call_id, turn=turn)
-        changes = self.log.restored(session, entries)
+        entries = self.log.choose_entries(session, call_id=call_id, turn=turn)
+        changes = self.log.plan_restore(session, entries)
         if changes:
             self.log.record(session, "later", as_call, "undo", changes)
             commit(changes, self.root)
@@ -208,7 +208,7 @@ def test_a_withdrawn_change_leaves_no_trace(desk):
     entry = desk.log.record("s", "t", "c", "file_write", [desk._change("a", b"2")])
     desk.log.withdraw(entry)
     assert desk.log.entries("s") == []
-    with desk.log._store.reading() as connection:
+    with desk.log._store.read_transaction() as connection:
         assert connection.execute("SELECT count(*) FROM undo_images").fetchone() == (0,)
 
 
@@ -273,7 +273,7 @@ def test_the_same_content_is_kept_once(desk):
     (desk.root / "a").write_bytes(content[0])
     for number in range(1, 21):
         desk.write("a", content[number % 2], call=f"c{number}")
-    with desk.log._store.reading() as connection:
+    with desk.log._store.read_transaction() as connection:
         count, size = connection.execute("SELECT count(*), sum(length(data)) FROM undo_images").fetchone()
     assert count == 2
     assert size < 21_000
@@ -290,7 +290,7 @@ def test_of_a_large_file_only_the_difference_is_kept(desk):
         old = versions[-1]
         versions.append(old[:at] + new + old[at + length :])
         desk.write("a", versions[-1], call=f"c{number}")
-    with desk.log._store.reading() as connection:
+    with desk.log._store.read_transaction() as connection:
         assert connection.execute("SELECT sum(length(data)) FROM undo_images").fetchone()[0] < 200
     for version in reversed(versions[:-1]):
         desk.undo()
@@ -326,7 +326,7 @@ def test_many_threads_record_at_once(tmp_path):
     def work(number: int) -> None:
         log = UndoLog(store)
         for round_ in range(5):
-            place = Place(tmp_path, f"{number}-{round_}", f"{number}-{round_}")
+            place = Location(tmp_path, f"{number}-{round_}", f"{number}-{round_}")
             log.record("s", "t", f"c{number}-{round_}", "file_write", [Change(place, b"same", b"other")])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -342,7 +342,7 @@ def test_many_threads_record_at_once(tmp_path):
 
 def test_names_that_are_no_unicode_are_restored(desk):
     name = "a\udcff\nb"
-    place = Place(desk.root, name, name)
+    place = Location(desk.root, name, name)
     changes = [Change(place, None, b"1")]
     desk.log.record("s", "t", "c", "file_write", changes)
     commit(changes, desk.root)
@@ -379,12 +379,12 @@ def test_a_record_costs_the_same_however_much_is_kept_already(tmp_path):
     log = UndoLog(None, cap=200_000)
     place, pick = PathValidator(tmp_path).resolve("a"), random.Random(1)
     statements: list[str] = []
-    with log._store.reading() as connection:
+    with log._store.read_transaction() as connection:
         connection.set_trace_callback(statements.append)
     for number in range(400):
         log.record("s", "t", f"c{number}", "file_write", [Change(place, pick.randbytes(1_000), b"")])
     sums = [one for one in statements if "total(length(data))" in one and "entry !=" not in one]
     assert len(sums) < 400 / 8
-    with log._store.reading() as connection:
+    with log._store.read_transaction() as connection:
         size = connection.execute("SELECT total(length(data)) FROM undo_images").fetchone()[0]
     assert 200_000 - 2 * 200_000 / 16 < size <= 200_000

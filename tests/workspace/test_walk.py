@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
-from forge.workspace.paths import PathValidator, Place
-from forge.workspace.search.glob import compiled
-from forge.workspace.search.walk import MOST_OPEN, Walk, walk
+from forge.workspace.paths import Location, PathValidator
+from forge.workspace.search.glob import compile_glob
+from forge.workspace.search.walk import MOST_OPEN, FileWalk, walk
 
 RG = shutil.which("rg") or shutil.which("rg", path=os.path.dirname(sys.executable))
 NAMES = ["a", "b", "ab", "abc", "A", "x.py", "y.py", "a.b", "é", "[a", "a b", "#x", "!x", "{a}", "build2", ".h", "a,b"]
@@ -28,7 +28,7 @@ def made(root: Path, *files: str) -> None:
         path.write_text(file)
 
 
-def place(root: Path, path: str = ".") -> Place:
+def place(root: Path, path: str = ".") -> Location:
     return PathValidator(root).resolve(path)
 
 
@@ -180,17 +180,17 @@ def test_large_directories_are_read_in_batches_and_their_ignore_file_counts(tmp_
 def test_a_pattern_prunes_the_walk(tmp_path, monkeypatch):
     made(tmp_path, "src/a/one.py", "src/two.py", "src/two.txt", "docs/three.py", "four.py")
     entered = []
-    real = Walk._entered
+    real = FileWalk._enter
 
     def noting(self, frame, name):
         entered.append(name)
         return real(self, frame, name)
 
-    monkeypatch.setattr(Walk, "_entered", noting)
-    assert found(tmp_path, only=compiled("src/**/*.py")) == ["src/a/one.py", "src/two.py"]
+    monkeypatch.setattr(FileWalk, "_enter", noting)
+    assert found(tmp_path, only=compile_glob("src/**/*.py")) == ["src/a/one.py", "src/two.py"]
     assert entered == ["src", "a"]
     entered.clear()
-    assert found(tmp_path, only=compiled("*/*.py")) == ["docs/three.py", "src/two.py"]
+    assert found(tmp_path, only=compile_glob("*/*.py")) == ["docs/three.py", "src/two.py"]
     assert "a" not in entered
 
 
@@ -201,7 +201,7 @@ def test_names_that_are_no_text_are_found(tmp_path):
     except OSError:
         pytest.skip("this file system wants text")
     assert found(tmp_path) == [os.fsdecode(name)]
-    assert found(tmp_path, only=compiled("*.txt")) == [os.fsdecode(name)]
+    assert found(tmp_path, only=compile_glob("*.txt")) == [os.fsdecode(name)]
 
 
 def test_a_file_is_not_walked(tmp_path):

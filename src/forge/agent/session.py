@@ -70,22 +70,22 @@ class SessionStore:
     def open(self, name: str) -> Session:
         """The session of this name, created or continued."""
         check_name(name)
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             if exists(connection, name):
                 return self._load(connection, name)
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             if not exists(connection, name):
                 create_session(connection, name)
             return self._load(connection, name)
 
     def show(self, name: str) -> Session:
         """An existing session; it is an error if there is none."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return self._load(connection, name)
 
     def list(self) -> Infos:
         """All sessions, the one used last first."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return infos(connection)
 
     def fork(self, name: str, new_name: str, upto: int | None = None) -> Session:
@@ -93,7 +93,7 @@ class SessionStore:
         check_name(new_name)
         if upto is not None and upto < 0:
             raise StoreError(f"fork({name!r}, upto={upto}): a number of messages is needed", ErrorKind.VALIDATION)
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             return self._load(connection, copy_session(connection, name, new_name, upto))
 
     def export(self, name: str) -> Exported:
@@ -110,15 +110,15 @@ class SessionStore:
             except ValueError as error:
                 words = f"message {number} of the imported session cannot be read: {error}"
                 raise StoreError(words, ErrorKind.VALIDATION, "Give what `export` wrote.") from error
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             insert(connection, create_session(connection, name), read)
             return self._load(connection, name)
 
     def delete(self, name: str) -> None:
         """Remove a session for good, with the attachments that no other session has."""
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             remove_session(connection, name)
-        self._store.tidy()
+        self._store.checkpoint()
 
     def _load(self, connection: sqlite3.Connection, name: str) -> Session:
         session, info = find_session(connection, name)
@@ -140,14 +140,14 @@ class Session:
     @property
     def info(self) -> SessionInfo:
         """As it is now, with what other processes appended."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return self._read_info(connection)
 
     def append(self, *messages: Message) -> None:
         """Save the messages, all or none, then append them to the list."""
         if not messages:
             return
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             self._read_info(connection)
             insert(connection, self._number, messages)
         self.messages.extend(messages)
@@ -157,7 +157,7 @@ class Session:
         """Append those of a growing list that were not taken from `source` before; how many. Each is appended once,
         however many processes do this, and whenever one of them dies."""
         key = f"taken from {source}"
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             self._read_info(connection)
             query = "SELECT value FROM session_meta WHERE session = ? AND key = ?"
             taken = connection.execute(query, (self._number, key)).fetchone()
@@ -172,7 +172,7 @@ class Session:
 
     def refresh(self) -> bool:
         """Take in what other processes appended since; whether there was anything. The list stays the same object."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             if self._read_info(connection).messages == self._saved:
                 return False
             self.messages[:] = messages_of(connection, self._number)
@@ -195,7 +195,7 @@ class Meta(MutableMapping[str, Any]):
         self._number = number
 
     def __getitem__(self, key: str) -> Any:
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             row = connection.execute(
                 "SELECT value FROM session_meta WHERE session = ? AND key = ?", (self._number, key)
             ).fetchone()
@@ -208,13 +208,13 @@ class Meta(MutableMapping[str, Any]):
         if len(text) > LARGEST_VALUE:
             words = f"{brief(key)} of a session may have {LARGEST_VALUE} characters, and has {len(text)}"
             raise StoreError(words, ErrorKind.VALIDATION, "Keep large things in a file, and its path here.")
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             if not connection.execute("SELECT 1 FROM sessions WHERE id = ?", (self._number,)).fetchone():
                 raise StoreError("the session was deleted by another process", ErrorKind.NOT_FOUND, "Open it again.")
             connection.execute("INSERT OR REPLACE INTO session_meta VALUES (?, ?, ?)", (self._number, key, text))
 
     def __delitem__(self, key: str) -> None:
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             gone = connection.execute(
                 "DELETE FROM session_meta WHERE session = ? AND key = ?", (self._number, key)
             ).rowcount
@@ -222,7 +222,7 @@ class Meta(MutableMapping[str, Any]):
             raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             rows = connection.execute("SELECT key FROM session_meta WHERE session = ? ORDER BY key", (self._number,))
             return iter([key for (key,) in rows])
 

@@ -28,7 +28,7 @@ from forge.memory.index import (
 )
 from forge.memory.notes import Notes, day_of, decode_note
 from forge.memory.search import best_by_words, fade, score_by_words
-from forge.workspace.state import NAME, state_directory, why_not
+from forge.workspace.state import NAME, state_directory, explain_unusable
 from forge.workspace.state.store import StoreError
 
 if TYPE_CHECKING:  # it loads numpy
@@ -199,5 +199,5 @@ def _index_path(notes: Notes) -> Any:
     directory = state_directory(notes.workspace)
     if directory == notes.workspace / NAME and os.access(directory, os.W_OK):
         return directory / FILE
-    log.warning("%s: the index of the notes is kept in memory", why_not(notes.workspace)[0])
+    log.warning("%s: the index of the notes is kept in memory", explain_unusable(notes.workspace)[0])
     return None

@@ -76,7 +76,7 @@ class Index:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             yield connection
 
     def update(self, names: Sequence[str], read: Callable[[str], NoteContent | None]) -> int:
@@ -87,7 +87,7 @@ class Index:
         changed, rest = 0, list(reversed(names))
         while rest:
             until = time.monotonic() + TURN
-            with self._store.writing() as connection:
+            with self._store.write_transaction() as connection:
                 generation = fact(connection, "generation") + 1
                 set_fact(connection, "generation", generation)
                 while rest and time.monotonic() < until:
@@ -97,10 +97,10 @@ class Index:
 
     def use_embedder(self, name: str, dimensions: int) -> None:
         """Selects the embedder. Vectors of another embedder or length are deleted and must be made again."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             if _is_embedder(connection, name, dimensions):
                 return
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             if _is_embedder(connection, name, dimensions):
                 return
             connection.execute("DELETE FROM vectors")
@@ -112,18 +112,18 @@ class Index:
             set_fact(connection, "generation", generation)
 
     def pieces_without_vector(self, most: int) -> list[tuple[int, str]]:
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             query = "SELECT id, text FROM missing JOIN pieces USING (id) ORDER BY id DESC LIMIT ?"  # the latest first
             return connection.execute(query, (most,)).fetchall()
 
     def count_without_vector(self) -> int:
         """Returns how many pieces have no vector."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return count_of(connection, "missing")
 
     def store_vectors(self, vectors: Mapping[int, bytes], embedder: str, dimensions: int) -> None:
         """Stores vectors if their pieces still exist and the index still uses this embedder."""
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             if embedder_of(connection) != embedder:
                 return
             generation = fact(connection, "generation") + 1
@@ -148,14 +148,14 @@ class Index:
 
     def check(self) -> None:
         """Raises `StoreError` if the file or its keyword index is damaged."""
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             connection.execute("INSERT INTO words(words) VALUES ('integrity-check')")
             found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if found != "ok":
                 raise damage_error(found)
 
     def counts(self) -> dict[str, int | str]:
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return {
                 "notes": count_of(connection, "notes"),
                 "chunks": fact(connection, "pieces"),

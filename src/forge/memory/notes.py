@@ -14,10 +14,10 @@ from typing import NamedTuple
 from forge.core.arguments.checks import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.paths import PathValidator, Place, quoted
-from forge.workspace.paths.open import explained, open_directory, open_file
-from forge.workspace.state import NAME, state_directory, why_not
-from forge.workspace.text import Text, decode, split_lines
+from forge.workspace.paths import PathValidator, Location, quote_path
+from forge.workspace.paths.open import explain_errors, open_directory, open_file
+from forge.workspace.state import NAME, state_directory, explain_unusable
+from forge.workspace.text import DecodedText, decode, split_lines
 
 EVERGREEN = "MEMORY.md"
 LARGEST = 8 * 1024 * 1024  # bytes of a note
@@ -73,13 +73,13 @@ class Notes:
             if error.kind is ErrorKind.NOT_FOUND:
                 return None
             raise
-        with open(descriptor, "rb") as file, explained(name):
+        with open(descriptor, "rb") as file, explain_errors(name):
             before = os.fstat(descriptor)
             content = file.read(LARGEST + 1)
             after = os.fstat(descriptor)
         if len(content) > LARGEST:
             raise ToolError(
-                f"{quoted(name)} has {max(after.st_size, LARGEST + 1):,} bytes; the most for a note are {LARGEST:,}",
+                f"{quote_path(name)} has {max(after.st_size, LARGEST + 1):,} bytes; the most for a note are {LARGEST:,}",
                 ErrorKind.USER,
                 "Make several notes of it.",
             )
@@ -99,25 +99,25 @@ class Notes:
         """Appends a paragraph to a note, atomically. Returns the first and the last line of the paragraph."""
         from forge.workspace.changes.commit import Change, commit  # needed only for writing
         from forge.workspace.changes.journal import recover_once
-        from forge.workspace.paths.locks import locked
+        from forge.workspace.paths.locks import lock_directories
 
         self._make_directory()
         location = self._paths.resolve_for_writing(f"{self._prefix}{name}")
         self._check_inside(location, name)
         recover_once(Scope(workspace=self.workspace))
-        with locked([location]):
+        with lock_directories([location]):
             note = self.read(name)
             after, lines = append_entry(decode_note(name, note.content) if note else None, entry)
             if len(after) > LARGEST:
                 raise ToolError(
-                    f"{quoted(name)} would have {len(after):,} bytes; the most for a note are {LARGEST:,}",
+                    f"{quote_path(name)} would have {len(after):,} bytes; the most for a note are {LARGEST:,}",
                     ErrorKind.USER,
                     "Write less, or ask the person to tidy the note up.",
                 )
             commit([Change(location, note.content if note else None, after, mode=0o600)], self.workspace)
         return lines
 
-    def resolve(self, path: str) -> Place:
+    def resolve(self, path: str) -> Location:
         """Resolves the path of a note, which may be relative to the notes' directory or to the workspace."""
         spelled = path.removeprefix("./")
         if not os.path.isabs(spelled) and not spelled.startswith("~") and not spelled.startswith(self._prefix):
@@ -129,7 +129,7 @@ class Notes:
         self._check_inside(location, path)
         return location
 
-    def name_of(self, location: Place) -> str:
+    def name_of(self, location: Location) -> str:
         return location.relative.removeprefix(self._prefix)
 
     def workspace_path(self, path: str) -> str:
@@ -138,12 +138,12 @@ class Notes:
         is_whole = os.path.isabs(spelled) or spelled.startswith(self._prefix)
         return spelled if is_whole else f"{self._prefix}{spelled}"
 
-    def _check_inside(self, location: Place, path: str) -> None:
+    def _check_inside(self, location: Location, path: str) -> None:
         if not location.relative.startswith(self._prefix):
             raise _outside_error(path)
         name = self.name_of(location)
         if not _is_note(name):
-            raise ToolError(f"{quoted(path)} is no note", ErrorKind.USER, "Notes are the .md files in the memory.")
+            raise ToolError(f"{quote_path(path)} is no note", ErrorKind.USER, "Notes are the .md files in the memory.")
 
     def _missing_error(self, path: str) -> ToolError:
         names = sorted(self.stamps(), reverse=True)
@@ -153,14 +153,14 @@ class Notes:
         listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         return ToolError("no such note", ErrorKind.NOT_FOUND, f"There are: {listed}." if names else "There are none.")
 
-    def _top(self) -> Place:
-        return Place(self._paths.workspace, self._prefix.rstrip("/") or ".", str(self.directory))
+    def _top(self) -> Location:
+        return Location(self._paths.workspace, self._prefix.rstrip("/") or ".", str(self.directory))
 
     def _make_directory(self) -> None:
         if not self._in_project:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif state_directory(self.workspace, self.directory.name) != self.directory:
-            problem, way = why_not(self.workspace)
+            problem, way = explain_unusable(self.workspace)
             raise ToolError(problem, ErrorKind.PERMISSION, f"Tell the person: nothing was remembered. {way}")
 
 
@@ -175,14 +175,14 @@ def day_of(name: str) -> date | None:
         return None
 
 
-def decode_note(name: str, content: bytes) -> Text:
+def decode_note(name: str, content: bytes) -> DecodedText:
     try:
         return decode(content)
     except ToolError as error:
-        raise ToolError(f"{quoted(name)}: {error.message}", error.kind, error.suggestion) from None
+        raise ToolError(f"{quote_path(name)}: {error.message}", error.kind, error.suggestion) from None
 
 
-def append_entry(old: Text | None, entry: str) -> tuple[bytes, tuple[int, int]]:
+def append_entry(old: DecodedText | None, entry: str) -> tuple[bytes, tuple[int, int]]:
     """Appends a blank line and a paragraph, in the note's own encoding. Returns the bytes and the paragraph's lines."""
     before = old.text if old is not None else ""
     end = "\r\n" if "\r\n" in before else "\n"
@@ -190,7 +190,7 @@ def append_entry(old: Text | None, entry: str) -> tuple[bytes, tuple[int, int]]:
     first = len(split_lines(before + gap)) + 1
     lines = entry.strip("\r\n").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     text = f"{before}{gap}{end.join(lines)}{end}"
-    return (old or Text("")).encoded(text), (first, first + len(lines) - 1)
+    return (old or DecodedText("")).encoded(text), (first, first + len(lines) - 1)
 
 
 def _stamps(directory: int, above: str, depth: int, folders: list[str]) -> Iterator[tuple[str, str]]:
@@ -232,5 +232,5 @@ def _stamp(status: os.stat_result) -> str:
 
 
 def _outside_error(path: str) -> ToolError:
-    problem = f"{quoted(path)} leads outside the memory"
+    problem = f"{quote_path(path)} leads outside the memory"
     return ToolError(problem, ErrorKind.SECURITY, "Name a note, such as MEMORY.md; file_read reads other files.")

@@ -12,8 +12,8 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.targets import targets_of
 from forge.pipeline._step import add_attributes
-from forge.workspace.history.tracking import SessionState, Tracking, tracking
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
+from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.open import status_of
 
 _FILES = {Permission.READ, Permission.WRITE}
@@ -28,8 +28,8 @@ def track_files(state: SessionState | None = None) -> Step:
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         scope = ctx.scope
-        now = Tracking(state, scope.session_id, scope.message_id, ctx.call.id, ctx.spec.name, checked=True)
-        with tracking(now):
+        now = TrackedCall(state, scope.session_id, scope.message_id, ctx.call.id, ctx.spec.name, checked=True)
+        with track_call(now):
             result = await proceed(ctx)
         if result.failure is None and ctx.spec.category not in _OURS:
             for place, status in _find_touched(ctx):
@@ -46,7 +46,7 @@ def _touches_files(spec: ToolSpec) -> bool:
     return bool(spec.target) and bool(spec.permissions) and spec.permissions <= _FILES
 
 
-def _find_touched(ctx: ToolContext) -> Iterator[tuple[Place, os.stat_result]]:
+def _find_touched(ctx: ToolContext) -> Iterator[tuple[Location, os.stat_result]]:
     paths = PathValidator.of(ctx.scope)
     for target in targets_of(ctx.spec, ctx.arguments, ctx.tool):
         try:

@@ -1,1 +1,1 @@
-"""The door to programs: everything that runs outside this process is started here."""
+"""Runs programs: every program outside this process is started by this package."""

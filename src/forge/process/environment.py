@@ -1,4 +1,4 @@
-"""What programs see of our environment: only what they need, so that secrets stay here."""
+"""Builds the environment of programs: only the variables they need, so that secrets stay here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 _SHELL = ("PATH", "HOME", "LANG", "USER", "TMPDIR", "VIRTUAL_ENV")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
-_NOBODY_THERE = {
+_NON_INTERACTIVE = {
     "TERM": "dumb",
     "NO_COLOR": "1",
     "PAGER": "cat",
@@ -22,7 +22,7 @@ _NOBODY_THERE = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
 }
-"""So that nothing waits for a key, opens a pager or an editor, or paints."""
+"""Prevents prompts, pagers, editors and colours."""
 
 
 _NO_SETTINGS = {
@@ -35,18 +35,22 @@ _NO_SETTINGS = {
     ),
     "PYTHONNOUSERSITE": "1",
 }
-"""For a home that anybody may have filled: settings in which a program can be named are not read from there."""
+"""Keeps programs from reading settings of an untrusted home directory that could name programs."""
 
 
 def shell_environment(passthrough: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """For command lines: where things are, the language, that nobody is there, and what the project passes through."""
+    """Returns the environment of command lines: paths, language, non-interactive settings, and the project's
+    passthrough.
+    """
     language = [name for name in environment if name.startswith("LC_")]
-    kept = _passed([*_SHELL, *language], environment)
-    return {"PATH": os.defpath, **kept, **_NOBODY_THERE, **_passed(passthrough, environment)}
+    kept = _select_variables([*_SHELL, *language], environment)
+    return {"PATH": os.defpath, **kept, **_NON_INTERACTIVE, **_select_variables(passthrough, environment)}
 
 
 def reading_environment(roots: Iterable[Path], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """For lines that only read: nothing in it names a program, and programs are looked for outside of the `roots`."""
+    """Returns the environment of read-only command lines: it names no program, and PATH has no folder inside the
+    `roots`.
+    """
     real = [os.path.realpath(root) for root in roots]
     outside = [
         folder
@@ -54,21 +58,28 @@ def reading_environment(roots: Iterable[Path], environment: Mapping[str, str] = 
         if os.path.isabs(folder) and not any(_is_inside(folder, root) for root in real)
     ]
     language = [name for name in environment if name.startswith("LC_")]
-    kept = _passed(["LANG", "USER", *language], environment)
+    kept = _select_variables(["LANG", "USER", *language], environment)
     fixed = {"PATH": os.pathsep.join(outside) or os.defpath, "HOME": os.devnull, "GIT_CONFIG_GLOBAL": os.devnull}
-    return {**kept, **_NOBODY_THERE, **GIT_OVERRIDES, **fixed}
+    return {**kept, **_NON_INTERACTIVE, **GIT_OVERRIDES, **fixed}
 
 
 def command_environment(
     workspace: Path, passthrough: Iterable[str] = (), environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """For single commands: PATH, LANG, a home that is the workspace, proxies, and what the project passes through.
+    """Returns the environment of single commands: PATH, LANG, the workspace as home, proxies, and the project's
+    passthrough.
 
-    Of the settings in that home, those that could name programs are looked for elsewhere.
+    Settings in that home that could name programs are not read.
     """
     proxies = [spelling for name in _PROXIES for spelling in (name, name.lower())]
-    kept = _passed(["PATH", "LANG", *proxies, "OPENAI_ORG_ID"], environment)
-    return {**_NO_SETTINGS, "PATH": os.defpath, **kept, **_passed(passthrough, environment), "HOME": str(workspace)}
+    kept = _select_variables(["PATH", "LANG", *proxies, "OPENAI_ORG_ID"], environment)
+    return {
+        **_NO_SETTINGS,
+        "PATH": os.defpath,
+        **kept,
+        **_select_variables(passthrough, environment),
+        "HOME": str(workspace),
+    }
 
 
 def _is_inside(folder: str, root: str) -> bool:
@@ -76,7 +87,7 @@ def _is_inside(folder: str, root: str) -> bool:
     return any(one == root or one.startswith(f"{root.rstrip('/')}/") for one in spellings)
 
 
-def _passed(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+def _select_variables(names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in names if name in environment}
 
 
@@ -105,14 +116,14 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _environment() -> dict[str, str]:
+def _git_environment() -> dict[str, str]:
     numbered: dict[str, str] = {}
     for number, (key, value) in enumerate(SETTINGS.items()):
         numbered |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return {
         "GIT_CONFIG_COUNT": str(len(SETTINGS)),
         **numbered,
-        # Git takes the numbered ones away when it runs itself in a submodule, and hands this one on.
+        # Git removes the numbered variables when it runs itself in a submodule, and passes this one on.
         "GIT_CONFIG_PARAMETERS": " ".join(f"'{key}={value}'" for key, value in SETTINGS.items()),
         "GIT_PAGER": "cat",
         "PAGER": "cat",
@@ -128,5 +139,5 @@ def _environment() -> dict[str, str]:
     }
 
 
-GIT_OVERRIDES: Mapping[str, str] = MappingProxyType(_environment())
+GIT_OVERRIDES: Mapping[str, str] = MappingProxyType(_git_environment())
 """The environment variables that apply `SETTINGS`, without pager, editor, questions and network."""

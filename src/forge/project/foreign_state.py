@@ -11,7 +11,7 @@ from pathlib import Path
 from forge.core.errors import ErrorKind, ToolError
 from forge.project.trust_summary import TrustItem
 from forge.workspace.state import NAME
-from forge.workspace.state.ownership import is_foreign, own
+from forge.workspace.state.ownership import is_foreign, mark_own
 
 MOST = 50  # schedules that are shown
 LARGEST = 16 * 1024 * 1024  # bytes of a file of pins that is looked into
@@ -29,7 +29,7 @@ def accept_state(workspace: Path) -> Path:
     """From now on it counts as made here. Raises `ToolError`."""
     folder = workspace / NAME
     try:
-        own(folder)
+        mark_own(folder)
     except OSError as error:
         problem = f"cannot accept {folder}: {error.strerror or error}"
         raise ToolError(problem, ErrorKind.CONFIG, "Make it writable, or move it away.") from None

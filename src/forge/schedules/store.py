@@ -27,7 +27,7 @@ from forge.schedules._definitions import (
     revise_row,
 )
 from forge.schedules.schedule import Outcome, Run, Schedule, Source, Status
-from forge.workspace.state import NAME, state_directory, why_not
+from forge.workspace.state import NAME, state_directory, explain_unusable
 from forge.workspace.state.store import Store
 
 FILE = "state.db"
@@ -59,7 +59,7 @@ class ScheduleStore:
         """Returns the workspace's own store. Raises `ToolError` if it is not writable: plans must not be forgotten."""
         directory = state_directory(workspace)
         if directory != workspace / NAME:
-            problem, way = why_not(workspace)
+            problem, way = explain_unusable(workspace)
             raise ToolError(f"{problem}, so no schedule can be kept there", ErrorKind.CONFIG, way)
         return cls(directory / FILE)
 
@@ -82,7 +82,7 @@ class ScheduleStore:
 
         Raises `ToolError` if a value is invalid, or if the configuration declares that id.
         """
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             _, row = self._merge_definition(connection, by, here, definition)
             _rows.write_row(connection, row)
         return row.schedule
@@ -91,23 +91,23 @@ class ScheduleStore:
         self, *, here: CurrentChat = NO_CHAT, **definition: Unpack[Definition]
     ) -> tuple[Schedule | None, Schedule]:
         """Returns the stored schedule and the one that `set` would store. Nothing is written."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             old, row = self._merge_definition(connection, Source.MODEL, here, definition)
         return old.schedule if old else None, row.schedule
 
     def get(self, id: str) -> Schedule:
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return _rows.require_row(connection, id).schedule
 
     def list(self, enabled_only: bool = False) -> Schedules:
         """Returns all schedules in the order of their ids."""
         condition = "WHERE enabled ORDER BY id" if enabled_only else "ORDER BY id"
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return [row.schedule for row in _rows.rows(connection, condition)]
 
     def delete(self, id: str, by: Source = Source.MODEL) -> Schedule:
         """Removes a schedule; its history stays. A model may not remove what the configuration declares."""
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             found = _rows.require_row(connection, id).schedule
             if by is not Source.PERSON:
                 check_may_change(found)
@@ -123,9 +123,9 @@ class ScheduleStore:
     def history(self, schedule_id: str | None = None, limit: int = 20) -> Sequence[Run]:
         """Returns the runs, the latest first."""
         if schedule_id is None:
-            with self._store.reading() as connection:
+            with self._store.read_transaction() as connection:
                 return _rows.runs(connection, "ORDER BY id DESC LIMIT ?", (limit,))
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             condition = "WHERE schedule = ? ORDER BY id DESC LIMIT ?"
             found = _rows.runs(connection, condition, (sendable(schedule_id), limit))
             if not found:
@@ -134,7 +134,7 @@ class ScheduleStore:
 
     def run(self, number: int) -> Run | None:
         """Returns a run by its number; None if it is too old and was deleted."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return _rows.run_of(connection, number)
 
     def declare(self, entries: Sequence[Mapping[str, Any]], origin: str = "forge.yaml") -> None:
@@ -143,10 +143,10 @@ class ScheduleStore:
         Nothing is written if nothing changed. Raises `ToolError` that names the entry.
         """
         wanted = read_declared(entries, origin)
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             if _is_declared(_rows.rows(connection, "WHERE origin = ?", (origin,)), wanted):
                 return
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             now = self.clock()
             connection.executemany(
                 "DELETE FROM schedules WHERE id = ? AND origin = ?",
@@ -164,7 +164,7 @@ class ScheduleStore:
 
     def next_due(self) -> float | None:
         """Returns the next due time of any schedule; None if nothing is planned."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             found = connection.execute(
                 "SELECT next_fire FROM schedules WHERE next_fire IS NOT NULL ORDER BY next_fire LIMIT 1"
             ).fetchone()
@@ -172,33 +172,33 @@ class ScheduleStore:
 
     def tick(self, owner: str, free: int, upto: float | None = None) -> Tick:
         """Claims due schedules for `owner`: at most `free`, and only those due by `upto`."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             if not _claims.has_work(connection, self._now()):
                 return Tick([], [], [])
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             at = self._now()  # the lock may have been waited for
             return _claims.tick(connection, at, owner, free, at.wall if upto is None else upto)
 
     def start(self, owner: str, id: str) -> Claim:
         """Claims a schedule now, due or not."""
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             return _claims.start(connection, self._now(), owner, id)
 
     def beat(self, numbers: Sequence[int]) -> Sequence[int]:
         """Records a heartbeat of these runs. Returns those that another process runs by now and that must stop."""
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             return _claims.beat(connection, self._now(), numbers)
 
     def finish(self, number: int, status: Status, outcome: Outcome, duration: float) -> Run | None:
         """Stores how a run ended."""
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             _claims.finish(connection, number, status, outcome, duration)
             return _rows.run_of(connection, number)
 
     def refuse(self, number: int, *, is_active: bool) -> Run | None:
         """Removes a claim that workers have handled. `is_active`: their previous run is still active, so this one is
         skipped."""
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             _claims.refuse(connection, number, is_active=is_active)
             return _rows.run_of(connection, number)
 

@@ -152,17 +152,17 @@ class ReadSkills:
         self._store = Store(path, "skills", [_create_tables])
 
     def add(self, session_id: str, name: str) -> None:
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             connection.execute("INSERT OR IGNORE INTO read_skills VALUES (?, ?)", (session_id, name))
 
     def names(self, session_id: str) -> set[str]:
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             found = connection.execute("SELECT name FROM read_skills WHERE session = ?", (session_id,)).fetchall()
         return {name for (name,) in found}
 
     def forget(self, session_id: str) -> None:
         """Deletes the names of a session; with "", those of all sessions."""
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             connection.execute("DELETE FROM read_skills WHERE ? IN ('', session)", (session_id,))
 
 

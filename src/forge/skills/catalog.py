@@ -16,7 +16,7 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.skills.front_matter import one_line
 from forge.skills.skill import Skill, read_skill_file
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths import PathValidator, Location
 from forge.workspace.paths.open import open_directory
 
 FILE = "SKILL.md"
@@ -159,16 +159,16 @@ class Catalog:
             )
         return skill
 
-    def _resolve(self, paths: PathValidator, file: str) -> Place:
+    def _resolve(self, paths: PathValidator, file: str) -> Location:
         """Resolves a file; it is shown relative to the workspace, or as an absolute path."""
         location = paths.resolve(file)
-        own = PathValidator.of(self.scope).place_of(str(location.path))
+        own = PathValidator.of(self.scope).location_of(str(location.path))
         return replace(location, shown=own.shown if own is not None else str(location.path))
 
 
 def _list_entries(paths: PathValidator, folder: str) -> Iterator[_SkillEntry]:
     """Yields the entries of a folder that may be skills; nothing is opened yet."""
-    location: Place = paths.resolve(folder)
+    location: Location = paths.resolve(folder)
     descriptor = open_directory(location)
     try:
         names = sorted(name for name in os.listdir(descriptor) if not name.startswith("."))[:MOST]

@@ -17,9 +17,9 @@ from forge.skills.catalog import Problem
 from forge.skills.front_matter import one_line
 from forge.skills.sections import Section
 from forge.skills.skill import Skill, resolve_skill_file
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths import PathValidator, Location
 from forge.workspace.paths.digest import digest_of
-from forge.workspace.paths.open import explained, open_file
+from forge.workspace.paths.open import explain_errors, open_file
 
 FOLDER = "scripts"
 LANGUAGES = (".py", ".ts", ".js", ".sh")
@@ -32,7 +32,7 @@ class SkillScript:
     """A script file, with its digest from when the tool was made."""
 
     path: str  # for people
-    place: Place
+    place: Location
     digest: str
 
     @property
@@ -57,7 +57,7 @@ class SkillTool(FileTool):
             self.settings,
             arguments,
             ctx,
-            places=PathValidator.of(ctx.scope),
+            paths=PathValidator.of(ctx.scope),
             folder=self.script.place.root,
             network=is_opened(ctx, Permission.NETWORK),
             check=self._check,
@@ -107,8 +107,8 @@ def load_script(skill: Skill, section: Section) -> SkillScript:
     return SkillScript(shown, location, digest_of(read_script(location)))
 
 
-def read_script(location: Place) -> bytes:
-    with open(open_file(location), "rb") as file, explained(location.shown):
+def read_script(location: Location) -> bytes:
+    with open(open_file(location), "rb") as file, explain_errors(location.shown):
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise ToolError(f"it has more than {LARGEST // 1024 // 1024} MiB", ErrorKind.CONFIG, "Make it smaller")
@@ -129,7 +129,7 @@ def _check(section: Section, taken: Collection[str]) -> None:
         raise ToolError("the name belongs to another tool", ErrorKind.CONFIG, "Choose another")
 
 
-def _find_script(skill: Skill, section: Section) -> Place:
+def _find_script(skill: Skill, section: Section) -> Location:
     if section.script:
         return resolve_skill_file(skill, section.script)
     stems = dict.fromkeys((section.name, section.name.replace("-", "_"), section.name.replace("_", "-")))

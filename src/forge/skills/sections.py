@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forge.process.scripts.inputs import InputError, Line, read_inputs
+from forge.process.scripts.inputs import InputError, InputLine, read_inputs
 from forge.skills.front_matter import one_line
 
 MOST = 64  # tools of one skill
@@ -56,9 +56,9 @@ def read_sections(body: str, first_line: int = 1) -> list[Section]:
     return found[:MOST]
 
 
-def _split_sections(body: str, first_line: int) -> Iterator[tuple[str, list[Line]]]:
+def _split_sections(body: str, first_line: int) -> Iterator[tuple[str, list[InputLine]]]:
     name, fence = "", ""
-    lines: list[Line] = []
+    lines: list[InputLine] = []
     for number, text in enumerate(body.splitlines(), first_line):
         mark = _FENCE.match(text)
         if mark and not fence:
@@ -72,19 +72,19 @@ def _split_sections(body: str, first_line: int) -> Iterator[tuple[str, list[Line
             name, lines = (heading[1][:100] if heading else ""), []
             continue
         if name:
-            lines.append(Line(number, text))
+            lines.append(InputLine(number, text))
     if name:
         yield name, lines
 
 
-def _read_section(name: str, lines: list[Line]) -> Section:
-    parts: dict[str, list[Line]] = {"": []}
+def _read_section(name: str, lines: list[InputLine]) -> Section:
+    parts: dict[str, list[InputLine]] = {"": []}
     current = ""
     for line in lines:
         if heading := _FIELD.match(line.text):
             current = heading[1].lower()
             current = _FIELDS.get(current, current)
-            parts.setdefault(current, []).append(Line(line.number, heading[2]))
+            parts.setdefault(current, []).append(InputLine(line.number, heading[2]))
         else:
             parts[current].append(line)
     entries = list(_input_entries(parts.get("input", [])))
@@ -109,7 +109,7 @@ def _required_name(entry: str) -> str:
     return found[1] if _REQUIRED.search(kind) else ""
 
 
-def _description(name: str, parts: Mapping[str, list[Line]]) -> str:
+def _description(name: str, parts: Mapping[str, list[InputLine]]) -> str:
     said = _join_lines(parts[""])
     output = _join_lines(parts.get("output", []))
     words = f"{said}\n\nOutput: {output}" if output else said
@@ -117,13 +117,13 @@ def _description(name: str, parts: Mapping[str, list[Line]]) -> str:
     return shown if len(shown) <= LONGEST_DESCRIPTION else f"{shown[: LONGEST_DESCRIPTION - 1]}…"
 
 
-def _join_lines(lines: list[Line]) -> str:
+def _join_lines(lines: list[InputLine]) -> str:
     """Joins lines to paragraphs."""
     paragraphs = "\n".join(line.text.strip() for line in lines).split("\n\n")
     return "\n\n".join(filter(None, (one_line(one, LONGEST_DESCRIPTION) for one in paragraphs)))
 
 
-def _input_entries(lines: list[Line]) -> Iterator[Line]:
+def _input_entries(lines: list[InputLine]) -> Iterator[InputLine]:
     """Yields one line per parameter, in the form of scripts: `name (type): text`."""
     header: list[str] = []
     started = False
@@ -134,7 +134,7 @@ def _input_entries(lines: list[Line]) -> Iterator[Line]:
             if not header:
                 header = [cell.lower() for cell in cells]
             elif not all(re.fullmatch(r":?-*:?", cell) for cell in cells):
-                yield Line(line.number, _format_row(dict(zip(header, cells, strict=False)))[:LONGEST_LINE])
+                yield InputLine(line.number, _format_row(dict(zip(header, cells, strict=False)))[:LONGEST_LINE])
             continue
         if text.lower().rstrip(".") in _NOTHING:
             continue
@@ -147,7 +147,7 @@ def _input_entries(lines: list[Line]) -> Iterator[Line]:
             raise InputError(f"line {line.number}: it holds control characters")
         for entry in _split_entries(text[bullet.end() :] if bullet else text):
             started = True
-            yield Line(line.number, _format_entry(entry))
+            yield InputLine(line.number, _format_entry(entry))
 
 
 def _split_entries(text: str) -> list[str]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.find_program import trusted_program
+from forge.process.find_program import find_trusted_program
 from forge.skills import front_matter
 from forge.skills.front_matter import FrontMatter, Requires
 from forge.skills.guardrails import Guardrails
 from forge.skills.sections import Section, read_sections
-from forge.workspace.paths import PathValidator, Place
-from forge.workspace.paths.open import explained, open_file
+from forge.workspace.paths import PathValidator, Location
+from forge.workspace.paths.open import explain_errors, open_file
 
 LARGEST = 1024 * 1024  # bytes of a file of a skill
 
@@ -26,8 +26,8 @@ class Skill:
     name: str
     body: str
     front: FrontMatter
-    location: Place  # the skill's file
-    folder: Place | None = None  # None: a flat file without other files
+    location: Location  # the skill's file
+    folder: Location | None = None  # None: a flat file without other files
     is_built_in: bool = False
     tools: tuple[Section, ...] = ()
     missing: tuple[str, ...] = ()
@@ -52,9 +52,9 @@ class Skill:
 
 def read_skill_file(
     name: str,
-    location: Place,
+    location: Location,
     *,
-    folder: Place | None = None,
+    folder: Location | None = None,
     is_built_in: bool = False,
     writable: Sequence[Path] = (),
     environment: Mapping[str, str] = os.environ,
@@ -88,9 +88,9 @@ def read_skill_file(
     )
 
 
-def read_text(location: Place) -> str:
+def read_text(location: Location) -> str:
     """Reads a file of a skill. Raises `ToolError` if it is no file, too large, or not UTF-8."""
-    with open(open_file(location), "rb") as file, explained(location.shown):
+    with open(open_file(location), "rb") as file, explain_errors(location.shown):
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise _config_error(
@@ -104,7 +104,7 @@ def read_text(location: Place) -> str:
         ) from None
 
 
-def resolve_skill_file(skill: Skill, file: str) -> Place:
+def resolve_skill_file(skill: Skill, file: str) -> Location:
     """Resolves a file of the skill to its real path. Raises `ToolError` if it is outside the skill's folder."""
     if skill.folder is None:
         raise ToolError(f"{skill.name} has no files but its own", ErrorKind.NOT_FOUND, "Leave out file.")
@@ -114,12 +114,12 @@ def resolve_skill_file(skill: Skill, file: str) -> Place:
 
 
 def _find_missing(requires: Requires, writable: Sequence[Path], environment: Mapping[str, str]) -> list[str]:
-    found = [f"the program {name} is not installed" for name in requires.bins if not trusted_program(name, writable)]
+    found = [f"the program {name} is not installed" for name in requires.bins if not find_trusted_program(name, writable)]
     found += [f"the variable {name} is not set" for name in requires.env if not environment.get(name)]
     if requires.one_of and not any(environment.get(name) for name in requires.one_of):
         found.append(f"none of the variables {', '.join(requires.one_of)} is set")
     return found
 
 
-def _config_error(location: Place, problem: str, advice: str) -> ToolError:
+def _config_error(location: Location, problem: str, advice: str) -> ToolError:
     return ToolError(f"{location.shown}: {problem}", ErrorKind.CONFIG, advice)

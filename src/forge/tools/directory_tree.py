@@ -25,7 +25,7 @@ from forge.tools.file_parts.listing import (
 )
 
 if TYPE_CHECKING:  # it loads what only a call needs
-    from forge.workspace.search.overview import Item
+    from forge.workspace.search.overview import OverviewItem
 
 MAX_DEPTH = 3
 WORTH_SAYING = 1024  # bytes from which on a size is shown
@@ -79,7 +79,7 @@ class DirectoryTree(
         return drawn
 
 
-def branches(item: Item, indent: str = "") -> Iterator[str]:
+def branches(item: OverviewItem, indent: str = "") -> Iterator[str]:
     """A line for each item below, with the lines that lead to it."""
     for number, one in enumerate(item.items, 1):
         is_last = number == len(item.items) and not item.more

@@ -62,12 +62,12 @@ class FileCreate(
 
         from forge.workspace.changes.artefacts import write_artefact  # loads what only a change needs
         from forge.workspace.paths import PathValidator
-        from forge.workspace.text import Text
+        from forge.workspace.text import DecodedText
 
         name = checked(filename)
         media_type = MEDIA_TYPES[_extension(name)]
         PathValidator.of(ctx.scope).resolve_for_writing(f"{FOLDER}/{name}", follow=False)  # are writes enabled at all?
-        written = Text("").encoded(content)
+        written = DecodedText("").encode_whole(content)
         artefact = write_artefact(ctx.scope.workspace, name, written)
         answer = {"filename": name, "mime_type": media_type, "path": str(artefact.path), "bytes": len(written)}
         if artefact.replaced:

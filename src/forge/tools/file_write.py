@@ -15,7 +15,7 @@ from forge.tools.file_parts.listing import printable
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.workspace.draft import Draft
-    from forge.workspace.text import Text
+    from forge.workspace.text import DecodedText
 
 
 class Written(NamedTuple):
@@ -67,20 +67,20 @@ class FileWrite(
 def plan(draft: Draft, path: str, content: str) -> Written:
     """A file that is there keeps its encoding, byte order mark, line endings and mode."""
     place = draft.resolve(path)
-    draft.need_read(place)
+    draft.require_read(place)
     text = draft.text(place)
     data = whole(text, content)
     draft.write(place, data)
     return Written(place.shown, "created" if text is None else "updated", len(data))
 
 
-def whole(old: Text | None, content: str) -> bytes:
+def whole(old: DecodedText | None, content: str) -> bytes:
     """The bytes of a file whose whole text is to be `content`, in the manner of what it was before."""
     from forge.tools.file_parts.placeholder import refuse_placeholders  # they load what only a change needs
-    from forge.workspace.text import Text, with_endings_of
+    from forge.workspace.text import DecodedText, with_endings_of
 
     if old is None:
-        return Text("").encoded(content)
+        return DecodedText("").encode_whole(content)
     refuse_placeholders(content, old.text)
     kept = content.removeprefix("\ufeff") if old.mark else content
-    return old.encoded(with_endings_of(old.text, kept))
+    return old.encode_whole(with_endings_of(old.text, kept))

@@ -25,9 +25,9 @@ from forge.tools.file_parts.listing import (
 )
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.workspace.paths import Place
+    from forge.workspace.paths import Location
     from forge.workspace.search.glob import Glob
-    from forge.workspace.search.walk import Walk
+    from forge.workspace.search.walk import FileWalk
 
 MAX_RESULTS = 100
 MOST = 10_000  # results that a call may ask for
@@ -108,7 +108,7 @@ class Search:
     def __init__(
         self,
         ctx: ToolContext,
-        place: Place,
+        place: Location,
         glob: Glob,
         include_ignored: bool,
         end: float,
@@ -124,7 +124,7 @@ class Search:
         self.glob = glob
         self.paths = PathValidator.of(ctx.scope)
         self.names = frozenset(place.relative.split("/"))  # written by the caller, so never skipped
-        self.walk: Walk = walk(
+        self.walk: FileWalk = walk(
             place,
             include_ignored=include_ignored,
             named=self,
@@ -221,11 +221,11 @@ def start_of(pattern: str, path: str) -> tuple[str, str]:
 
 def _first_found(pattern: str, case_sensitive: bool, search: Callable[..., Search]) -> Search:
     """What the pattern finds; if that is nothing, what it finds with its brackets as parts of names."""
-    from forge.workspace.search.glob import compiled, compiled_plain
+    from forge.workspace.search.glob import compile_glob, compile_plain_glob
 
-    plain = compiled_plain(pattern, case_sensitive)
+    plain = compile_plain_glob(pattern, case_sensitive)
     try:
-        glob = compiled(pattern, case_sensitive)
+        glob = compile_glob(pattern, case_sensitive)
     except ToolError:  # such as [2024-01-15], whose range goes backwards
         if plain is None or not (again := search(plain, plain=True)).total:
             raise
@@ -237,7 +237,7 @@ def _first_found(pattern: str, case_sensitive: bool, search: Callable[..., Searc
     return again if again.total else found
 
 
-def _settled(ctx: ToolContext, place: Place, path: str, pattern: str, rest: str) -> tuple[Place, str]:
+def _settled(ctx: ToolContext, place: Location, path: str, pattern: str, rest: str) -> tuple[Location, str]:
     """The directory to walk and the pattern there; directories named in the wrong case are found by the walk."""
     from forge.workspace.paths import PathValidator
     from forge.workspace.paths.open import status_of

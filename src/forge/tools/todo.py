@@ -51,10 +51,10 @@ class TodoWrite(
         ctx: ToolContext,
         items: Annotated[list[TodoItem], Limits(example=_EXAMPLE), "The whole list, in order."],
     ) -> ToolResult:
-        from forge.workspace.history.tracking import current  # loads what only a session's state needs
+        from forge.workspace.history.tracking import current_call  # loads what only a session's state needs
 
         kept = ctx.activity.secrets.mask_value(completed(items, self.max_items, self.max_length))
-        current().state.todos.put(ctx.scope.session_id, kept)
+        current_call().state.todos.put(ctx.scope.session_id, kept)
         return _answer(kept, "The list is empty now.")
 
 
@@ -70,9 +70,9 @@ class TodoRead(
     """Read the list of what you planned to do in this session, each item with its status."""
 
     def run(self, ctx: ToolContext) -> ToolResult:
-        from forge.workspace.history.tracking import current  # loads what only a session's state needs
+        from forge.workspace.history.tracking import current_call  # loads what only a session's state needs
 
-        return _answer(current().state.todos.get(ctx.scope.session_id), "Nothing is planned.")
+        return _answer(current_call().state.todos.get(ctx.scope.session_id), "Nothing is planned.")
 
 
 def completed(

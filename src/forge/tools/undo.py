@@ -17,7 +17,7 @@ from forge.tools.file_parts.listing import printable
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
     from forge.workspace.changes.commit import Change
     from forge.workspace.draft import Draft
-    from forge.workspace.history.undo import Entry, UndoFile
+    from forge.workspace.history.undo import UndoEntry, UndoFile
 
 MAX_LISTED = 50
 SHOWN = 10  # files or calls that are named; the data has them all
@@ -60,7 +60,7 @@ class Undo(
         if action == "list":
             result = await in_thread(lambda: self._listed(call_id, turn))
             return result
-        entries: list[Entry] = await in_thread(lambda: _chosen(call_id, turn))
+        entries: list[UndoEntry] = await in_thread(lambda: _chosen(call_id, turn))
         for path in _paths(entries):  # the last change may be another one than when this was approved
             await ctx.require("write", path)
         changes, draft = await change(ctx, _paths(entries), lambda draft: plan(draft, entries))
@@ -68,9 +68,9 @@ class Undo(
         return result
 
     def _listed(self, call_id: str, turn: str) -> ToolResult:
-        from forge.workspace.history.tracking import current
+        from forge.workspace.history.tracking import current_call
 
-        now = current()
+        now = current_call()
         shown = now.state.undo.entries(now.session_id, call_id=call_id, turn=turn, most=self.max_listed)
         total, some_lost = now.state.undo.count(now.session_id, call_id=call_id, turn=turn)
         lines = [_line(one) for one in shown]
@@ -87,20 +87,20 @@ class Undo(
         return ToolResult(for_llm=text, for_user=text, title=f"{total} change{'s' * (total != 1)}", data=data)
 
 
-def plan(draft: Draft, entries: Sequence[Entry]) -> list[Change]:
+def plan(draft: Draft, entries: Sequence[UndoEntry]) -> list[Change]:
     """Plan the files as they were before these changes. Raises `ToolError` where one of them changed since."""
-    from forge.workspace.history.tracking import current
+    from forge.workspace.history.tracking import current_call
 
-    now = current()
-    changes = now.state.undo.restored(now.session_id, entries)
+    now = current_call()
+    changes = now.state.undo.plan_restore(now.session_id, entries)
     for one in changes:
-        place = draft.resolve(_spelled(one.place.shown), follow=False)
-        is_same = place.path == one.place.path
+        place = draft.resolve(_spelled(one.location.shown), follow=False)
+        is_same = place.path == one.location.path
         if is_same and one.before is not None:
             is_same = draft.read(place) == one.before
         if not is_same:
             raise ToolError(
-                f'"{one.place.shown}" was replaced while it was looked at', ErrorKind.SECURITY, "Try again."
+                f'"{one.location.shown}" was replaced while it was looked at', ErrorKind.SECURITY, "Try again."
             )
         if one.makes_link:
             draft.link(place, one.link or "")
@@ -112,20 +112,20 @@ def plan(draft: Draft, entries: Sequence[Entry]) -> list[Change]:
     return changes
 
 
-def _chosen(call_id: str, turn: str) -> list[Entry]:
-    from forge.workspace.history.tracking import current
+def _chosen(call_id: str, turn: str) -> list[UndoEntry]:
+    from forge.workspace.history.tracking import current_call
 
     if call_id and turn:
         raise ToolError("give call_id or turn, not both", ErrorKind.VALIDATION, "A turn holds all of its calls.")
-    now = current()
-    return now.state.undo.chosen(now.session_id, call_id=call_id, turn=turn)
+    now = current_call()
+    return now.state.undo.choose_entries(now.session_id, call_id=call_id, turn=turn)
 
 
-def _undone(entries: Sequence[Entry], changes: Sequence[Change], diff: str) -> ToolResult:
+def _undone(entries: Sequence[UndoEntry], changes: Sequence[Change], diff: str) -> ToolResult:
     """Remember that they are taken back, and say so."""
-    from forge.workspace.history.tracking import current
+    from forge.workspace.history.tracking import current_call
 
-    now = current()
+    now = current_call()
     with suppress(ToolError):  # it is done, whatever the store says: what is as it was is not undone twice
         now.state.undo.mark(now.session_id, [one.id for one in entries], now.call_id)
     calls = _some([f"{one.call_id} ({one.tool})" for one in entries])
@@ -139,7 +139,7 @@ def _undone(entries: Sequence[Entry], changes: Sequence[Change], diff: str) -> T
         title=f"Undid {', '.join(dict.fromkeys(one.tool for one in entries))}",
         data={
             "undone": [{"call_id": one.call_id, "turn": one.turn, "tool": one.tool} for one in entries],
-            "files": [{"path": one.place.shown, "status": _status(one)} for one in changes],
+            "files": [{"path": one.location.shown, "status": _status(one)} for one in changes],
         },
     )
 
@@ -149,7 +149,7 @@ def _status(change: Change) -> str:
 
 
 def _outcome(change: Change) -> str:
-    return f"{printable(change.place.shown)} {_status(change)}"
+    return f"{printable(change.location.shown)} {_status(change)}"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -157,7 +157,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def _paths(entries: Sequence[Entry]) -> list[str]:
+def _paths(entries: Sequence[UndoEntry]) -> list[str]:
     return list(dict.fromkeys(_spelled(file.shown) for one in entries for file in one.files))
 
 
@@ -165,7 +165,7 @@ def _spelled(shown: str) -> str:
     return f"./{shown}" if shown.startswith("~") else shown  # which would stand for a home directory
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: UndoEntry) -> str:
     from datetime import datetime  # only where a list is asked for
 
     at = datetime.fromtimestamp(entry.time).strftime("%Y-%m-%d %H:%M:%S")
@@ -175,7 +175,7 @@ def _line(entry: Entry) -> str:
     return f"{at}  call {entry.call_id}  turn {entry.turn or '-'}  {entry.tool}: {files}{mark}"
 
 
-def _described(entry: Entry) -> dict[str, Any]:
+def _described(entry: UndoEntry) -> dict[str, Any]:
     return {
         "call_id": entry.call_id,
         "turn": entry.turn,
@@ -193,5 +193,5 @@ def _did(file: UndoFile) -> str:
     return "updated" if file.after else "deleted"
 
 
-def _is_lost(entry: Entry) -> bool:
+def _is_lost(entry: UndoEntry) -> bool:
     return any(file.dropped for file in entry.files)

@@ -1,5 +1,5 @@
-"""The door to files: everything a built-in tool reads or writes passes through here."""
+"""Gives tools access to files: every built-in tool reads and writes through this package."""
 
 from __future__ import annotations
 
-CAP = "AGENT_WORKSPACE_ROOT"  # the variable that says which directory is the widest
+CAP = "AGENT_WORKSPACE_ROOT"  # the variable that names the widest directory allowed

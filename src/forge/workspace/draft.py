@@ -1,4 +1,4 @@
-"""Changes to files, planned on what is there and then made together or not at all."""
+"""Plans changes to files, then makes them together or not at all."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.commit import Change, commit
-from forge.workspace.history.seen_files import changed
-from forge.workspace.history.tracking import current
-from forge.workspace.paths import PathValidator, Place, quoted
+from forge.workspace.history.seen_files import changed_error
+from forge.workspace.history.tracking import current_call
+from forge.workspace.paths import Location, PathValidator, quote_path
 from forge.workspace.paths.digest import LARGE, Digest
-from forge.workspace.paths.open import explained, open_at, open_file, status_of
-from forge.workspace.text import Text, decode
+from forge.workspace.paths.open import explain_errors, open_at, open_file, status_of
+from forge.workspace.text import DecodedText, decode
 from forge.workspace.text.diff import content_diff
 
 LARGEST = 64 * 1024 * 1024  # bytes of a file that can be changed
@@ -28,66 +28,66 @@ _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
 @dataclass(slots=True)
-class _File:
-    """What is at a place, and what is planned to be."""
+class _DraftFile:
+    """The current and the planned content of one file."""
 
-    place: Place
+    location: Location
     status: os.stat_result | None
-    kind: str  # "" where nothing is
-    before: bytes | None = None  # None: nothing, or not read yet
-    link: str | None = None  # where a link leads
+    kind: str  # "" if there is no file
+    before: bytes | None = None  # None: no file, or not read yet
+    link: str | None = None  # the target of a link
     loaded: bool = False
     digest: Digest | None = None  # of `before`, once it is needed
-    expected: str = ""  # what that must be, where this is still to be compared
+    expected: str = ""  # the digest it must have, if not compared yet
     touched: bool = False
     after: bytes | None = None
     mode: int | None = None
-    moved_from: Place | None = None
+    moved_from: Location | None = None
 
     def begin_digest(self) -> Digest | None:
-        """Hashed once: for a large file it takes as long as writing."""
+        """Starts hashing at most once: for a large file it takes as long as writing."""
         if self.digest is None and self.before is not None:
             self.digest = Digest(self.before)
         return self.digest
 
 
 class Draft:
-    """One tool call's changes. Nothing is written before `commit`."""
+    """The changes of one tool call. Nothing is written before `commit`."""
 
     def __init__(
         self,
         scope: Scope,
-        within: Collection[Place] | None = None,
+        within: Collection[Location] | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`within`: the only places it may touch, those that were approved; None for any.
+        """`within`: the approved locations, the only ones it may touch; None for any.
 
-        `stopped`: whether nobody waits for it any more; then nothing is changed.
+        `stopped`: returns True once the call was stopped; then nothing is changed.
         """
         self.paths = PathValidator.of(scope)
         self._workspace = scope.workspace
         self._stopped = stopped
-        self._within = None if within is None else frozenset(place.path for place in within)
-        self._files: dict[str, _File] = {}
+        self._within = None if within is None else frozenset(location.path for location in within)
+        self._files: dict[str, _DraftFile] = {}
 
-    def resolve(self, path: str, *, follow: bool = True) -> Place:
-        """The place of a path that may be written."""
-        place = self.paths.resolve_for_writing(path, follow=follow)
-        if self._within is not None and place.path not in self._within:
-            raise ToolError(f"{quoted(path)} was replaced while it was checked", ErrorKind.SECURITY, "Try again.")
-        return place
+    def resolve(self, path: str, *, follow: bool = True) -> Location:
+        """Returns the location of a path that may be written."""
+        location = self.paths.resolve_for_writing(path, follow=follow)
+        if self._within is not None and location.path not in self._within:
+            raise ToolError(f"{quote_path(path)} was replaced while it was checked", ErrorKind.SECURITY, "Try again.")
+        return location
 
-    def kind(self, place: Place) -> str:
-        """What will be there: "file", "directory", "link", "special", or "" for nothing."""
-        file = self._at(place)
+    def kind(self, location: Location) -> str:
+        """Returns the planned kind: "file", "directory", "link", "special", or "" for nothing."""
+        file = self._file_at(location)
         return file.kind if not file.touched else "" if file.after is None else "file"
 
-    def exists(self, place: Place) -> bool:
-        return self.kind(place) != ""
+    def exists(self, location: Location) -> bool:
+        return self.kind(location) != ""
 
-    def read(self, place: Place) -> bytes | None:
-        """The content as planned so far; None where nothing is."""
-        file = self._at(place)
+    def read(self, location: Location) -> bytes | None:
+        """Returns the content as planned so far; None if there is no file."""
+        file = self._file_at(location)
         if file.touched:
             return file.after
         if file.kind == "":
@@ -95,161 +95,163 @@ class Draft:
         self._load(file)
         return file.before
 
-    def text(self, place: Place) -> Text | None:
-        """The same, decoded."""
-        content = self.read(place)
+    def text(self, location: Location) -> DecodedText | None:
+        """Returns the planned content, decoded."""
+        content = self.read(location)
         if content is None:
             return None
         try:
             return decode(content)
         except ToolError as error:
-            raise ToolError(f"{quoted(place.shown)}: {error.message}", error.kind, error.suggestion) from None
+            raise ToolError(f"{quote_path(location.shown)}: {error.message}", error.kind, error.suggestion) from None
 
-    def mode(self, place: Place) -> int | None:
-        """The permission bits of the file there; None where nothing is."""
-        file = self._at(place)
+    def mode(self, location: Location) -> int | None:
+        """Returns the permission bits of the existing file; None if there is none."""
+        file = self._file_at(location)
         return None if file.status is None else stat.S_IMODE(file.status.st_mode)
 
-    def write(self, place: Place, content: bytes, mode: int | None = None) -> None:
-        """Plan new content; a directory or a special file is refused. `mode`: of a file that is not there yet."""
-        file = self._at(place)
+    def write(self, location: Location, content: bytes, mode: int | None = None) -> None:
+        """Plans new content; refuses a directory or a special file. `mode`: of a new file."""
+        file = self._file_at(location)
         if file.kind == "file":
             self._load(file)
         elif file.kind and not file.touched:
-            raise _not_a_file(file)
+            raise _not_a_file_error(file)
         file.touched, file.after, file.mode = True, content, mode
 
-    def delete(self, place: Place) -> None:
-        """Plan that nothing is there; links and FIFOs go themselves."""
-        file = self._at(place)
+    def delete(self, location: Location) -> None:
+        """Plans to remove a file, link or FIFO."""
+        file = self._file_at(location)
         if file.kind == "directory":
             raise ToolError(
-                f"{quoted(place.shown)} is a directory", ErrorKind.USER, "Delete the files in it one by one."
+                f"{quote_path(location.shown)} is a directory", ErrorKind.USER, "Delete the files in it one by one."
             )
         if not file.kind:
-            raise ToolError(f"{quoted(place.shown)} does not exist", ErrorKind.NOT_FOUND, "Check the spelling.")
+            raise ToolError(f"{quote_path(location.shown)} does not exist", ErrorKind.NOT_FOUND, "Check the spelling.")
         if file.kind == "file":
             self._load(file)
         elif file.kind == "link":
-            file.link = _target(place)
+            file.link = _link_target(location)
         file.touched, file.after = True, None
 
-    def move(self, place: Place, to: Place) -> None:
-        """Plan that a file is somewhere else, with its content and mode."""
-        content, mode = self.read(place), self.mode(place)
+    def move(self, location: Location, to: Location) -> None:
+        """Plans to move a file, with its content and mode."""
+        content, mode = self.read(location), self.mode(location)
         if content is None:
-            raise ToolError(f"{quoted(place.shown)} does not exist", ErrorKind.NOT_FOUND, "Check the spelling.")
-        self.delete(place)
+            raise ToolError(f"{quote_path(location.shown)} does not exist", ErrorKind.NOT_FOUND, "Check the spelling.")
+        self.delete(location)
         self.write(to, content, mode)
-        self._at(to).moved_from = place
+        self._file_at(to).moved_from = location
 
-    def link(self, place: Place, target: str) -> None:
-        """Plan that a link is there: for putting one back."""
-        file = self._at(place)
+    def link(self, location: Location, target: str) -> None:
+        """Plans a link: used to restore one."""
+        file = self._file_at(location)
         if file.kind == "file":
             self._load(file)
         file.touched, file.after, file.link = True, b"", target
 
-    def need_read(self, place: Place) -> None:
-        """Raise `ToolError` unless this session read the file that is there, and it did not change since.
+    def require_read(self, location: Location) -> None:
+        """Raises `ToolError` unless this session read the file and the file did not change since.
 
-        Of a large file the content is compared at the latest when the draft is shown or committed.
+        The content of a large file is compared when the draft is shown or committed.
         """
-        now, file = current(), self._at(place)
+        now, file = current_call(), self._file_at(location)
         if now.checked and file.kind == "file":
             self._load(file)
             assert file.status is not None
-            file.expected = now.state.seen.expect(now.session_id, str(place.path), file.status, place.shown)
+            file.expected = now.state.seen.expect(now.session_id, str(location.path), file.status, location.shown)
             if file.expected:
                 file.begin_digest()
             if file.status.st_size < LARGE:
-                self._compare()
+                self._check_digests()
 
     def diff(self) -> str:
-        """What will change, as a unified diff, one file after another."""
-        self._compare()
-        changed = [file for file in self._files.values() if _is_changed(file)]
-        # onto a file that is there it is shown as two changes: what is lost must be seen
-        moved = {str(file.moved_from.path): file for file in changed if file.moved_from is not None and not file.kind}
+        """Returns all planned changes as a unified diff, one file after another."""
+        self._check_digests()
+        changed_error = [file for file in self._files.values() if _is_changed(file)]
+        # a move onto an existing file is shown as two changes: the lost content must be visible
+        moved = {
+            str(file.moved_from.path): file for file in changed_error if file.moved_from is not None and not file.kind
+        }
         parts = []
-        for file in changed:
+        for file in changed_error:
             if file.moved_from is not None and not file.kind:
-                parts.append(_diff(self._files[str(file.moved_from.path)], file))
-            elif str(file.place.path) not in moved:
-                parts.append(_diff(file, file))
+                parts.append(_diff_file(self._files[str(file.moved_from.path)], file))
+            elif str(file.location.path) not in moved:
+                parts.append(_diff_file(file, file))
         return "".join(parts)
 
-    def replaced(self) -> Iterator[tuple[Place, bytes, bytes]]:
-        """The files that will have another content, with what is there now and what will be."""
+    def list_replaced(self) -> Iterator[tuple[Location, bytes, bytes]]:
+        """Yields the files whose content changes, with the old and the new content."""
         for file in self._files.values():
             if file.before is not None and file.after is not None and _is_changed(file):
-                yield file.place, file.before, file.after
+                yield file.location, file.before, file.after
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is already as it is planned."""
+        """True if all files are already as planned."""
         return not any(_is_changed(file) for file in self._files.values())
 
     def commit(self) -> None:
-        """Make all changes, or none. They can be undone, and count as read."""
-        changes = [_change(file) for file in self._files.values() if _is_changed(file)]
+        """Makes all changes, or none. They can be undone, and count as read."""
+        changes = [_change_of(file) for file in self._files.values() if _is_changed(file)]
         if not changes:
             return
-        now = current()
+        now = current_call()
         undo = now.state.undo
         recorded: list[int] = []
 
         def record() -> None:
-            self._compare()
-            self.go_on()
+            self._check_digests()
+            self.check_not_stopped()
             recorded.append(undo.record(now.session_id, now.turn, now.call_id, now.tool, changes))
 
         try:
             commit(changes, self._workspace, record)
         except BaseException:
             for entry in recorded:
-                with suppress(ToolError):  # it restores nothing then; why the change failed is what must be said
+                with suppress(ToolError):  # the entry restores nothing then; the first error is the one to report
                     undo.withdraw(entry)
             raise
         try:
             for change in changes:
-                _note(change)
-        except ToolError as error:  # it is made, whatever the store says
+                _note_written(change)
+        except ToolError as error:  # the change is made, even if the store fails
             log.warning("what was written could not be noted, and has to be read again: %s", error)
 
-    def go_on(self) -> None:
-        """Raise `ToolError` once the call was stopped: what is reported as not done must not be done later."""
+    def check_not_stopped(self) -> None:
+        """Raises `ToolError` once the call was stopped: a change reported as not made must not be made later."""
         if self._stopped():
             raise ToolError("stopped before anything was changed", ErrorKind.CANCELLED, "Change less at once.")
 
-    def _compare(self) -> None:
-        """Raise `ToolError` where a file is not what the session read."""
+    def _check_digests(self) -> None:
+        """Raises `ToolError` if a file is not what the session read."""
         for file in self._files.values():
             if file.expected and file.digest is not None:
                 if file.digest.value != file.expected:
-                    raise changed(file.place.shown)
+                    raise changed_error(file.location.shown)
                 file.expected = ""
 
-    def _at(self, place: Place) -> _File:
-        key = str(place.path)
+    def _file_at(self, location: Location) -> _DraftFile:
+        key = str(location.path)
         file = self._files.get(key)
         if file is None:
-            status = status_of(place)
+            status = status_of(location)
             kind = "" if status is None else _KINDS.get(stat.S_IFMT(status.st_mode), "special")
-            file = self._files[key] = _File(place, status, kind)
+            file = self._files[key] = _DraftFile(location, status, kind)
         return file
 
-    def _load(self, file: _File) -> None:
+    def _load(self, file: _DraftFile) -> None:
         if file.loaded:
             return
         if file.kind != "file":
-            raise _not_a_file(file)
-        with open(open_file(file.place), "rb", buffering=0) as opened, explained(file.place.shown):
+            raise _not_a_file_error(file)
+        with open(open_file(file.location), "rb", buffering=0) as opened, explain_errors(file.location.shown):
             status = os.fstat(opened.fileno())
             content = opened.read(LARGEST + 1) if status.st_size <= LARGEST else b""
             if status.st_size > LARGEST or len(content) > LARGEST:
                 raise ToolError(
-                    f"{quoted(file.place.shown)} has {max(status.st_size, len(content)):,} bytes;"
+                    f"{quote_path(file.location.shown)} has {max(status.st_size, len(content)):,} bytes;"
                     f" files of up to {LARGEST:,} can be changed",
                     ErrorKind.USER,
                     "Change it with a program instead.",
@@ -257,55 +259,55 @@ class Draft:
         file.before, file.status, file.loaded = content, status, True
 
 
-def _change(file: _File) -> Change:
+def _change_of(file: _DraftFile) -> Change:
     after = Digest(file.after) if file.after is not None else None
     before = file.begin_digest()
-    return Change(file.place, file.before, file.after, file.mode, file.link, file.status, before, after)
+    return Change(file.location, file.before, file.after, file.mode, file.link, file.status, before, after)
 
 
-def _is_changed(file: _File) -> bool:
+def _is_changed(file: _DraftFile) -> bool:
     if not file.touched:
         return False
     return file.before != file.after if file.kind in ("", "file") else True
 
 
-def _target(place: Place) -> str:
-    with explained(place.shown):
-        parent = open_at(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _link_target(location: Location) -> str:
+    with explain_errors(location.shown):
+        parent = open_at(location.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return os.readlink(place.name, dir_fd=parent)
+            return os.readlink(location.name, dir_fd=parent)
         finally:
             os.close(parent)
 
 
-def _note(change: Change) -> None:
-    now = current()
+def _note_written(change: Change) -> None:
+    now = current_call()
     if not now.checked:
         return
-    real = str(change.place.path)
-    status = status_of(change.place) if change.after is not None else None
+    real = str(change.location.path)
+    status = status_of(change.location) if change.after is not None else None
     if status is None:
         now.state.seen.forget_file(now.session_id, real)
     else:
-        now.state.seen.note(now.session_id, real, status, written=True, digest=_value(change.after_digest))
+        now.state.seen.note(now.session_id, real, status, written=True, digest=_digest_value(change.after_digest))
 
 
-def _value(digest: Digest | None) -> str:
+def _digest_value(digest: Digest | None) -> str:
     return digest.value if digest is not None else ""
 
 
-def _diff(old: _File, new: _File) -> str:
+def _diff_file(old: _DraftFile, new: _DraftFile) -> str:
     if old.kind not in ("", "file"):
-        return f"deleted {old.kind} {old.place.shown}" + (f" -> {old.link}" if old.link else "") + "\n"
-    moved = new.place.shown if new is not old else ""
+        return f"deleted {old.kind} {old.location.shown}" + (f" -> {old.link}" if old.link else "") + "\n"
+    moved = new.location.shown if new is not old else ""
     try:
-        return content_diff(old.before, new.after, old.place.shown, moved)
+        return content_diff(old.before, new.after, old.location.shown, moved)
     except ToolError:
         sizes = f"{len(old.before or b''):,} to {len(new.after or b''):,} bytes"
-        return f"Binary file {new.place.shown} changes from {sizes}\n"
+        return f"Binary file {new.location.shown} changes from {sizes}\n"
 
 
-def _not_a_file(file: _File) -> ToolError:
+def _not_a_file_error(file: _DraftFile) -> ToolError:
     what = {"directory": "a directory", "link": "a link"}.get(file.kind, "a FIFO, a socket or a device")
     kind = ErrorKind.USER if file.kind == "directory" else ErrorKind.SECURITY
-    return ToolError(f"{quoted(file.place.shown)} is {what}, not a file", kind, "Name a regular file.")
+    return ToolError(f"{quote_path(file.location.shown)} is {what}, not a file", kind, "Name a regular file.")

@@ -21,7 +21,7 @@ from forge.core.result import ToolResult
 from forge.permissions.answers import Answer
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.process.sandbox import choose
+from forge.process.sandbox import choose_tier
 from forge.sources.scripts import scripts
 from tests.process.planting import found, mark, until
 
@@ -243,7 +243,7 @@ async def test_a_deny_holds_for_a_changed_script_too(project):
 
 
 def test_in_a_sandbox_it_sees_the_workspace_and_no_more(project, tmp_path_factory):
-    if choose("auto") == "none":
+    if choose_tier("auto") == "none":
         pytest.skip("there is no sandbox here")
     secret = tmp_path_factory.mktemp("beside") / "secret"
     secret.write_text("s")

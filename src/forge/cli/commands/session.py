@@ -195,7 +195,7 @@ def _store(options: Options, needed: str | None = None, *, looking: bool = False
         from forge.project.config import load_configuration
         from forge.project.runs.stored_conversation import session_store
         from forge.workspace.state import NAME
-        from forge.workspace.state.state_copy import copied, is_writable
+        from forge.workspace.state.state_copy import copy_state_file, is_writable
 
         workspace = workspace_root(options.workspace, load_configuration(options.config).root)
         if not (workspace / NAME / FILE).exists():
@@ -209,7 +209,7 @@ def _store(options: Options, needed: str | None = None, *, looking: bool = False
             with store:
                 yield store
             return
-        with copied(workspace, FILE) as path:
+        with copy_state_file(workspace, FILE) as path:
             if path is None:  # it is somebody else's
                 session_store(workspace)
             with SessionStore(path or workspace / NAME / FILE) as store:

@@ -12,7 +12,7 @@ from forge.cli.refusal import Refusal
 from forge.core.activity import ActivityStream
 from forge.pipeline.audit_log import audit_log
 from forge.workspace.state import NAME as STATE
-from forge.workspace.state import state_directory, why_not
+from forge.workspace.state import explain_unusable, state_directory
 
 
 @contextmanager
@@ -40,5 +40,5 @@ def audited(activity: ActivityStream, workspace: Path, path: str | None, *, want
 def _usual_log(workspace: Path) -> Path:
     folder = state_directory(workspace)
     if folder != workspace / STATE:
-        raise PermissionError(0, why_not(workspace)[0])
+        raise PermissionError(0, explain_unusable(workspace)[0])
     return folder / "audit.ndjson"

@@ -67,13 +67,13 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _sandbox(home: Home) -> dict[str, Any]:
-    from forge.process.sandbox import choose, report  # tries what there is, once a process
+    from forge.process.sandbox import choose_tier, report_tiers  # tries what there is, once a process
 
     wanted = home.configuration.sandbox
     where = home.configuration.origins.get("sandbox", "defaults")
-    notes = [f"{one['tier']}: {one['detail']}" for one in report()]
+    notes = [f"{one['tier']}: {one['detail']}" for one in report_tiers()]
     try:
-        tier = str(choose(wanted))
+        tier = str(choose_tier(wanted))
     except ToolError as error:
         tier, notes = "", [error.message, *notes]
     return {"wanted": str(wanted), "tier": tier, "where": where, "notes": notes}

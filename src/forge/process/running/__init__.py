@@ -1,1 +1,1 @@
-"""Runs programs: to their end, in the background, in a process of their own; and kills what is left."""
+"""Runs programs: to their end, in the background, in an own process; and kills what is left."""

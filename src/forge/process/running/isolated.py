@@ -1,4 +1,4 @@
-"""Runs a tool in a process of its own, which a time-out really kills."""
+"""Runs a tool in its own process, which a time-out really kills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from forge.core.held_directories import check_held
 from forge.core.result import ToolResult
 from forge.core.tool import DeferredTool, Tool
 from forge.process.running.run import signal_name
-from forge.process.running.shipped_tool import packed, packed_values
+from forge.process.running.shipped_tool import pack_tool, pack_values
 from forge.process.running.slots import slots
 from forge.process.running.supervisor import Program, start
 
@@ -31,11 +31,11 @@ LONGEST_LINE = 512 * 1024 * 1024  # bytes of one message from the child
 
 
 async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-    """Start a fresh interpreter, run the tool there, kill all that came of it when this coroutine ends, however."""
-    work = _work(tool._now() if isinstance(tool, DeferredTool) else tool, arguments, ctx)
+    """Starts a fresh interpreter, runs the tool there, and kills all its processes when this coroutine ends."""
+    work = _encode_work(tool._now() if isinstance(tool, DeferredTool) else tool, arguments, ctx)
     async with slots:
         program = start(
-            [sys.executable, "-P", "-c", "from forge.process.running.isolated_child import child; child()"],
+            [sys.executable, "-P", "-c", "from forge.process.running.isolated_child import run_child; run_child()"],
             cwd=Path.cwd(),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             reads=True,
@@ -44,7 +44,7 @@ async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContex
         child = _Child(program)
         try:
             await child.connect()
-            return await _talk(child, work, ctx)
+            return await _converse(child, work, ctx)
         finally:
             try:
                 program.stop(0.0)
@@ -55,7 +55,7 @@ async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContex
 
 
 class _Child:
-    """The other process as two streams, and a future with how it ended: an exit code, negative for a signal."""
+    """The child process as two streams, and a future of its exit code, negative for a signal."""
 
     def __init__(self, program: Program) -> None:
         self._loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ class _Child:
         self._transports: list[asyncio.BaseTransport] = []
         self.output = asyncio.StreamReader(limit=LONGEST_LINE)
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
-        self._loop.add_reader(program.keeper.fileno(), self._hear)
+        self._loop.add_reader(program.keeper.fileno(), self._receive)
 
     async def connect(self) -> None:
         program, loop = self._program, self._loop
@@ -76,8 +76,8 @@ class _Child:
         self._transports.append(writing)
         self._input = asyncio.StreamWriter(writing, protocol, None, loop)
 
-    async def say(self, line: bytes) -> None:
-        with contextlib.suppress(ConnectionError):  # it is gone: how it ended is told when nothing more comes from it
+    async def send(self, line: bytes) -> None:
+        with contextlib.suppress(ConnectionError):  # the child is gone: its exit code is reported when its output ends
             self._input.write(line + b"\n")
             await self._input.drain()
 
@@ -87,16 +87,16 @@ class _Child:
             one.close()
         self._program.close()
 
-    def _hear(self) -> None:
-        message = self._program.hear()
+    def _receive(self) -> None:
+        message = self._program.receive()
         if message is not None and not self.ended.done():
             self._loop.remove_reader(self._program.keeper.fileno())
             self.ended.set_result(message[1] if message[0] == "ended" else None)
 
 
-async def _talk(child: _Child, work: bytes, ctx: ToolContext) -> ToolResult:
-    """One JSON object a line: the work and answers go in, events, questions and the result come out."""
-    await child.say(work)
+async def _converse(child: _Child, work: bytes, ctx: ToolContext) -> ToolResult:
+    """Exchanges one JSON object a line: sends the work and answers, receives events, questions and the result."""
+    await child.send(work)
     while line := await child.output.readline():
         message = json.loads(line)
         match message["kind"]:
@@ -105,20 +105,20 @@ async def _talk(child: _Child, work: bytes, ctx: ToolContext) -> ToolResult:
             case "progress":
                 ctx.progress(message["title"], **message["data"])
             case "require":
-                await child.say(json.dumps(await _permitted(ctx, message)).encode())
+                await child.send(json.dumps(await _ask_permission(ctx, message)).encode())
             case "result":
-                return _result(message)
+                return _decode_result(message)
             case "failed":
-                return ToolResult.failed(_tool_error(message), during=render_call(ctx.call))
+                return ToolResult.failed(_decode_error(message), during=render_call(ctx.call))
             case "broken":
-                return _broken(ctx, message)
+                return _unexpected_failure(ctx, message)
     code = await child.ended
     how = f"ended with exit code {code}" if code is None or code >= 0 else f"was killed by {signal_name(-code)}"
     raise ToolError(f"its process {how} before it gave a result", ErrorKind.SYSTEM, "See its error output.")
 
 
-async def _permitted(ctx: ToolContext, message: Mapping[str, Any]) -> dict[str, Any]:
-    """The gate is here, and so is whoever is asked."""
+async def _ask_permission(ctx: ToolContext, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Asks the gate, which lives in this process, for a permission."""
     try:
         await ctx.require(message["permission"], message["target"])
     except ToolError as error:
@@ -126,19 +126,19 @@ async def _permitted(ctx: ToolContext, message: Mapping[str, Any]) -> dict[str, 
     return {"refused": None}
 
 
-def _result(message: Mapping[str, Any]) -> ToolResult:
+def _decode_result(message: Mapping[str, Any]) -> ToolResult:
     result = ToolResult.from_dict(message["result"])
     if result.failure is not None:
         result.failure.passing = message["passing"]
     return result
 
 
-def _tool_error(message: Mapping[str, Any]) -> ToolError:
+def _decode_error(message: Mapping[str, Any]) -> ToolError:
     return ToolError(message["message"], message["error_kind"], message["suggestion"], passing=message["passing"])
 
 
-def _broken(ctx: ToolContext, message: Mapping[str, Any]) -> ToolResult:
-    """An exception nobody expected: told as if it had been raised here, or logged here and withheld."""
+def _unexpected_failure(ctx: ToolContext, message: Mapping[str, Any]) -> ToolResult:
+    """Builds the result of an unexpected exception: as if raised here, or logged here and withheld."""
     kind = type(message["name"], (TimeoutError if message["is_timeout"] else Exception,), {})
     log_id = ""
     if not ctx.spec.expose_errors:
@@ -148,15 +148,15 @@ def _broken(ctx: ToolContext, message: Mapping[str, Any]) -> ToolResult:
     return ToolResult.failed(kind(message["words"]), during=render_call(ctx.call), log_id=log_id)
 
 
-def _work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
+def _encode_work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
     from pydantic_core import to_json
 
     defaults = tool._signature.defaults if hasattr(tool, "_signature") else {}
     sent = {key: value for key, value in arguments.items() if key not in defaults or value is not defaults[key]}
-    check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process knows their names alone
+    check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process gets only their paths
     scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__}
-    work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": packed(tool)}
-    work["context"] = packed_values(capture_context())  # such as the egress: what is refused here is refused there
+    work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": pack_tool(tool)}
+    work["context"] = pack_values(capture_context())  # such as the egress rules, which must hold there too
     try:
         return to_json({**work, "arguments": sent})
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The other side of an isolated call: reads the work, runs the tool, writes what happens."""
+"""Runs in the child process of an isolated call: reads the work, runs the tool, writes events and the result."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from forge.core.messages import ToolCall
 from forge.core.plain_values import plain, text_of
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName
-from forge.process.running.shipped_tool import unpacked, unpacked_values
+from forge.process.running.shipped_tool import unpack_tool, unpack_values
 
 _PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG
 
 
-def child() -> None:
-    """Never returns: when the result is sent, whatever the tool left running ends with this process."""
+def run_child() -> None:
+    """Serves one call and never returns: when the result is sent, everything the tool left running ends with this
+    process.
+    """
     _die_with_parent()
     asyncio.run(_serve(_Channel()))
 
 
 class _Channel:
-    """The pipes to the parent, out of the tool's way: it reads nothing, and what it prints is error output."""
+    """The pipes to the parent, hidden from the tool: it has no input, and its output goes to standard error."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(0), "rb")
@@ -64,7 +66,7 @@ class _Channel:
 
 
 class _ChildContext(ToolContext):
-    """Events and questions go to the parent, where the gate and the person are."""
+    """Sends events and questions to the parent, which has the gate and the person."""
 
     __slots__ = ("channel",)
     channel: _Channel
@@ -84,18 +86,18 @@ class _ChildContext(ToolContext):
     def background(self, work: Work, note: str) -> ToolResult:
         if asyncio.iscoroutine(work):
             work.close()
-        raise _not_here()
+        raise _not_available_error()
 
     def completion(self) -> Callable[[object], None]:
-        raise _not_here()
+        raise _not_available_error()
 
 
 async def _serve(channel: _Channel) -> NoReturn:
     work = channel.read()
     try:
-        told = _told(await _run(work, channel))
-    except BaseException as error:  # the parent hears of it, whatever it is
-        told = _told_of(error)
+        told = _encode_result(await _run(work, channel))
+    except BaseException as error:  # the parent receives every error
+        told = _encode_error(error)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -104,8 +106,8 @@ async def _serve(channel: _Channel) -> NoReturn:
 
 
 async def _run(work: Mapping[str, Any], channel: _Channel) -> ToolResult:
-    restore_context(unpacked_values(work["context"]))
-    tool = unpacked(work["tool"])
+    restore_context(unpack_values(work["context"]))
+    tool = unpack_tool(work["tool"])
     said = work["scope"]
     roots = tuple(Root(Path(path), writable) for path, writable in said["roots"])
     scope = Scope(**{**said, "workspace": Path(said["workspace"]), "roots": roots})
@@ -115,12 +117,12 @@ async def _run(work: Mapping[str, Any], channel: _Channel) -> ToolResult:
     return await tool.invoke(arguments, ctx)
 
 
-def _told(result: ToolResult) -> dict[str, Any]:
+def _encode_result(result: ToolResult) -> dict[str, Any]:
     passing = result.failure is not None and result.failure.passing
     return {"kind": "result", "result": result.to_dict(whole=True), "passing": passing}
 
 
-def _told_of(error: BaseException) -> dict[str, Any]:
+def _encode_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, asyncio.CancelledError):
         error = ToolError("it cancelled itself", ErrorKind.CANCELLED)
     if isinstance(error, ToolError):
@@ -137,7 +139,7 @@ def _told_of(error: BaseException) -> dict[str, Any]:
     }
 
 
-def _not_here() -> ToolError:
+def _not_available_error() -> ToolError:
     return ToolError(
         "background work is not available in a tool with isolate=True: its process ends with the call",
         ErrorKind.CONFIG,

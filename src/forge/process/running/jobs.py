@@ -1,4 +1,4 @@
-"""Programs that go on in the background: their output is kept while nobody looks, and they end with their session."""
+"""Runs programs in the background: keeps their output and ends them with their session."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.session_end import at_session_end
 from forge.process.running.limits import Resources
-from forge.process.running.output import Capture, Kept, read_piece, waiting_bytes
-from forge.process.running.run import Confined, signal_name
+from forge.process.running.output import Capture, CapturedOutput, count_waiting_bytes, read_piece
+from forge.process.running.run import ConfinedCommand, signal_name
 from forge.process.running.supervisor import GRACE, Program, start
-from forge.process.running.whole_output import Whole
-from forge.process.sandbox.command import Command
+from forge.process.running.whole_output import WholeOutput
+from forge.process.sandbox.command import CommandLine
 
 MOST_JOBS = 50  # of one session
 MOST_LOGGED = 10 * 1024 * 1024  # bytes of each, the newest
-_LAST = 4_096  # bytes at the end of a log in which a sandbox says why it could not be made
+_LAST = 4_096  # bytes at the end of a log to search for the sandbox's error
 
 _lock = threading.RLock()
 _jobs: dict[str, Job] = {}
@@ -32,7 +32,7 @@ _pump: _Pump | None = None
 
 
 class Job:
-    """A program in the background. What it writes is read by a thread, whatever becomes of event loops."""
+    """A program in the background. A thread reads its output, independently of event loops."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Job:
         program: Program,
         stdin: bytes,
         log: int,
-        confined: Confined | None = None,
+        confined: ConfinedCommand | None = None,
     ) -> None:
         self.id = name
         self.owner = owner
         self.command = command
-        self.log = Kept(Capture(0, log), wants_whole=True)
-        self.looked = 0  # up to where the log was shown
+        self.log = CapturedOutput(Capture(0, log), wants_whole=True)
+        self.looked = 0  # position up to which the log was shown
         self.status = "running"  # or "ended", "killed"
         self.exit_code: int | None = None
         self.signal = ""
@@ -70,19 +70,19 @@ class Job:
         return (self._ended or time.monotonic()) - self._began
 
     def new_output(self, since: int | None = None) -> tuple[bytes, int]:
-        """What it wrote since a position, or since this was last asked, and how much before that is gone."""
+        """Returns the output since a position, or since the last call, and the number of bytes dropped before it."""
         with _lock:
             found = self.log.since(self.looked if since is None else min(since, self.log.total))
             self.looked = self.log.total
         return found
 
-    def rest_in_file(self, position: int) -> Whole | None:
-        """All that it wrote from a position on, where the log in memory is too short for it and the file is not."""
+    def rest_in_file(self, position: int) -> WholeOutput | None:
+        """Returns all output from a position on, if the log in memory is too short for it and the file is not."""
         with _lock:
             return None if self.log.whole is None else self.log.whole.since(position)
 
     async def wait(self, seconds: float, *, for_end: bool = False) -> None:
-        """Until it wrote something that was not shown yet, or ended; or so long."""
+        """Waits until the program wrote something that was not shown yet, or ended; at most `seconds`."""
         end = time.monotonic() + seconds
         while True:
             loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ class Job:
                     self._waiting.remove((loop, news))
 
     async def kill(self) -> bool:
-        """Its whole tree; False if it had ended before."""
+        """Kills the whole process tree; returns False if it had ended before."""
         with _lock:
             if not self.runs:
                 return False
@@ -109,7 +109,7 @@ class Job:
         await self.wait(GRACE + 1.0, for_end=True)
         return True
 
-    def tell(self) -> None:
+    def notify_waiters(self) -> None:
         for loop, news in self._waiting:
             with contextlib.suppress(RuntimeError):  # that loop is closed
                 loop.call_soon_threadsafe(_wake, news)
@@ -119,7 +119,7 @@ class Job:
             self._stdin = self._stdin[os.write(self.program.given, self._stdin) :]
         except BlockingIOError:
             return
-        except OSError:  # it reads no more
+        except OSError:  # the program reads no more
             self._stdin = self._stdin[:0]
 
     @property
@@ -127,9 +127,9 @@ class Job:
         return bool(self._stdin)
 
     def end(self, message: tuple[Any, ...]) -> None:
-        """It told us how it ended."""
+        """Records the end of the program from its keeper's message."""
         pipe = self.program.output
-        left = waiting_bytes(pipe) if pipe >= 0 else 0
+        left = count_waiting_bytes(pipe) if pipe >= 0 else 0
         while left > 0 and (piece := read_piece(pipe, left)):
             left -= len(piece)
             self.log.add(piece)
@@ -142,13 +142,13 @@ class Job:
                 self.program.leave(self.owner)
         elif self.status == "running":
             self.log.add(memoryview(b"[it could not be started, or what watched over it was killed]\n"))
-        self._leave_sandbox()
+        self._close_sandbox()
         if self.status == "running":
             self.status = "ended"
         self._ended = time.monotonic()
 
-    def _leave_sandbox(self) -> None:
-        """Put back what may not be changed, and note it in the log, also where the sandbox could not be made."""
+    def _close_sandbox(self) -> None:
+        """Restores protected files and logs it, also if the sandbox could not be made."""
         if self._confined is None:
             return
         words = self._confined.settle()
@@ -163,7 +163,7 @@ class Job:
 
 
 def start_job(
-    argv: Sequence[str] | Command,
+    argv: Sequence[str] | CommandLine,
     *,
     cwd: Path,
     env: Mapping[str, str],
@@ -173,11 +173,12 @@ def start_job(
     limits: Resources | None = None,
     most_jobs: int = MOST_JOBS,
     most_logged: int = MOST_LOGGED,
-    confined: Confined | None = None,
+    confined: ConfinedCommand | None = None,
 ) -> Job:
-    """Raises `ToolError` where the owner has too many, or it cannot be started.
+    """Starts a job. Raises `ToolError` if the owner has too many, or the program cannot be started.
 
-    `confined` is what `argv` is of. It is closed when the job has ended; what was put back is added to the log.
+    `confined` is the confined command that `argv` comes from. It is closed when the job has ended; restored files are
+    reported in the log.
     """
     global _pump
     with _lock:
@@ -195,16 +196,16 @@ def start_job(
     return job
 
 
-def jobs_of(owner: str) -> list[Job]:
+def list_jobs(owner: str) -> list[Job]:
     with _lock:
         return [job for job in _jobs.values() if job.owner == owner]
 
 
-def job_of(owner: str, name: str) -> Job:
+def find_job(owner: str, name: str) -> Job:
     with _lock:
         job = _jobs.get(_key(owner, name.strip()))
         if job is None:
-            known = ", ".join(one.id for one in jobs_of(owner))
+            known = ", ".join(one.id for one in list_jobs(owner))
             there = f"There are {known}." if known else "Start one with bash and background=true."
             raise ToolError(f'there is no job "{name[:80]}" in this session', ErrorKind.NOT_FOUND, there)
         return job
@@ -217,7 +218,7 @@ def _owners() -> list[str]:
 
 @at_session_end(_owners)
 def end_jobs(owner: str = "") -> None:
-    """Kill and forget the jobs of a session; of all sessions without one."""
+    """Kills and forgets the jobs of a session; of all sessions without one."""
     with _lock:
         for key, job in list(_jobs.items()):
             if not owner or job.owner == owner:
@@ -229,7 +230,7 @@ def end_jobs(owner: str = "") -> None:
 
 
 class _Pump(threading.Thread):
-    """Reads what jobs write, and hears how they end."""
+    """Reads the output of jobs and receives their ends."""
 
     def __init__(self) -> None:
         super().__init__(name="forge-jobs", daemon=True)
@@ -253,16 +254,16 @@ class _Pump(threading.Thread):
                 job, part = key.data
                 with _lock:
                     getattr(self, f"_{part}")(job)
-                    job.tell()
+                    job.notify_waiters()
 
     def _take(self, job: Job) -> None:
-        self._selector.register(job.program.keeper, selectors.EVENT_READ, (job, "hear"))
+        self._selector.register(job.program.keeper, selectors.EVENT_READ, (job, "receive"))
         self._selector.register(job.program.output, selectors.EVENT_READ, (job, "read"))
         if job.program.given >= 0:
             self._selector.register(job.program.given, selectors.EVENT_WRITE, (job, "write"))
 
-    def _hear(self, job: Job) -> None:
-        if (message := job.program.hear()) is None:
+    def _receive(self, job: Job) -> None:
+        if (message := job.program.receive()) is None:
             return
         job.end(message)
         for name in ("output", "given"):
@@ -294,8 +295,8 @@ class _Pump(threading.Thread):
 
 
 def _make_room(owner: str, most: int) -> None:
-    """Finished jobs make room for new ones, the oldest first."""
-    mine = jobs_of(owner)
+    """Removes the oldest finished job if the owner has too many."""
+    mine = list_jobs(owner)
     if len(mine) < most:
         return
     finished = [job for job in mine if not job.runs]
@@ -313,12 +314,12 @@ def _wake(news: asyncio.Future[None]) -> None:
         news.set_result(None)
 
 
-def _forked() -> None:
-    """The jobs belong to the process this one was forked from."""
+def _reset_after_fork() -> None:
+    """Forgets the jobs, which belong to the parent process."""
     global _lock, _pump
     _lock, _pump = threading.RLock(), None
     _jobs.clear()
     _numbers.clear()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,7 +1,7 @@
-"""Keeps one program at a time, with all that comes of it, in a process of its own beside Forge.
+"""Keeps one program at a time, with all its descendants, in a process beside Forge.
 
-A keeper adopts what the program's processes leave behind, so a run's tree is complete, whatever daemonises itself, and
-it can be used again once nothing is left. Where that does not exist (macOS), a tree is its process group.
+A keeper adopts orphaned descendants of the program, so the process tree is complete even if some daemonise, and
+it can be used again once none is left. On systems without adoption (macOS), the tree is the process group.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import signal
 import socket
 import time
 
-from forge.process.running.process_tree import PATIENCE, descendants, kill_below, name_of
-from forge.process.running.wire import PIECE, Messages, packed
+from forge.process.running.process_tree import PATIENCE, describe_process, find_descendants, kill_below
+from forge.process.running.wire import PIECE, Messages, pack
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # nothing of it is loaded beside Forge: what starts there has to be small
+if TYPE_CHECKING:  # not loaded at run time: this process has to start fast
     from collections.abc import Iterable
     from typing import Any, NoReturn
 
-SETTLE = 0.1  # seconds that what a program started has to end after it, before it counts as left running
-MOST_TOLD = 20  # processes left running that are named
+SETTLE = 0.1  # seconds that descendants have to end after the program, before they count as left running
+MOST_NAMED = 20  # processes left running that are listed
 IDLE = 10.0  # seconds without work after which a keeper ends
 
 _DEFAULT_SIGNALS = [one for one in signal.valid_signals() if one not in (signal.SIGKILL, signal.SIGSTOP)]
 
 
 class Keeper:
-    """Keeps one program at a time, and all that comes of it. Everything it keeps dies when Forge lets go of it."""
+    """Keeps one program at a time and its descendants. All of them die when Forge closes the connection."""
 
     def __init__(self, forge: socket.socket) -> None:
         self.forge = forge
@@ -39,8 +39,8 @@ class Keeper:
         self.poll = select.poll()
         self.poll.register(self.alarm.reader, select.POLLIN)
         self.poll.register(forge, select.POLLIN)
-        self.pipes: set[int] = set()  # of what was left running: emptied, or it would hang or die when it writes
-        self.usable = True  # False: it has limits of its own now, or nobody to work for
+        self.pipes: set[int] = set()  # of processes left running: drained, or they would block or die when they write
+        self.usable = True  # False: its own limits were lowered, or Forge is gone
         self.supervisor = os.getppid()
         self._begin(0)
 
@@ -48,41 +48,41 @@ class Keeper:
         self.program = program
         self.status: int | None = None
         self.leave = False
-        self.told = False
-        self.stop_at: float | None = None  # when what is being stopped is killed
+        self.reported = False
+        self.stop_at: float | None = None  # when stopping processes are killed
         self.settled_at = 0.0
 
     def serve(self) -> NoReturn:
-        signal.signal(signal.SIGTERM, self._let_go)
+        signal.signal(signal.SIGTERM, self._stop_and_exit)
         while True:
             events = self.poll.poll(self._wait())
             if not events and not self.program:
                 self._retire()
             for descriptor, _ in events:
                 if descriptor == self.forge.fileno():
-                    self._hear()
+                    self._receive()
                 elif descriptor == self.alarm.reader:
                     self.alarm.clear()
                 else:
                     self._empty(descriptor)
             if self.program:
-                self._look()
+                self._check_program()
             if not self.program and not self.usable:
                 os._exit(0)
 
     def _wait(self) -> int | None:
         if not self.program:
             return int(IDLE * 1000)
-        if self.stop_at is None and (self.status is None or self.told):
+        if self.stop_at is None and (self.status is None or self.reported):
             return None
         until = self.stop_at if self.stop_at is not None else self.settled_at
         return max(1, min(20, int((until - time.monotonic()) * 1000) + 1))
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         if not self.messages.read(self.forge):
             self.poll.unregister(self.forge)
             self.usable = False
-            if not self.leave or not self.told:
+            if not self.leave or not self.reported:
                 self._stop(0.0)
             return
         while (message := self.messages.next()) is not None:
@@ -91,14 +91,14 @@ class Keeper:
                     self._start(message[1])
                 case "stop":
                     self._stop(message[1])
-                case "leave":  # it goes on without being watched; from now on the supervisor's end is its end
+                case "leave":  # the processes continue unwatched, until the supervisor ends
                     for pipe in self.messages.take():
                         os.set_blocking(pipe, False)
                         self.poll.register(pipe, select.POLLIN)
                         self.pipes.add(pipe)
 
     def _retire(self) -> None:
-        """Nobody can give it work any more; what was given in this very moment is still done."""
+        """Stops accepting work; work sent in this very moment is still done."""
         self.usable = False
         with contextlib.suppress(OSError):
             self.forge.shutdown(socket.SHUT_RD)
@@ -115,7 +115,7 @@ class Keeper:
             self._begin(self._spawn(work, given))
             self.leave = work["leave"]
         except (OSError, ValueError) as error:
-            self._tell("failed", getattr(error, "errno", None) or 0, stage, self.usable)
+            self._send("failed", getattr(error, "errno", None) or 0, stage, self.usable)
         finally:
             os.chdir("/")
             for one in given:
@@ -123,17 +123,17 @@ class Keeper:
 
     def _spawn(self, work: dict[str, Any], given: list[int]) -> int:
         if not work["ignores_term"]:
-            return _spawned(work, given, _DEFAULT_SIGNALS)
+            return _spawn_program(work, given, _DEFAULT_SIGNALS)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a program inherits what is ignored
         try:
-            return _spawned(work, given, [one for one in _DEFAULT_SIGNALS if one != signal.SIGTERM])
+            return _spawn_program(work, given, [one for one in _DEFAULT_SIGNALS if one != signal.SIGTERM])
         finally:
-            signal.signal(signal.SIGTERM, self._let_go)
-            if os.getppid() != self.supervisor:  # its end may have been told just now
-                self._let_go()
+            signal.signal(signal.SIGTERM, self._stop_and_exit)
+            if os.getppid() != self.supervisor:  # it may have ended just now
+                self._stop_and_exit()
 
     def _limit(self, limits: Iterable[tuple[int, int, int]]) -> None:
-        """Inherited by the program. What is lowered here cannot be raised again, so this keeper serves once."""
+        """Lowers the limits that the program inherits. They cannot be raised again, so this keeper serves once."""
         import resource
 
         self.usable = False
@@ -143,39 +143,39 @@ class Keeper:
                 soft, hard = min(soft, most), min(hard, most)
             resource.setrlimit(which, (soft, hard))
 
-    def _look(self) -> None:
-        """What became of the program and its tree since the last time."""
+    def _check_program(self) -> None:
+        """Checks the program and its tree for changes since the last call."""
         empty = self._reap()
         now = time.monotonic()
         if self.stop_at is not None:
             if not empty and (now >= self.stop_at or self._has_left_the_group()):
                 empty = kill_below(os.getpid(), self._reap, self.program)
             if not empty and now >= self.stop_at + PATIENCE:
-                self.usable = False  # something cannot even be killed
-                self._end([f"{pid} {name_of(pid)}" for pid in sorted(descendants(os.getpid()))])
+                self.usable = False  # some process cannot be killed
+                self._report_end([f"{pid} {describe_process(pid)}" for pid in sorted(find_descendants(os.getpid()))])
             elif empty:
-                self._end([])
-        elif self.status is not None and not self.told:
+                self._report_end([])
+        elif self.status is not None and not self.reported:
             if empty:
-                self._end([])
+                self._report_end([])
             elif now >= self.settled_at:
                 self._leave_or_kill()
-        elif empty and self.told:
+        elif empty and self.reported:
             self._finish()
 
     def _leave_or_kill(self) -> None:
-        left = [f"{pid} {name_of(pid)}" for pid in sorted(descendants(os.getpid()))]
+        left = [f"{pid} {describe_process(pid)}" for pid in sorted(find_descendants(os.getpid()))]
         if self.leave and left:
-            self.told = True
-            self._tell("ended", self.status, left[:MOST_TOLD], os.getpid(), False)
+            self.reported = True
+            self._send("ended", self.status, left[:MOST_NAMED], os.getpid(), False)
         else:
             kill_below(os.getpid(), self._reap, self.program)
-            self._end(left)
+            self._report_end(left)
 
-    def _end(self, left: list[str]) -> None:
-        if not self.told:
-            self.told = True
-            self._tell("ended", self.status, left[:MOST_TOLD], 0, self.usable)
+    def _report_end(self, left: list[str]) -> None:
+        if not self.reported:
+            self.reported = True
+            self._send("ended", self.status, left[:MOST_NAMED], 0, self.usable)
         self._finish()
 
     def _finish(self) -> None:
@@ -184,7 +184,7 @@ class Keeper:
         self._begin(0)
 
     def _stop(self, grace: float) -> None:
-        """Ask the program's group to end, then kill what is left of the tree."""
+        """Asks the program's group to end, then kills the rest of the tree."""
         if not self.program:
             return
         now = time.monotonic()
@@ -193,28 +193,28 @@ class Keeper:
             with contextlib.suppress(OSError):
                 os.killpg(self.program, signal.SIGTERM)
         elif grace:
-            for pid in descendants(os.getpid()):
+            for pid in find_descendants(os.getpid()):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGTERM)
 
-    def _let_go(self, *_: object) -> None:
-        """The supervisor says so, or is gone."""
+    def _stop_and_exit(self, *_: object) -> None:
+        """Stops everything: the supervisor asked for it, or is gone."""
         self.usable = False
         self._stop(0.0)
         os.write(self.alarm.writer, b"x")
 
     def _has_left_the_group(self) -> bool:
-        """Whether the program and all of its group are gone: what is left was never asked to end, and will not."""
+        """Returns True if the program and its group are gone: the rest was never asked to end."""
         if self.status is None:
             return False
         try:
             os.killpg(self.program, 0)
         except OSError:
-            return not self.told
+            return not self.reported
         return False
 
     def _reap(self) -> bool:
-        """True when no child is left, and therefore no descendant."""
+        """Reaps children. Returns True when no child, and therefore no descendant, is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -240,19 +240,19 @@ class Keeper:
         self.pipes.discard(pipe)
         os.close(pipe)
 
-    def _tell(self, *message: Any) -> None:
-        with contextlib.suppress(OSError):  # nobody listens any more
-            self.forge.send(packed(message))
+    def _send(self, *message: Any) -> None:
+        with contextlib.suppress(OSError):  # the connection is closed
+            self.forge.send(pack(message))
 
 
 class Alarm:
-    """Wakes a poll when a child ended."""
+    """Wakes a poll when a child ends."""
 
     def __init__(self) -> None:
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
         os.set_blocking(self.writer, False)
-        signal.signal(signal.SIGCHLD, _nothing)
+        signal.signal(signal.SIGCHLD, _ignore_signal)
         signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
 
     def clear(self) -> None:
@@ -265,8 +265,8 @@ class Alarm:
         os.close(self.writer)
 
 
-def _spawned(work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals]) -> int:
-    """Start the program, in a session of its own. No fork: that would copy this process, at the price of a program."""
+def _spawn_program(work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals]) -> int:
+    """Starts the program in its own session. It does not fork, which would copy this process."""
     streams = list(given)
     nothing = -1
     if not work["reads"]:
@@ -291,5 +291,5 @@ def _spawned(work: dict[str, Any], given: list[int], defaults: Iterable[signal.S
             os.close(nothing)
 
 
-def _nothing(*_: object) -> None:
+def _ignore_signal(*_: object) -> None:
     return None

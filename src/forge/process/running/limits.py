@@ -1,4 +1,4 @@
-"""How much a program may use. The kernel enforces it, for each process of the program, from its start on."""
+"""Defines the resource limits of a program. The kernel enforces them for each process, from its start on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from forge.core.errors import ErrorKind, ToolError
 
-LEAST_MEMORY = 64 * 1024 * 1024  # bytes: below, not even what starts the program could
+LEAST_MEMORY = 64 * 1024 * 1024  # bytes: with less, not even the starter of the program could run
 LEAST_FILES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Limits of each process; 0: none. Nothing here raises what Forge itself was given.
+    """Limits of each process; 0: none. None of them exceeds the limits of Forge itself.
 
     `processes` counts all processes of the user, and the kernel does not apply it to root. `memory` is address space,
     which macOS does not limit.
@@ -35,7 +35,7 @@ class Resources:
             raise _wrong(f"open_files is {self.open_files}, and must be at least {LEAST_FILES}")
 
     def for_kernel(self) -> list[tuple[int, int, int]]:
-        """What to set: which limit, from where on a process is warned, and from where on it is stopped."""
+        """Returns the limits to set: which one, its soft and its hard value."""
         import resource  # not on every platform that can import this
 
         wanted = {

@@ -1,4 +1,4 @@
-"""Runs a program beside the event loop: its output arrives in pieces, and it never outlives whoever reads it."""
+"""Runs a program beside the event loop: its output arrives in pieces, and it ends with its reader."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 
-PIECE = 64 * 1024  # bytes read at once: what a pipe holds
-PAUSE = 0.003  # seconds between two reads that find less: a program that writes often must not wake us as often
+PIECE = 64 * 1024  # bytes read at once: the size of a pipe
+PAUSE = 0.003  # seconds between two smaller reads: a program that writes often must not wake us each time
 LONGEST = 1024 * 1024  # bytes of a line; the rest of it is dropped
-AHEAD = 4 * 1024 * 1024  # bytes of input that wait for a program without making us wait, too
-MOST_SAID = 16 * 1024  # bytes of error output kept; the rest is read and dropped
+AHEAD = 4 * 1024 * 1024  # bytes of input buffered before `write` waits
+MOST_ERRORS = 16 * 1024  # bytes of error output kept; the rest is read and dropped
 
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE")
 
 
-class Program:
-    """One that runs. Read until there is nothing more; then `ended` tells how it ended."""
+class StreamedProgram:
+    """A running program. Read until there is nothing more; then `ended` returns its exit code."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: int) -> None:
         assert process.stderr is not None
         self._process = process
         self._output = output
         self._rest = b""
-        self._next = 0.0  # when it is worth while to read again
-        self._said = b""
-        self._listening = asyncio.create_task(self._listen(process.stderr))
+        self._next = 0.0  # time of the next read
+        self._errors = b""
+        self._listening = asyncio.create_task(self._collect_errors(process.stderr))
         if process.stdin is not None:
             process.stdin.transport.set_write_buffer_limits(high=AHEAD)
 
@@ -46,7 +46,7 @@ class Program:
         return self._process.returncode is None
 
     async def read(self, seconds: float | None = None) -> bytes | None:
-        """What came since the last time, at least a byte; b"" at the end; None if nothing came for so long."""
+        """Returns new output, at least a byte; b"" at the end; None if nothing came in time."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._read()
@@ -54,7 +54,7 @@ class Program:
             return None
 
     async def lines(self, seconds: float | None = None) -> list[bytes] | None:
-        """Whole lines without their ends, as many as there are; [] at the end; None if none came for so long."""
+        """Returns new whole lines without their ends; [] at the end; None if none came in time."""
         piece = await self.read(seconds)
         if piece is None:
             return None
@@ -66,7 +66,7 @@ class Program:
         return lines or None
 
     async def write(self, piece: bytes) -> None:
-        """Give it something to read. What it does not want any more is dropped."""
+        """Writes to the program's input. Drops it if the program reads no more."""
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
             self._process.stdin.write(piece)
@@ -77,13 +77,13 @@ class Program:
             self._process.stdin.close()
 
     async def ended(self) -> tuple[int, str]:
-        """Its exit code (negative: the signal that killed it) and the beginning of its error output."""
+        """Waits for the end. Returns the exit code (negative: the signal) and the beginning of the error output."""
         await self._listening
-        return await self._process.wait(), self._said.decode(errors="replace")
+        return await self._process.wait(), self._errors.decode(errors="replace")
 
     async def kill(self) -> None:
-        """All of its group, at once; returns when it is gone."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: the latter for what is dead already
+        """Kills its whole group at once and waits for its end."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises the latter for a dead process
             os.killpg(self._process.pid, signal.SIGKILL)
         self._listening.cancel()
         self.end_input()
@@ -98,12 +98,12 @@ class Program:
             try:
                 piece = os.read(self._output, PIECE)
             except BlockingIOError:
-                await self._readable(loop)
+                await self._wait_readable(loop)
                 continue
             self._next = loop.time() + PAUSE if len(piece) < PIECE else 0.0
             return piece
 
-    async def _readable(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _wait_readable(self, loop: asyncio.AbstractEventLoop) -> None:
         something = asyncio.Event()
         loop.add_reader(self._output, something.set)
         try:
@@ -111,26 +111,28 @@ class Program:
         finally:
             loop.remove_reader(self._output)
 
-    async def _listen(self, stream: asyncio.StreamReader) -> None:
+    async def _collect_errors(self, stream: asyncio.StreamReader) -> None:
         while piece := await stream.read(PIECE):
-            self._said += piece[: MOST_SAID - len(self._said)]
+            self._errors += piece[: MOST_ERRORS - len(self._errors)]
 
 
 @asynccontextmanager
-async def running(command: Sequence[str], directory: Path, *, reads: bool = False) -> AsyncIterator[Program]:
-    """The program as the leader of a session of its own, which is killed as a whole when the block is left.
+async def run_streamed(
+    command: Sequence[str], directory: Path, *, reads: bool = False
+) -> AsyncIterator[StreamedProgram]:
+    """Runs the program as the leader of its own session, which is killed as a whole when the block is left.
 
-    It sees nothing of our environment but where programs are and which language is spoken, and nothing on its standard
-    input unless it `reads`. Raises `ToolError` where it cannot be started.
+    Its environment has only PATH and the language; it has no standard input unless it `reads`. Raises `ToolError` if it
+    cannot be started.
     """
     output, theirs = os.pipe()
     try:
         os.set_blocking(output, False)
         try:
-            process = await _started(command, directory, theirs, reads=reads)
+            process = await _start(command, directory, theirs, reads=reads)
         finally:
             os.close(theirs)
-        program = Program(process, output)
+        program = StreamedProgram(process, output)
         try:
             yield program
         finally:
@@ -139,7 +141,7 @@ async def running(command: Sequence[str], directory: Path, *, reads: bool = Fals
         os.close(output)
 
 
-async def _started(command: Sequence[str], directory: Path, output: int, *, reads: bool) -> asyncio.subprocess.Process:
+async def _start(command: Sequence[str], directory: Path, output: int, *, reads: bool) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
             *command,

@@ -1,4 +1,4 @@
-"""What a program writes, within bounds: its beginning and its end are kept, and pieces are shown at a bounded rate."""
+"""Captures the output of programs within bounds: keeps its beginning and end, and shows pieces at a bounded rate."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from forge.process.running.whole_output import Whole
+from forge.process.running.whole_output import WholeOutput
 
 PIECE = 1024 * 1024  # bytes read at once, at most
 OFTEN = 0.05  # seconds between two pieces that are shown
 MOST_SHOWN = 16 * 1024  # bytes of one such piece
 
 _LARGE_PIPE = 1031  # Linux: F_SETPIPE_SZ
-_BUSY = 64 * 1024  # bytes at once: what fills a usual pipe gets a larger one
+_BUSY = 64 * 1024  # bytes at once: a full standard pipe is enlarged
 
-_here = threading.local()  # one buffer a thread: what is read is copied where it belongs before the next read
+_thread_state = threading.local()  # one buffer a thread: its content is copied before the next read
 
 
 class Capture(NamedTuple):
-    """How many bytes of a stream are kept, at its beginning and at its end."""
+    """The number of bytes of a stream to keep, at its beginning and at its end."""
 
     head: int
     tail: int
 
 
-class Kept:
+class CapturedOutput:
     """The beginning and the end of a stream of bytes."""
 
     def __init__(self, capture: Capture, *, wants_whole: bool = False) -> None:
         self.total = 0
-        self.whole: Whole | None = None  # all of it, from when on the two do not hold it
+        self.whole: WholeOutput | None = None  # the whole stream, once head and tail cannot hold it
         self._wants_whole = wants_whole
         self._most = capture
         self._head = bytearray()
@@ -50,44 +50,46 @@ class Kept:
             self._tail[:] = piece[len(piece) - self._most.tail :]
             return
         self._tail += piece
-        if len(self._tail) > self._most.tail + PIECE:  # not at every piece: it moves all that is kept
+        if len(self._tail) > self._most.tail + PIECE:  # not at every piece: it moves the whole buffer
             del self._tail[: -self._most.tail]
 
     def _keep_whole(self, piece: memoryview) -> None:
         if self.whole is None:
             if self.total + len(piece) <= sum(self._most):
                 return
-            self.whole = Whole()
+            self.whole = WholeOutput()
             self.whole.add(self._head)
             self.whole.add(self._tail)
         self.whole.add(piece)
 
     @property
     def cut(self) -> int:
-        """How many bytes between the two are not kept."""
+        """The number of bytes left out between beginning and end."""
         return self.total - len(self._head) - min(len(self._tail), self._most.tail)
 
     def text(self) -> str:
-        """As UTF-8, whatever it is; characters are never cut in half, and a line says what was left out."""
+        """Decodes it as UTF-8, replacing errors; never cuts a character, and a line reports the bytes left out."""
         tail = self._tail[-self._most.tail :] if self._most.tail else b""
         if not self.cut:
             return (self._head + tail).decode(errors="replace")
-        head, tail = without_half_an_end(self._head), without_half_a_beginning(tail)
+        head, tail = drop_partial_end(self._head), drop_partial_start(tail)
         if not self._most.tail:
             return head.decode(errors="replace")
         note = f"\n[… {self.total - len(head) - len(tail)} bytes left out …]\n" if head else ""
         return f"{head.decode(errors='replace')}{note}{tail.decode(errors='replace')}"
 
     def since(self, position: int) -> tuple[bytes, int]:
-        """All that is kept from a position on, and how many bytes before it are gone. For a stream without a head."""
+        """Returns the kept bytes from a position on, and the number of bytes dropped before. For a stream without a
+        head.
+        """
         first = self.total - min(len(self._tail), self._most.tail)
         start = max(position, first)
         with memoryview(self._tail) as tail:  # copied once: it may be large
             return bytes(tail[len(tail) - (self.total - start) :]), start - position
 
 
-class Shown:
-    """Hands pieces of text on while they come, some a second, each of a bounded size."""
+class LiveOutput:
+    """Passes pieces of text on as they arrive, at a bounded rate and size."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
@@ -116,24 +118,24 @@ class Shown:
 
 
 def read_piece(pipe: int, most: int = PIECE) -> memoryview | None:
-    """What is in the pipe; empty at its end; None if nothing is there now. Good until the next read of this thread."""
-    buffer: bytearray | None = getattr(_here, "buffer", None)
+    """Reads from the pipe; empty at its end; None if nothing is there now. Valid until the next read of this thread."""
+    buffer: bytearray | None = getattr(_thread_state, "buffer", None)
     if buffer is None:
-        buffer = _here.buffer = bytearray(PIECE)
+        buffer = _thread_state.buffer = bytearray(PIECE)
     view = memoryview(buffer)[:most]
     try:
         size = os.readv(pipe, [view])
     except BlockingIOError:
         return None
-    except OSError:  # as good as its end
+    except OSError:  # treated as its end
         size = 0
     if size == _BUSY:
         _enlarge(pipe)
     return view[:size]
 
 
-def waiting_bytes(pipe: int) -> int:
-    """How much there is to read."""
+def count_waiting_bytes(pipe: int) -> int:
+    """Returns the number of bytes to read."""
     import array
     import termios
 
@@ -142,8 +144,8 @@ def waiting_bytes(pipe: int) -> int:
     return found[0]
 
 
-def without_half_an_end(content: bytes | bytearray) -> bytes:
-    """Without the first bytes of a character whose others were cut off."""
+def drop_partial_end(content: bytes | bytearray) -> bytes:
+    """Removes an incomplete character at the end."""
     for back in range(1, min(4, len(content)) + 1):
         byte = content[-back]
         if byte < 0x80:
@@ -154,8 +156,8 @@ def without_half_an_end(content: bytes | bytearray) -> bytes:
     return bytes(content)
 
 
-def without_half_a_beginning(content: bytes | bytearray) -> bytes:
-    """Without the last bytes of a character whose first ones were cut off."""
+def drop_partial_start(content: bytes | bytearray) -> bytes:
+    """Removes an incomplete character at the start."""
     start = 0
     while start < min(3, len(content)) and 0x80 <= content[start] < 0xC0:
         start += 1
@@ -165,5 +167,5 @@ def without_half_a_beginning(content: bytes | bytearray) -> bytes:
 def _enlarge(pipe: int) -> None:
     try:
         fcntl.fcntl(pipe, _LARGE_PIPE, PIECE)
-    except (OSError, ValueError):  # not on this system, or too many of them: it stays as it is
+    except (OSError, ValueError):  # not supported, or too many large pipes: keep its size
         return

@@ -1,4 +1,4 @@
-"""Programs that are talked to for as long as they run: two streams out, one in, and nothing left of them at the end."""
+"""Runs programs with open pipes: two output streams, one input, and no process left at the end."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.running.run import not_started, signal_name
+from forge.process.running.run import signal_name, start_error
 from forge.process.running.supervisor import Program, start
 
-AHEAD = 256 * 1024  # bytes of output that are read before anybody asks for them
-_UNKILLABLE = 1.0  # seconds after the kill until we stop waiting for what cannot even be killed
+AHEAD = 256 * 1024  # bytes of output that are read ahead
+_UNKILLABLE = 1.0  # seconds after the kill until we stop waiting for an unkillable process
 
 
 class Piped:
-    """One that runs. `output` and `errors` are read as they come; a slow reader makes the program wait.
+    """A running program. `output` and `errors` are read as they come; a slow reader makes the program wait.
 
-    It must be stopped: its whole tree ends then, as it does when this process ends, however that happens.
+    It must be stopped, which ends its whole tree; so does the end of this process.
     """
 
     def __init__(self, program: Program, name: str, directory: Path) -> None:
@@ -33,11 +33,13 @@ class Piped:
         self.output = asyncio.StreamReader(limit=AHEAD)
         self.errors = asyncio.StreamReader(limit=AHEAD)
         self._message: asyncio.Future[tuple[Any, ...]] = self._loop.create_future()
-        self._loop.add_reader(program.keeper.fileno(), self._hear)
+        self._loop.add_reader(program.keeper.fileno(), self._receive)
 
     @classmethod
     async def start(cls, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Piped:
-        """Raises `ToolError` for what can be no command line or is not found; other failures are told by `ended`."""
+        """Starts a program. Raises `ToolError` for a bad command line or a missing program; `ended` reports other
+        failures.
+        """
         try:
             program = start(argv, cwd=cwd, env=env, reads=True)
         except OSError as error:
@@ -54,26 +56,28 @@ class Piped:
         return piped
 
     async def write(self, content: bytes) -> None:
-        """Give it something to read, and wait while much is still unread; ConnectionError when it reads no more."""
+        """Writes to the program's input and waits while much is unread; ConnectionError if it reads no more."""
         if self._input is None or self._input.is_closing():
             raise ConnectionResetError
         self._input.write(content)
         await self._input.drain()
 
     async def ended(self) -> str:
-        """How it ended, as in `exit code 1` or `SIGKILL`. Raises `ToolError` if it never began."""
+        """Waits for the end and describes it: `exit code 1` or `SIGKILL`. Raises `ToolError` if the program never
+        began.
+        """
         match await asyncio.shield(self._message):
             case ("failed", number, stage, _):
-                raise not_started(number, stage, self._name, self._directory)
+                raise start_error(number, stage, self._name, self._directory)
             case ("ended", int(status), *_):
                 return f"exit code {status}" if status >= 0 else signal_name(-status)
             case _:
                 return "killed"
 
     async def stop(self, patience: float, grace: float) -> None:
-        """Nothing more to read for it; after `patience` seconds it is asked to end, `grace` later its tree is killed.
+        """Closes the input; after `patience` seconds asks the program to end, `grace` later kills its tree.
 
-        Cancelled, it kills the tree at once.
+        If cancelled, kills the tree at once.
         """
         self.end_input()
         try:
@@ -97,7 +101,7 @@ class Piped:
         for name, reader in (("output", self.output), ("errors", self.errors)):
             file = os.fdopen(getattr(program, name), "rb", 0)
             setattr(program, name, -1)  # the transport closes it
-            reading, _ = await loop.connect_read_pipe(_protocol(reader), file)
+            reading, _ = await loop.connect_read_pipe(_protocol_factory(reader), file)
             self._transports.append(reading)
         given, program.given = os.fdopen(program.given, "wb", 0), -1
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
@@ -105,23 +109,23 @@ class Piped:
         self._transports.append(writing)
         self._input = asyncio.StreamWriter(writing, protocol, None, loop)
 
-    def _hear(self) -> None:
-        message = self._program.hear()
+    def _receive(self) -> None:
+        message = self._program.receive()
         if message is not None and not self._message.done():
             self._message.set_result(message)
             self._loop.remove_reader(self._program.keeper.fileno())
 
     def _close(self) -> None:
-        """All that it still keeps is killed by its keeper, which loses its connection with us."""
+        """Closes the connection to the keeper, which kills what is left."""
         with contextlib.suppress(ValueError, OSError):
             self._loop.remove_reader(self._program.keeper.fileno())
         for one in self._transports:
             if isinstance(one, asyncio.WriteTransport) and one.get_write_buffer_size():
-                one.abort()  # what it did not read by now stays unread
+                one.abort()  # unread input is dropped
             else:
                 one.close()
         self._program.close()
 
 
-def _protocol(reader: asyncio.StreamReader) -> Any:
+def _protocol_factory(reader: asyncio.StreamReader) -> Any:
     return lambda: asyncio.StreamReaderProtocol(reader)

@@ -1,4 +1,4 @@
-"""Process trees: who lives below a process, how all of them are killed, and who adopts their orphans."""
+"""Handles process trees: finds descendants, kills them, and adopts orphans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # nothing of it is loaded beside Forge: what starts there has to be small
+if TYPE_CHECKING:  # not loaded at run time: this process has to start fast
     from collections.abc import Callable, Collection, Iterable
 
 PATIENCE = 5.0  # seconds that killed processes may take to vanish
@@ -19,12 +19,12 @@ _PARENT_DIES, _SUBREAPER = 1, 36  # prctl
 
 
 def kill_below(root: int, is_empty: Callable[[], bool], program: int = 0, spared: Collection[int] = ()) -> bool:
-    """Kill every descendant; True when none is left. They are stopped first: what cannot run cannot fork."""
+    """Kills every descendant; True when none is left. They are stopped first: a stopped process cannot fork."""
     end = time.monotonic() + PATIENCE
     pause = 0.0005
     while time.monotonic() < end:
         stopped: set[int] = set()
-        while new := descendants(root, spared) - stopped:
+        while new := find_descendants(root, spared) - stopped:
             _signal(new, signal.SIGSTOP)
             stopped |= new
         _signal(stopped, signal.SIGKILL)
@@ -38,10 +38,10 @@ def kill_below(root: int, is_empty: Callable[[], bool], program: int = 0, spared
     return False
 
 
-def descendants(root: int, spared: Collection[int] = ()) -> set[int]:
-    """All that run below a process, without the dead that wait for their parent, and without those spared."""
+def find_descendants(root: int, spared: Collection[int] = ()) -> set[int]:
+    """Returns all processes below a process, without zombies and without the `spared`."""
     below: dict[int, list[int]] = {}
-    for pid, parent in _processes():
+    for pid, parent in _list_processes():
         below.setdefault(parent, []).append(pid)
     found: set[int] = set()
     waiting = [root]
@@ -54,8 +54,8 @@ def descendants(root: int, spared: Collection[int] = ()) -> set[int]:
     return found
 
 
-def name_of(pid: int) -> str:
-    """How it was started, for people."""
+def describe_process(pid: int) -> str:
+    """Returns its command line, for people."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(400).replace(b"\0", b" ").strip()
@@ -64,8 +64,8 @@ def name_of(pid: int) -> str:
     return words.decode(errors="replace")[:100] or "?"
 
 
-def _processes() -> Iterable[tuple[int, int]]:
-    """Every living process and its parent."""
+def _list_processes() -> Iterable[tuple[int, int]]:
+    """Yields every living process and its parent."""
     try:
         names = os.listdir("/proc")
     except OSError:
@@ -75,7 +75,7 @@ def _processes() -> Iterable[tuple[int, int]]:
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
                     state, parent, *_ = file.read().rpartition(b")")[2].split(None, 2)
-            except (OSError, ValueError):  # it ended meanwhile
+            except (OSError, ValueError):  # the process ended meanwhile
                 continue
             if state not in (b"Z", b"X"):
                 yield int(name), int(parent)
@@ -88,7 +88,7 @@ def _signal(pids: Iterable[int], number: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent dies become children of this process, where the system can do that."""
+    """Makes orphaned descendants children of this process, if the system can."""
     if _LINUX:
         _prctl(_SUBREAPER, 1)
 
@@ -100,7 +100,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def follow_parent(parent: int) -> None:
-    """Get SIGTERM when the parent dies, where the system can do that; end at once if it is dead already."""
+    """Requests SIGTERM for when the parent dies, if the system can; ends at once if the parent is dead."""
     if _LINUX:
         _prctl(_PARENT_DIES, signal.SIGTERM)
         if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""Runs a program to its end: output as it comes and within bounds, and nothing left of it when time is up."""
+"""Runs a program to its end: bounded output as it comes, and no process left when time is up."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from typing import TYPE_CHECKING, Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.process.running.limits import Resources
-from forge.process.running.output import OFTEN, Capture, Kept, Shown, read_piece, waiting_bytes
+from forge.process.running.output import OFTEN, Capture, CapturedOutput, LiveOutput, count_waiting_bytes, read_piece
 from forge.process.running.slots import slots
 from forge.process.running.supervisor import GRACE, Program, start
-from forge.process.running.whole_output import Whole
-from forge.process.sandbox.command import Command
+from forge.process.running.whole_output import WholeOutput
+from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.layout import Confinement
-from forge.process.sandbox.put_back import watched
+from forge.process.sandbox.put_back import watch_protected_files
 
 if TYPE_CHECKING:  # only where programs are confined
-    from forge.process.sandbox import Boxed, Tier
+    from forge.process.sandbox import SandboxedCommand, Tier
 
-__all__ = ["Capture", "Confined", "Confinement", "Finished", "confine", "run", "signal_name", "tier_of"]
+__all__ = ["Capture", "ConfinedCommand", "Confinement", "Finished", "confine", "find_tier", "run", "signal_name"]
 
-_tiers: dict[str | bool, Tier] = {}  # what confines programs in this process, by setting
+_tiers: dict[str | bool, Tier] = {}  # the sandbox of programs in this process, by setting
 DEFAULT = Capture(256 * 1024, 768 * 1024)
-_UNKILLABLE = 6.0  # seconds after the kill, until we stop waiting for what cannot even be killed
+_UNKILLABLE = 6.0  # seconds after the kill until we stop waiting for an unkillable process
 _SCARCE = 5.0  # seconds to wait for descriptors that others hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How a program ended, and what it wrote."""
+    """The exit and the output of a program."""
 
-    output: str  # with what it wrote as errors, where the two were merged
+    output: str  # with its error output, if merged
     errors: str = ""
-    exit_code: int | None = None  # None: a signal ended it, or it could not be killed
+    exit_code: int | None = None  # None: a signal ended the program, or it could not be killed
     signal: str = ""  # such as "SIGKILL"; in bubblewrap with an exit code such as 137
     duration: float = 0.0
     timed_out: bool = False
     cut: int = 0  # bytes left out of `output`
     errors_cut: int = 0
-    whole: Whole | None = None  # all of `output`, where something was left out and all of it was wanted
-    left: tuple[str, ...] = ()  # what it had started and still runs, each with its process number
-    killed: tuple[str, ...] = ()  # what it had started and was killed after it ended
-    put_back: tuple[str, ...] = ()  # what it changed although it may not, in words
+    whole: WholeOutput | None = None  # all of `output`, if some was left out and all was wanted
+    left: tuple[str, ...] = ()  # descendants that still run, each with its process number
+    killed: tuple[str, ...] = ()  # descendants that were killed after the program ended
+    put_back: tuple[str, ...] = ()  # descriptions of protected files that were restored
     sandbox: str = "none"
 
 
@@ -70,33 +70,32 @@ async def run(
     confinement: Confinement | None = None,
     sandbox: str | bool = "auto",
 ) -> Finished:
-    """Returns when the program exits, whoever still holds its pipes. Cancelled, it kills the whole tree first.
+    """Runs a program. Returns when it exits, even if others hold its pipes. If cancelled, kills the whole tree first.
 
-    With `wants_whole`, all that it writes to its output is kept in a file, too, where `capture` does not hold it.
-    `on_output` is told what it writes while it runs, `on_errors` only what it writes to its standard error.
-    `leave` names an owner: what the program leaves running goes on until `end_left(owner)` or the end of this process;
-    without one it is killed when the program has ended. With a `confinement` it runs inside the `sandbox` that is
-    wanted and can be had. Raises `ToolError` for what cannot be started. A cancellation leaves with what the program
-    wrote until then as its `finished`.
+    With `wants_whole`, output beyond `capture` is also stored in a file. `on_output` receives the output as it comes,
+    `on_errors` only the standard error. `leave` names an owner: processes that the program leaves running continue
+    until `end_left(owner)` or the end of this process; without one they are killed when the program has ended. With a
+    `confinement` it runs inside the wanted `sandbox`. Raises `ToolError` if it cannot be started. A cancellation
+    carries the output so far as its `finished`.
     """
     async with slots:
         confined = await confine(argv, confinement, sandbox, env)
         try:
             began = asyncio.get_running_loop().time()
-            program = await _started(confined.command, cwd, env, bool(stdin), merge, limits, leave is not None)
+            program = await _start(confined.command, cwd, env, bool(stdin), merge, limits, leave is not None)
             shown = {"output": on_output, "errors": on_errors or on_output}
-            watch = _Watch(program, began, stdin, capture, shown, wants_whole)
+            watch = _ProgramWatch(program, began, stdin, capture, shown, wants_whole)
             said: list[str] = []
             try:
                 try:
                     await watch.ended(timeout)
                 except asyncio.CancelledError as error:
-                    with contextlib.suppress(ToolError):  # it had not even begun
-                        vars(error)["finished"] = watch.finished(None, confined.tier, argv[0], cwd)
+                    with contextlib.suppress(ToolError):  # the program had not begun
+                        vars(error)["finished"] = watch.make_result(None, confined.tier, argv[0], cwd)
                     raise
                 finally:
                     said += confined.settle()
-                finished = watch.finished(leave, confined.tier, argv[0], cwd)
+                finished = watch.make_result(leave, confined.tier, argv[0], cwd)
             finally:
                 watch.close()
             if problem := confined.problem(finished.exit_code, finished.errors or finished.output):
@@ -108,22 +107,26 @@ async def run(
             confined.close()
 
 
-class Confined:
-    """A command line to start instead of another, and the tier that confines it. It must be closed."""
+class ConfinedCommand:
+    """A command line that replaces another, and the sandbox tier that confines it. It must be closed."""
 
-    def __init__(self, command: Command, settle: Callable[[], list[str]] = list, boxed: Boxed | None = None) -> None:
+    def __init__(
+        self, command: CommandLine, settle: Callable[[], list[str]] = list, boxed: SandboxedCommand | None = None
+    ) -> None:
         self.command = command
-        self.settle = settle  # to be called once, when it has ended: what was put back, in words
+        self.settle = settle  # call it once, after the end: restores protected files and describes them
         self.tier = "none" if boxed is None else str(boxed.tier)
-        self.still_used = False  # what it left running still uses its home
+        self.still_used = False  # processes left running still use its home
         self._boxed = boxed
 
     def problem(self, exit_code: int | None, said: str) -> ToolError | None:
-        """Why the program never ran, though its sandbox ended; None if it did run."""
+        """Returns why the program never ran, though its sandbox ended; None if it ran."""
         return None if self._boxed is None else self._boxed.problem(exit_code, said)
 
     def signal(self, exit_code: int | None) -> str:
-        """The signal that an exit code stands for; "" if the program chose the code itself, or nobody knows."""
+        """Returns the signal that an exit code stands for; "" if the program chose the code itself, or it is
+        unknown.
+        """
         return "" if self._boxed is None else signal_name(self._boxed.signal(exit_code))
 
     def close(self) -> None:
@@ -133,34 +136,34 @@ class Confined:
 
 async def confine(
     argv: Sequence[str], confinement: Confinement | None, sandbox: str | bool, env: Mapping[str, str]
-) -> Confined:
-    """Confine a command line in the sandbox that is wanted and can be had; the same line where none is."""
+) -> ConfinedCommand:
+    """Confines a command line in the wanted sandbox; returns the same line if none is available."""
     if confinement is None:
-        return Confined(Command(list(argv)))
-    from forge.process.sandbox import Boxed, Tier  # only where programs are confined
+        return ConfinedCommand(CommandLine(list(argv)))
+    from forge.process.sandbox import SandboxedCommand, Tier  # only where programs are confined
 
-    tier = await in_thread(lambda: tier_of(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
+    tier = await in_thread(lambda: find_tier(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
     if tier is Tier.NONE:
-        return Confined(Command(list(argv)))
-    boxed = Boxed(argv, confinement, tier, env)
+        return ConfinedCommand(CommandLine(list(argv)))
+    boxed = SandboxedCommand(argv, confinement, tier, env)
     try:
-        return Confined(boxed.command, watched(confinement, str(tier)), boxed)
+        return ConfinedCommand(boxed.command, watch_protected_files(confinement, str(tier)), boxed)
     except BaseException:
         boxed.close()
         raise
 
 
-def tier_of(sandbox: str | bool) -> Tier:
-    """The tier that confines programs under a setting. It is found by trying, once, which takes a moment."""
-    from forge.process.sandbox import choose  # only where programs are confined
+def find_tier(sandbox: str | bool) -> Tier:
+    """Returns the tier that confines programs under a setting. The first call tries the tiers, which takes a moment."""
+    from forge.process.sandbox import choose_tier  # only where programs are confined
 
     if sandbox not in _tiers:
-        _tiers[sandbox] = choose(sandbox)
+        _tiers[sandbox] = choose_tier(sandbox)
     return _tiers[sandbox]
 
 
-async def _started(
-    command: Command,
+async def _start(
+    command: CommandLine,
     cwd: Path,
     env: Mapping[str, str],
     reads: bool,
@@ -168,7 +171,7 @@ async def _started(
     limits: Resources | None,
     leave: bool,
 ) -> Program:
-    """Started, when there are descriptors for it: others may hold them for a moment."""
+    """Starts a program, waiting a moment for free file descriptors."""
     end = asyncio.get_running_loop().time() + _SCARCE
     while True:
         try:
@@ -184,8 +187,8 @@ async def _started(
         await asyncio.sleep(0.05)
 
 
-class _Watch:
-    """A program, seen from the event loop: what it writes, what it reads, and that it ends."""
+class _ProgramWatch:
+    """Watches a program from the event loop: its output, its input, and its end."""
 
     def __init__(
         self,
@@ -198,8 +201,8 @@ class _Watch:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.program = program
-        self.kept = {"output": Kept(capture, wants_whole=wants_whole), "errors": Kept(capture)}
-        self.shown = {name: Shown(show) for name, show in shown.items() if show is not None}
+        self.kept = {"output": CapturedOutput(capture, wants_whole=wants_whole), "errors": CapturedOutput(capture)}
+        self.shown = {name: LiveOutput(show) for name, show in shown.items() if show is not None}
         self.message: tuple[Any, ...] = ()
         self.done: asyncio.Future[None] = self.loop.create_future()
         self.timed_out = False
@@ -209,7 +212,7 @@ class _Watch:
         self._timers: list[asyncio.TimerHandle] = []
         self._showing: asyncio.TimerHandle | None = None
         self._show_at = 0.0
-        self.loop.add_reader(program.keeper.fileno(), self._hear)
+        self.loop.add_reader(program.keeper.fileno(), self._receive)
         for name in self.kept:
             if (pipe := getattr(program, name)) >= 0:
                 self.loop.add_reader(pipe, self._read, name)
@@ -222,17 +225,17 @@ class _Watch:
         try:
             await self.done
         except asyncio.CancelledError:
-            if not self.message:  # it may have ended in this very moment
+            if not self.message:  # the program may have ended in this very moment
                 self.done = self.loop.create_future()
                 self._stop()
                 await self.done
             self._show_rest()
             raise
 
-    def finished(self, owner: str | None, sandbox: str, name: str, cwd: Path) -> Finished:
+    def make_result(self, owner: str | None, sandbox: str, name: str, cwd: Path) -> Finished:
         match self.message:
             case ("failed", number, stage, _):
-                raise not_started(number, stage, name, cwd)
+                raise start_error(number, stage, name, cwd)
             case ("ended", status, left, nanny, _):
                 pass
             case _ if self.timed_out:
@@ -261,7 +264,7 @@ class _Watch:
         )
 
     def close(self) -> None:
-        """Whatever state it is in: nothing of it stays behind."""
+        """Releases everything, in any state."""
         self.loop.remove_reader(self.program.keeper.fileno())
         for name in self.kept:
             self._close(name)
@@ -271,8 +274,8 @@ class _Watch:
             timer.cancel()
         self.program.close()
 
-    def _hear(self) -> None:
-        message = self.program.hear()
+    def _receive(self) -> None:
+        message = self.program.receive()
         if message is None or self.message:
             return
         self.message = message
@@ -298,9 +301,9 @@ class _Watch:
                 self._showing = self.loop.call_later(wait, self._show)
 
     def _drain(self, name: str) -> None:
-        """What was in the pipe when the program ended; what others still write there is not waited for."""
+        """Reads what was in the pipe when the program ended; does not wait for other writers."""
         pipe = getattr(self.program, name)
-        left = waiting_bytes(pipe) if pipe >= 0 else 0
+        left = count_waiting_bytes(pipe) if pipe >= 0 else 0
         while left > 0 and (piece := read_piece(pipe, left)):
             left -= len(piece)
             self._take(name, piece)
@@ -350,14 +353,14 @@ class _Watch:
 
 
 def signal_name(number: int) -> str:
-    """Such as "SIGKILL"; "" for what is no signal."""
+    """Returns a name such as "SIGKILL"; "" for a number that is no signal."""
     try:
         return signal.Signals(number).name
-    except ValueError:  # one of those in real time has no name
+    except ValueError:  # real-time signals have no name
         return f"signal {number}" if 0 < number < signal.NSIG else ""
 
 
-def not_started(number: int, stage: str, name: str, cwd: Path) -> ToolError:
+def start_error(number: int, stage: str, name: str, cwd: Path) -> ToolError:
     words = os.strerror(number) if number else "unknown"
     if stage == "directory":
         return ToolError(f'the directory "{cwd}" cannot be used: {words}', ErrorKind.NOT_FOUND, "Name one that exists.")

@@ -1,4 +1,4 @@
-"""How a tool gets into another process: by reference where it can be imported there, by value where it is an object."""
+"""Sends a tool to another process: by reference if it can be imported there, by value if it is an object."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from forge.core.plain_values import text_of
 from forge.core.spec import LATE, ToolSpec
 from forge.core.tool import FunctionTool, SchemaTool, Tool
 
-_BOUND = ("parse", "invoke", "made_with")  # closures made at the first call, and what is needed here alone
-_MAIN = "__forge_isolated__"  # the name the main program runs under there, so that its `if __name__` is passed over
+_BOUND = ("parse", "invoke", "made_with")  # closures made at the first call, and attributes needed only here
+_MAIN = "__forge_isolated__"  # the main program's name there, so that its `if __name__` block is skipped
 
 
-def packed(tool: Tool) -> dict[str, Any]:
-    """What `unpacked` makes the same tool of, in another process. Raises `ToolError` where that cannot be."""
+def pack_tool(tool: Tool) -> dict[str, Any]:
+    """Encodes a tool for `unpack_tool` in another process. Raises `ToolError` if that is impossible."""
     content = BytesIO()
     packer = _Packer(content)
     try:
         packer.dump(tool)
-    except Exception as error:  # whatever the parts of an object raise when they are pickled
+    except Exception as error:  # pickling may raise anything
         raise ToolError(
             f"isolate=True cannot send it to another process: {text_of(error)}",
             ErrorKind.CONFIG,
@@ -38,8 +38,8 @@ def packed(tool: Tool) -> dict[str, Any]:
     return {"pickle": b64encode(content.getvalue()).decode(), "modules": packer.modules, "main": packer.main}
 
 
-def unpacked(shipment: Mapping[str, Any]) -> Tool:
-    """The tool, here."""
+def unpack_tool(shipment: Mapping[str, Any]) -> Tool:
+    """Decodes a tool in this process."""
     if shipment["main"]:
         _run_main(**shipment["main"])
     for name, file in shipment["modules"].items():
@@ -48,18 +48,18 @@ def unpacked(shipment: Mapping[str, Any]) -> Tool:
     return made
 
 
-def packed_values(values: Mapping[str, Any]) -> str:
-    """Plain data, and objects that can be imported there."""
+def pack_values(values: Mapping[str, Any]) -> str:
+    """Encodes plain data, and objects that can be imported there."""
     return b64encode(pickle.dumps(values)).decode()
 
 
-def unpacked_values(content: str) -> dict[str, Any]:
+def unpack_values(content: str) -> dict[str, Any]:
     values: dict[str, Any] = pickle.loads(b64decode(content))  # noqa: S301 - it comes from our own parent process
     return values
 
 
 class _Packer(pickle.Pickler):
-    """Knows what pickle does not: tools, functions that became tools, specs that are computed late."""
+    """Pickles what pickle cannot: tools, functions that became tools, specs that are computed late."""
 
     def __init__(self, file: BytesIO) -> None:
         super().__init__(file)
@@ -68,18 +68,18 @@ class _Packer(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Tool):
-            return _reduced(value)
+            return _reduce_tool(value)
         if isinstance(value, ToolSpec):
-            return _spec, (_fields(value) | {name: getattr(value, name) for name in LATE},)
+            return _make_spec, (_fields_of(value) | {name: getattr(value, name) for name in LATE},)
         if isinstance(value, MethodType):
-            return _method, (value.__self__, value.__name__)
+            return _load_method, (value.__self__, value.__name__)
         if isinstance(value, FunctionType | type):
-            self._will_need(value.__module__)
+            self._note_module(value.__module__)
         if isinstance(value, FunctionType) and value.__module__ != __name__:
-            return _at, _place(value)
+            return _load_function, _import_path(value)
         return NotImplemented
 
-    def _will_need(self, module: str) -> None:
+    def _note_module(self, module: str) -> None:
         loaded = sys.modules.get(module)
         file = getattr(loaded, "__file__", None) or ""
         if module != "__main__":
@@ -92,9 +92,9 @@ class _Packer(pickle.Pickler):
             raise pickle.PicklingError("the main program is not a file that another process could import")
 
 
-def _reduced(tool: Tool) -> Any:
+def _reduce_tool(tool: Tool) -> Any:
     if type(tool) is FunctionTool:
-        return _function_tool, (tool.run, tool.options, _fields(tool.spec))
+        return _make_function_tool, (tool.run, tool.options, _fields_of(tool.spec))
     if type(tool) is SchemaTool:
         return SchemaTool, (tool.spec, tool.run, tool.model)
     reduced = tool.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
@@ -104,43 +104,43 @@ def _reduced(tool: Tool) -> Any:
     return reduced
 
 
-def _place(function: FunctionType) -> tuple[str, str]:
+def _import_path(function: FunctionType) -> tuple[str, str]:
     module, name = function.__module__, function.__qualname__
     if "<" in name:
         raise pickle.PicklingError(f"{name} is defined inside a function")
-    if _at(module, name) is not function:
+    if _load_function(module, name) is not function:
         raise pickle.PicklingError(f"{module}.{name} is something else than the function")
     return module, name
 
 
-def _at(module: str, name: str) -> Any:
+def _load_function(module: str, name: str) -> Any:
     found: Any = import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
     return found.run if isinstance(found, FunctionTool) else found
 
 
-def _method(owner: Any, name: str) -> Any:
+def _load_method(owner: Any, name: str) -> Any:
     found = getattr(owner, name)
     return found.run if isinstance(found, FunctionTool) else found
 
 
-def _function_tool(function: Any, options: Any, fields: dict[str, Any]) -> FunctionTool[..., Any]:
+def _make_function_tool(function: Any, options: Any, fields: dict[str, Any]) -> FunctionTool[..., Any]:
     made: FunctionTool[..., Any] = FunctionTool(function, options)
-    made.spec = made.spec.changed(**fields)  # a project may have set some of them
+    made.spec = made.spec.changed(**fields)  # a project may have changed some of them
     return made
 
 
-def _fields(spec: ToolSpec) -> dict[str, Any]:
+def _fields_of(spec: ToolSpec) -> dict[str, Any]:
     return {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in LATE}
 
 
-def _spec(fields: dict[str, Any]) -> ToolSpec:
+def _make_spec(fields: dict[str, Any]) -> ToolSpec:
     return ToolSpec(**fields)
 
 
 def _run_main(name: str, file: str) -> None:
-    """Define what the main program defines, and let it be found under the name it has in the other process."""
+    """Runs the main program's definitions and registers them under its name in this process."""
     names = runpy.run_module(name, run_name=_MAIN, alter_sys=True) if name else runpy.run_path(file, run_name=_MAIN)
     main = ModuleType(_MAIN)
     main.__dict__.update(names)
@@ -148,7 +148,7 @@ def _run_main(name: str, file: str) -> None:
 
 
 def _import(name: str, file: str) -> None:
-    """By its name; a module that was loaded from a file under a name of its own, from that file."""
+    """Imports a module by name; from its file if it was loaded under another name."""
     try:
         import_module(name)
     except ModuleNotFoundError as error:

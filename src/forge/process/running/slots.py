@@ -1,4 +1,4 @@
-"""At most so many programs at once: descriptors are not endless."""
+"""Limits the number of programs at once, since file descriptors are limited."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import threading
 from collections import deque
 
-_RESERVED = 192  # descriptors that are for others
+_RESERVED = 192  # descriptors reserved for other uses
 _EACH = 4  # descriptors of one run: the keeper's socket and three pipes
 _MOST = 256  # programs at once
 
 
 class Slots:
-    """Turns, from whatever loops and threads they are asked for."""
+    """Grants turns to any event loop and thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,7 +21,7 @@ class Slots:
 
     async def __aenter__(self) -> None:
         with self._lock:
-            if self._used < most_at_once():
+            if self._used < count_slots():
                 self._used += 1
                 return
             loop = asyncio.get_running_loop()
@@ -34,7 +34,7 @@ class Slots:
                 waits = turn in self._waiting
                 if waits:
                     self._waiting.remove(turn)
-            if not waits:  # it was our turn already
+            if not waits:  # the turn was granted already
                 await self.__aexit__()
             raise
 
@@ -55,8 +55,8 @@ class Slots:
 slots = Slots()
 
 
-def most_at_once() -> int:
-    """How many programs may run at once, by the descriptors this process may have."""
+def count_slots() -> int:
+    """Returns how many programs may run at once, by the descriptor limit of this process."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,6 +1,6 @@
-"""The one process beside Forge that owns all others: it makes their keepers, and kills all of them when Forge ends.
+"""Runs the one process beside Forge that owns all others: makes their keepers, and kills all when Forge ends.
 
-Started on its own with nothing but the standard library, and without importing `forge` itself.
+It starts with the standard library alone, without importing `forge` itself.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import signal
 import socket
 
 from forge.process.running.keeper import Alarm, Keeper
-from forge.process.running.process_tree import adopt_orphans, descendants, follow_parent, kill_below
+from forge.process.running.process_tree import adopt_orphans, find_descendants, follow_parent, kill_below
 from forge.process.running.wire import NEW, Messages
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # nothing of it is loaded beside Forge: what starts there has to be small
+if TYPE_CHECKING:  # not loaded at run time: this process has to start fast
     from typing import NoReturn
 
 
@@ -24,16 +24,16 @@ def main() -> NoReturn:
     import gc
 
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)  # a terminal's keys are for Forge
-    os.closerange(3, 1 << 20)  # whatever Forge was given by its own parent
+        signal.signal(number, signal.SIG_IGN)  # terminal signals are for Forge
+    os.closerange(3, 1 << 20)  # descriptors that Forge inherited
     supervisor = _Supervisor(socket.socket(fileno=0))
     gc.disable()
-    gc.freeze()  # what is never looked at is never copied for a keeper
+    gc.freeze()  # frozen objects are not copied for a keeper
     supervisor.serve()
 
 
 class _Supervisor:
-    """Makes keepers, and cleans up after them when they die or Forge does."""
+    """Makes keepers, and cleans up when they or Forge die."""
 
     def __init__(self, forge: socket.socket) -> None:
         self.forge = forge
@@ -45,7 +45,7 @@ class _Supervisor:
         self.poll.register(self.alarm.reader, select.POLLIN)
         self.pid = os.getpid()
         if hasattr(os, "pidfd_open"):
-            with contextlib.suppress(OSError):  # where a copy of Forge's socket lives on in a fork of it
+            with contextlib.suppress(OSError):  # a fork of Forge may hold a copy of its socket
                 self.parent = os.pidfd_open(os.getppid())
                 self.poll.register(self.parent, select.POLLIN)
         adopt_orphans()
@@ -56,25 +56,25 @@ class _Supervisor:
                 if descriptor == self.alarm.reader:
                     self.alarm.clear()
                     self._reap()
-                elif descriptor != self.forge.fileno() or not self._hear():
+                elif descriptor != self.forge.fileno() or not self._receive():
                     self.keepers.clear()
                     kill_below(os.getpid(), self._reap)
                     os._exit(0)
 
-    def _hear(self) -> bool:
+    def _receive(self) -> bool:
         if not self.messages.read(self.forge):
             return False
         while (message := self.messages.next()) is not None:
             if message[0] == NEW:
                 self._fork(self.messages.descriptors.pop(0))
-            elif message[1] in self.keepers:  # not yet reaped: the number is still its own
+            elif message[1] in self.keepers:  # not yet reaped: the process number is still valid
                 os.kill(message[1], signal.SIGTERM)
         return True
 
     def _fork(self, descriptor: int) -> None:
         try:
             pid = os.fork()
-        except OSError:  # its socket closes: Forge hears of it
+        except OSError:  # its socket closes, which tells Forge
             os.close(descriptor)
             return
         if pid:
@@ -87,7 +87,7 @@ class _Supervisor:
             os._exit(1)
 
     def _reap(self) -> bool:
-        """Bury keepers. Whoever else is our child was orphaned by one that was killed."""
+        """Reaps keepers. Kills other children: orphans of a killed keeper."""
         gone = False
         while True:
             try:
@@ -99,7 +99,7 @@ class _Supervisor:
             gone |= pid in self.keepers
             self.keepers.discard(pid)
         if gone:
-            kill_below(os.getpid(), lambda: not descendants(os.getpid(), self.keepers), spared=self.keepers)
+            kill_below(os.getpid(), lambda: not find_descendants(os.getpid(), self.keepers), spared=self.keepers)
         return False
 
 

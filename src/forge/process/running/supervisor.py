@@ -1,4 +1,4 @@
-"""Starts programs through one small process beside this one, which kills all of them when this one ends, however."""
+"""Starts programs through one small process beside this one, which kills all of them when this one ends."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.session_end import at_session_end
 from forge.core.held_directories import check_held
 from forge.process.running.limits import Resources
-from forge.process.running.wire import END, NEW, Messages, packed
-from forge.process.sandbox.command import Command
+from forge.process.running.wire import END, NEW, Messages, pack
+from forge.process.sandbox.command import CommandLine
 
-GRACE = 2.0  # seconds between the request to end and the kill, so that all is over within three
+GRACE = 2.0  # seconds between the request to end and the kill
 MOST_IDLE = 256  # keepers that wait for work; each ends by itself after a while
-LONGEST_ARGUMENT = 128 * 1024 - 1  # bytes: Linux takes no more in one piece
+LONGEST_ARGUMENT = 128 * 1024 - 1  # bytes: the limit of Linux for one argument
 MOST_ARGUMENTS = 1024 * 1024  # bytes of all of them, and of the environment
 _PATIENCE = 10.0  # seconds for the other side to take what is sent
 
@@ -40,19 +40,21 @@ _current: _Supervisor | None = None
 
 
 class Program:
-    """One that runs, as its starter holds it: the pipes, and the socket of its keeper. It must be closed."""
+    """A running program: its pipes and the socket of its keeper. It must be closed."""
 
     def __init__(self, keeper: socket.socket, output: int, errors: int, given: int) -> None:
         self.keeper = keeper
         self.output = output  # -1: none, here and below
         self.errors = errors
-        self.given = given  # where what it reads is written to
+        self.given = given  # the write end of its input
         self._messages = Messages()
         self._usable = False
-        self._nanny = 0  # the process number of the keeper, where something was left running
+        self._nanny = 0  # the process number of the keeper, if processes were left running
 
-    def hear(self) -> tuple[Any, ...] | None:
-        """What the keeper says: `("ended", status, left, …)`, `("failed", …)`, or `("lost",)` if it is gone itself."""
+    def receive(self) -> tuple[Any, ...] | None:
+        """Returns the keeper's message: `("ended", status, left, …)`, `("failed", …)`, or `("lost",)` if the keeper is
+        gone.
+        """
         is_open = self._messages.read(self.keeper)
         message: tuple[Any, ...] | None = self._messages.next()
         if message is None:
@@ -63,12 +65,12 @@ class Program:
         return message
 
     def stop(self, grace: float = GRACE) -> None:
-        """Ask its group to end; what is left of its whole tree then is killed. Does not wait."""
+        """Asks its group to end; then the rest of its tree is killed. Does not wait."""
         with contextlib.suppress(OSError):
-            self.keeper.send(packed(("stop", grace)))
+            self.keeper.send(pack(("stop", grace)))
 
     def leave(self, owner: str) -> None:
-        """Let go on what it left running, until its owner or this process ends."""
+        """Lets processes it left running continue, until their owner or this process ends."""
         pipes = [pipe for pipe in (self.output, self.errors) if pipe >= 0]
         with contextlib.suppress(OSError):
             _send(self.keeper, ("leave",), pipes)
@@ -82,7 +84,7 @@ class Program:
             os.close(pipe)
 
     def close(self) -> None:
-        """Give the keeper back if its work is done; otherwise all that it keeps is killed, unless it was left."""
+        """Returns an idle keeper for reuse; otherwise everything it keeps is killed, unless it was left."""
         for name in ("output", "errors", "given"):
             self.close_pipe(name)
         supervisor = _current
@@ -94,7 +96,7 @@ class Program:
 
 
 def start(
-    argv: Sequence[str] | Command,
+    argv: Sequence[str] | CommandLine,
     *,
     cwd: Path,
     env: Mapping[str, str],
@@ -104,16 +106,16 @@ def start(
     limits: Resources | None = None,
     leave: bool = False,
 ) -> Program:
-    """Start a program in a session of its own. Its pipes do not block.
+    """Starts a program in its own session. Its pipes do not block.
 
-    `reads`: it has a pipe for its input, otherwise nothing to read. `errors`: where these go instead of into a pipe.
-    `leave`: what it leaves running is not killed at once. Raises `ToolError` for what can be no command line, OSError
-    when no pipe can be made.
+    `reads`: it has a pipe for its input, otherwise no input. `errors`: the descriptor for its standard error, instead
+    of a pipe. `leave`: processes it leaves running are not killed at once. Raises `ToolError` for a bad command line,
+    OSError if no pipe can be made.
     """
-    command = argv if isinstance(argv, Command) else Command(list(argv))
-    check_held([cwd])  # at the last moment: it may have been replaced since the call was judged
+    command = argv if isinstance(argv, CommandLine) else CommandLine(list(argv))
+    check_held([cwd])  # at the last moment: the directory may have been replaced since the permission check
     work = {
-        **_encoded(command.argv, env, cwd),
+        **_encode_command(command.argv, env, cwd),
         "files": [(number, os.fsencode(path), flags) for number, path, flags in command.files],
         "ignores_term": command.ignores_term,
         "cwd": os.fsencode(cwd),
@@ -129,7 +131,7 @@ def start(
                 opened.callback(os.close, one)
             ours.append(writer if outward else reader)
             theirs += [reader if outward else writer] if wanted else []
-        keeper = _with_keeper(packed(("start", work)), [*theirs, *([errors] if errors >= 0 else [])])
+        keeper = _send_to_keeper(pack(("start", work)), [*theirs, *([errors] if errors >= 0 else [])])
         opened.pop_all()
         for one in theirs:
             os.close(one)
@@ -145,7 +147,7 @@ def _owners() -> list[str]:
 
 @at_session_end(_owners)
 def end_left(owner: str = "") -> None:
-    """Kill what the programs of an owner left running; of all of them without one."""
+    """Kills the processes that an owner's programs left running; of all owners without one."""
     supervisor = _current
     if supervisor is None:
         return
@@ -156,20 +158,20 @@ def end_left(owner: str = "") -> None:
 
 
 class _Supervisor:
-    """The process beside this one, and the keepers that wait for work."""
+    """The process beside this one, and its idle keepers."""
 
     def __init__(self) -> None:
         self.idle: list[socket.socket] = []
         self.left: dict[str, list[int]] = {}  # owner -> keepers of what was left running
         self.connection, theirs = socket.socketpair()
         with theirs:
-            self.process = _spawned(theirs.fileno())
+            self.process = _spawn(theirs.fileno())
         self.connection.settimeout(_PATIENCE)
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
-        socket.send_fds(self.connection, [packed(message)], list(descriptors))
+        socket.send_fds(self.connection, [pack(message)], list(descriptors))
 
-    def keeper(self) -> socket.socket:
+    def get_keeper(self) -> socket.socket:
         while self.idle:
             idle = self.idle.pop()
             if _is_open(idle):
@@ -190,13 +192,13 @@ class _Supervisor:
         self.idle = []
 
 
-def _with_keeper(message: bytes, descriptors: list[int]) -> socket.socket:
-    """Hand the work to a keeper that takes it: one that waits, a new one, or the first of a new supervisor."""
+def _send_to_keeper(message: bytes, descriptors: list[int]) -> socket.socket:
+    """Sends the work to a keeper: an idle one, a new one, or the first of a new supervisor."""
     problem: OSError | None = None
     for _ in range(3):
         try:
             with _lock:
-                keeper = _supervisor().keeper()
+                keeper = _ensure_supervisor().get_keeper()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise
@@ -216,20 +218,20 @@ def _with_keeper(message: bytes, descriptors: list[int]) -> socket.socket:
     )
 
 
-def _supervisor() -> _Supervisor:
+def _ensure_supervisor() -> _Supervisor:
     global _current
     if _current is None:
         _current = _Supervisor()
     return _current
 
 
-def _spawned(connection: int) -> int:
+def _spawn(connection: int) -> int:
     if not sys.executable:
         raise ToolError("programs need a Python interpreter beside this one", ErrorKind.CONFIG)
     nothing = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
     ours = os.path.dirname(__file__)
     folders = (os.path.dirname(os.path.dirname(ours)), os.path.dirname(ours), ours)
-    # isolated, and without the site's packages: it starts in a moment, and nothing of a workspace gets into it
+    # isolated, and without the site's packages: it starts fast, and no code of a workspace gets into it
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-I", "-S", "-c", _START, *folders, f"forge-supervisor-of-{os.getpid()}"],
@@ -240,8 +242,8 @@ def _spawned(connection: int) -> int:
 
 
 def _send(keeper: socket.socket, message: Any, descriptors: Sequence[int]) -> None:
-    """All of it. The other side reads at once, so nothing waits for long."""
-    content = message if isinstance(message, bytes) else packed(message)
+    """Sends the whole message. The other side reads at once, so this does not block for long."""
+    content = message if isinstance(message, bytes) else pack(message)
     keeper.settimeout(_PATIENCE)
     sent = socket.send_fds(keeper, [content], list(descriptors)) if descriptors else 0
     if sent < len(content):
@@ -257,33 +259,33 @@ def _is_open(keeper: socket.socket) -> bool:
         return False
 
 
-def _encoded(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> dict[str, Any]:
-    """The words as bytes, and the file to run."""
+def _encode_command(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> dict[str, Any]:
+    """Encodes the words as bytes and finds the file to run."""
     try:
         words = [os.fsencode(word) for word in argv]
         variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         os.fsencode(cwd)
     except UnicodeEncodeError:
-        raise _unfit("it is not valid Unicode", "Write it again.") from None
+        raise _command_error("it is not valid Unicode", "Write it again.") from None
     if any(b"\0" in word for word in (*words, *variables, *variables.values(), os.fsencode(cwd))):
-        raise _unfit("it contains a NUL byte", "Leave it out.")
+        raise _command_error("it contains a NUL byte", "Leave it out.")
     longest, together = max(map(len, words), default=0), sum(map(len, words))
     for size, most, whose in (
         (longest, LONGEST_ARGUMENT, "one argument"),
         (together, MOST_ARGUMENTS, "all together"),
     ):
         if size > most:
-            raise _unfit(
+            raise _command_error(
                 f"it has {size:,} bytes, and {most:,} is the most {whose} may have",
                 "Put what is long into a file, or give it as stdin.",
             )
     if not words:
-        raise _unfit("it is empty", "Name a program.")
-    return {"argv": words, "env": variables, "path": os.fsencode(_found(argv[0], env, cwd))}
+        raise _command_error("it is empty", "Name a program.")
+    return {"argv": words, "env": variables, "path": os.fsencode(_find_on_path(argv[0], env, cwd))}
 
 
-def _found(name: str, env: Mapping[str, str], cwd: Path) -> str:
-    """Where the program is, by the PATH that it will have."""
+def _find_on_path(name: str, env: Mapping[str, str], cwd: Path) -> str:
+    """Finds the program on the PATH that it will have."""
     if "/" in name:
         return name
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
@@ -293,12 +295,12 @@ def _found(name: str, env: Mapping[str, str], cwd: Path) -> str:
     raise ToolError(f'there is no program "{name[:200]}" here', ErrorKind.NOT_FOUND, "Use one that is installed.")
 
 
-def _unfit(problem: str, suggestion: str) -> ToolError:
+def _command_error(problem: str, suggestion: str) -> ToolError:
     return ToolError(f"the command cannot be run: {problem}", ErrorKind.VALIDATION, suggestion)
 
 
 def _forget() -> None:
-    """Let go of the supervisor: one that is gone, or that belongs to the process this one was forked from."""
+    """Closes the supervisor's connection: the supervisor is gone, or belongs to the parent process."""
     global _current
     old, _current = _current, None
     if old is not None:
@@ -307,11 +309,11 @@ def _forget() -> None:
             os.waitpid(old.process, os.WNOHANG)
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     _forget()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_after_fork)
 atexit.register(_forget)

@@ -1,4 +1,4 @@
-"""All of a long text of which a result holds only a part, kept outside of memory until it is written to a file."""
+"""Keeps a long output, of which a result holds only a part, outside of memory until it is written to a file."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ PIECE = 1024 * 1024  # bytes that are read at once
 LONGEST_SECRET = 64 * 1024  # characters held back, so that no secret is cut in two
 
 
-class Whole:
-    """What a program wrote, in a file without a name. One that cannot be written any more says so in `problem`."""
+class WholeOutput:
+    """The output of a program, in an unnamed file. If writing fails, `problem` says why."""
 
     def __init__(self, file: _Unnamed | None = None) -> None:
         self.total_bytes = 0
-        self.problem = ""  # why not all of it is kept
+        self.problem = ""  # why some of it is missing
         self._kept = 0
-        self._start = 0  # the byte from which on it is wanted
+        self._start = 0  # the first byte that is wanted
         self._newlines = 0
         self._is_ended = True  # with a newline
         self._masks: tuple[Callable[[str], str], ...] = ()
         self._file = file
-        self._content = b""  # instead of the file
+        self._content = b""  # used instead of the file
 
     @classmethod
-    def of(cls, content: bytes) -> Whole:
-        """One that is in memory already."""
+    def of(cls, content: bytes) -> WholeOutput:
+        """Makes one from content in memory."""
         whole = cls()
         whole._content = content
         whole.total_bytes = whole._kept = len(content)
         whole._newlines, whole._is_ended = content.count(b"\n"), content.endswith(b"\n")
         return whole
 
-    def since(self, start: int) -> Whole | None:
-        """What there is of it now, from a byte on; None if nothing after it is kept."""
+    def since(self, start: int) -> WholeOutput | None:
+        """Returns the output from a byte on; None if nothing after it is stored."""
         if start >= self._kept:
             return None
-        rest = Whole(self._file)
+        rest = WholeOutput(self._file)
         vars(rest).update(vars(self), _start=start, total_bytes=self.total_bytes - start)
         rest._newlines -= sum(piece.count(b"\n") for piece in self._read(0, start))
         return rest
@@ -67,16 +67,16 @@ class Whole:
         if len(piece) > room:
             self.problem = f"only the first {MOST // 1024 // 1024} MiB are kept"
 
-    def masked(self, mask: Callable[[str], str]) -> Whole:
-        """The same, with every text that is taken out of it passed through `mask`."""
-        same = Whole(self._file)
+    def masked(self, mask: Callable[[str], str]) -> WholeOutput:
+        """Returns a copy whose texts all pass through `mask`."""
+        same = WholeOutput(self._file)
         vars(same).update(vars(self), _masks=(*self._masks, mask))
         return same
 
     def pieces(self) -> Iterator[str]:
-        """The text from its beginning, piece by piece."""
+        """Yields the text from its beginning, piece by piece."""
         held = ""
-        for piece in self._decoded():
+        for piece in self._decode():
             held += piece
             for mask in self._masks:
                 held = mask(held)
@@ -86,23 +86,23 @@ class Whole:
         if self._kept < self._start + self.total_bytes:
             yield f"\n[the text ends here: {self.problem}]\n"
 
-    def _decoded(self) -> Iterator[str]:
+    def _decode(self) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for piece in self._read(self._start, self._kept):
             yield decoder.decode(piece).replace("\0", "␀")
         yield decoder.decode(b"", final=True)
 
     def _read(self, start: int, end: int) -> Iterator[bytes]:
-        for place in range(start, end, PIECE):
-            stop = min(place + PIECE, end)
-            yield self._content[place:stop] if self._file is None else self._file.read(place, stop - place)
+        for position in range(start, end, PIECE):
+            stop = min(position + PIECE, end)
+            yield self._content[position:stop] if self._file is None else self._file.read(position, stop - position)
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        return _left_behind, ()
+        return _restore_nothing, ()
 
 
 class _Unnamed:
-    """A file without a name, gone when nobody holds this any more."""
+    """An unnamed file, gone when this object is."""
 
     def __init__(self) -> None:
         with tempfile.TemporaryFile(buffering=0) as file:
@@ -120,5 +120,5 @@ class _Unnamed:
             os.close(number)
 
 
-def _left_behind() -> None:
-    """It stays in the process that has the file."""
+def _restore_nothing() -> None:
+    """Unpickles as None: the file stays in its process."""

@@ -1,4 +1,4 @@
-"""Messages between Forge and the processes beside it, with descriptors that travel along."""
+"""Sends messages, with file descriptors, between Forge and the processes beside it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import os
 import socket
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # nothing of it is loaded beside Forge: what starts there has to be small
+if TYPE_CHECKING:  # not loaded at run time: this process has to start fast
     from typing import Any
 
 MOST_FDS = 8  # passed at once
 PIECE = 64 * 1024  # bytes read at once
 
-NEW, END = "new", "end"  # what the supervisor is told: make a keeper (with its socket); end the keeper of a number
+NEW, END = "new", "end"  # to the supervisor: make a keeper (with its socket); end the keeper of a number
 
 
-def packed(message: Any) -> bytes:
-    """For the way between processes of one interpreter."""
+def pack(message: Any) -> bytes:
+    """Encodes a message between processes of one interpreter."""
     content = marshal.dumps(message)
     return len(content).to_bytes(4, "big") + content
 
 
 class Messages:
-    """What comes out of a socket, message by message, with the descriptors that came along."""
+    """Splits a socket's data into messages, with the descriptors that came along."""
 
     def __init__(self) -> None:
         self._bytes = b""
         self.descriptors: list[int] = []
 
     def read(self, connection: socket.socket) -> bool:
-        """Take what is there; False at the end."""
+        """Reads available data; False at the end."""
         flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         try:
             content, descriptors, _, _ = socket.recv_fds(connection, PIECE, MOST_FDS, flags)
@@ -45,7 +45,7 @@ class Messages:
         return bool(content)
 
     def next(self) -> Any:
-        """The next whole message, or None."""
+        """Returns the next whole message, or None."""
         size = int.from_bytes(self._bytes[:4], "big")
         if len(self._bytes) < 4 + size or not size:
             return None

@@ -1,4 +1,4 @@
-"""Chooses what confines programs, and turns a command into the one to start instead."""
+"""Chooses a sandbox for programs and builds the confined command line."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.sandbox import bubblewrap, landlock
-from forge.process.sandbox.command import Command
+from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.landlock_program import landlock_version
 from forge.process.sandbox.layout import Confinement
-from forge.process.sandbox.private_folders import private_folder, remove_folder
+from forge.process.sandbox.private_folders import make_private_folder, remove_folder
 
-__all__ = ["Boxed", "Confinement", "Tier", "choose", "confined", "report"]
+__all__ = ["Confinement", "SandboxedCommand", "Tier", "choose_tier", "confine_command", "report_tiers"]
 
 SETTINGS = ("auto", "required", "bubblewrap", "landlock", "off")
 
@@ -31,30 +31,30 @@ _PROBE = 'if (: <"$1") 2>/dev/null; then echo open; else echo >here && echo conf
 
 
 class Tier(StrEnum):
-    """What confines a program, the strongest first."""
+    """The sandboxes, the strongest first."""
 
     BUBBLEWRAP = "bubblewrap"
     LANDLOCK = "landlock"
     NONE = "none"
 
 
-_COMMANDS: dict[Tier, Callable[..., Command]] = {
-    Tier.BUBBLEWRAP: bubblewrap.command,
-    Tier.LANDLOCK: landlock.command,
+_COMMANDS: dict[Tier, Callable[..., CommandLine]] = {
+    Tier.BUBBLEWRAP: bubblewrap.build_command,
+    Tier.LANDLOCK: landlock.build_command,
 }
 _WHY_NOT_RUN: dict[Tier, Callable[[Sequence[str], int, bytes, str], tuple[int, str] | None]] = {
-    Tier.BUBBLEWRAP: bubblewrap.why_not_run,
-    Tier.LANDLOCK: landlock.why_not_run,
+    Tier.BUBBLEWRAP: bubblewrap.explain_failed_start,
+    Tier.LANDLOCK: landlock.explain_failed_start,
 }
 _LONGEST_STATUS = 4 * 1024 * 1024  # bytes: a shell may repeat the whole command
 _HOW = {Tier.BUBBLEWRAP: bubblewrap.HOW, Tier.LANDLOCK: landlock.HOW}
 _lock = threading.Lock()
 
 
-def choose(setting: str | bool = "auto") -> Tier:
-    """The tier for a setting. Each is tried once a process, by really running something in it.
+def choose_tier(setting: str | bool = "auto") -> Tier:
+    """Returns the tier for a setting. Each tier is tried once a process, by running a program in it.
 
-    `auto` takes the best there is, which may be none; the others fail where what they name is not there.
+    `auto` takes the best one available, which may be none; the other settings fail if theirs is not available.
     """
     wanted = _name_of(setting)
     if wanted == "off":
@@ -72,20 +72,20 @@ def choose(setting: str | bool = "auto") -> Tier:
     )
 
 
-def confined(argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> list[str]:
-    """The command line to start instead, with `env` as its environment, in a directory below one of the roots."""
+def confine_command(argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> list[str]:
+    """Returns the confined command line, to be started with `env` in a directory below one of the roots."""
     return list(argv) if tier is Tier.NONE else _COMMANDS[tier](argv, confinement, env).in_shell()
 
 
-class Boxed:
-    """A command line that is confined, with what has to be known and removed when it has ended."""
+class SandboxedCommand:
+    """A confined command line, with the state to read and clean up when it has ended."""
 
     def __init__(self, argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> None:
         self.tier = tier
         self._wanted = list(argv)
-        self._folder = private_folder() if tier is Tier.LANDLOCK else ""
+        self._folder = make_private_folder() if tier is Tier.LANDLOCK else ""
         self._status = os.memfd_create("forge-status", os.MFD_CLOEXEC) if tier is not Tier.NONE else -1
-        self.command = Command(list(argv))
+        self.command = CommandLine(list(argv))
         if tier is Tier.NONE:
             return
         try:
@@ -96,13 +96,13 @@ class Boxed:
             raise
 
     def problem(self, exit_code: int | None, said: str) -> ToolError | None:
-        """Why the program never ran, though the sandbox ended with an exit code. `said`: all that was written.
+        """Returns why the program never ran, though the sandbox ended with an exit code. `said`: all output.
 
-        What the sandbox says of itself is no result of the program.
+        Messages of the sandbox itself are no result of the program.
         """
         if self._status < 0 or exit_code is None:
             return None
-        found = _WHY_NOT_RUN[self.tier](self._wanted, exit_code, self._told(), said)
+        found = _WHY_NOT_RUN[self.tier](self._wanted, exit_code, self._read_status(), said)
         if found is None:
             return None
         number, words = found
@@ -119,16 +119,16 @@ class Boxed:
         )
 
     def signal(self, exit_code: int | None) -> int:
-        """The number of the signal that an exit code stands for; 0 if it stands for none."""
+        """Returns the number of the signal that an exit code stands for; 0 if none."""
         if self.tier is not Tier.BUBBLEWRAP or exit_code is None or self._status < 0:
             return 0
-        return exit_code - 128 if bubblewrap.ended_by_signal(exit_code, self._told()) else 0
+        return exit_code - 128 if bubblewrap.is_signal_exit(exit_code, self._read_status()) else 0
 
-    def _told(self) -> bytes:
+    def _read_status(self) -> bytes:
         return os.pread(self._status, _LONGEST_STATUS, 0)
 
     def close(self, *, still_used: bool = False) -> None:
-        """`still_used`: something that was started lives on, with its home."""
+        """Releases its resources. `still_used`: a process it started lives on and uses its home."""
         if self._status >= 0:
             os.close(self._status)
             self._status = -1
@@ -136,8 +136,8 @@ class Boxed:
             remove_folder(self._folder)
 
 
-def report() -> list[dict[str, Any]]:
-    """Each tier: whether it can be used, why not, and how to get it."""
+def report_tiers() -> list[dict[str, Any]]:
+    """Describes each tier: usable or not, why not, and how to get it."""
     facts = {Tier.BUBBLEWRAP: _bubblewrap_facts, Tier.LANDLOCK: _landlock_facts}
     rows = []
     for tier in _COMMANDS:
@@ -148,8 +148,8 @@ def report() -> list[dict[str, Any]]:
 
 
 def problem(tier: Tier) -> str:
-    """Why a tier cannot be used here; "" if it can."""
-    with _lock:  # whoever comes second waits for the first to have tried
+    """Returns why a tier cannot be used here; "" if it can."""
+    with _lock:  # the second caller waits for the first try
         return _problem(tier)
 
 
@@ -158,22 +158,24 @@ def _problem(tier: Tier) -> str:
     if sys.platform != "linux":
         return "it exists on Linux only"
     try:
-        return _tried(tier)
+        return _try_tier(tier)
     except ToolError as error:
         return error.message
     except (OSError, subprocess.SubprocessError) as error:
         return f"it could not be tried: {error}"
 
 
-def _tried(tier: Tier) -> str:
-    """Run a shell that looks for a secret beside its workspace and writes into it."""
+def _try_tier(tier: Tier) -> str:
+    """Runs a shell that looks for a secret beside its workspace and writes into the workspace."""
     env = {"PATH": os.defpath}
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="forge-probe-"))
         secret, workspace = Path(folder, "secret"), Path(folder, "workspace")
         secret.touch()
         workspace.mkdir()
-        boxed = Boxed(["/bin/sh", "-c", _PROBE, "sh", str(secret)], Confinement(workspace=workspace), tier, env)
+        boxed = SandboxedCommand(
+            ["/bin/sh", "-c", _PROBE, "sh", str(secret)], Confinement(workspace=workspace), tier, env
+        )
         stack.callback(boxed.close)
         ended = subprocess.run(
             boxed.command.in_shell(),
@@ -186,7 +188,7 @@ def _tried(tier: Tier) -> str:
             check=False,
         )
         with contextlib.suppress(OSError):
-            Path(landlock.temporary(os.path.realpath(workspace))).rmdir()
+            Path(landlock.temporary_folder(os.path.realpath(workspace))).rmdir()
         if ended.stdout == b"confined\n" and ended.returncode == 0 and (workspace / "here").exists():
             return ""
     said = (ended.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
@@ -202,7 +204,7 @@ def _hint(said: str) -> str:
 
 
 def _name_of(setting: str | bool) -> str:
-    if isinstance(setting, bool):  # YAML reads on and off as truth values
+    if isinstance(setting, bool):  # YAML reads on and off as booleans
         return "required" if setting else "off"
     if setting in SETTINGS:
         return setting
@@ -211,7 +213,7 @@ def _name_of(setting: str | bool) -> str:
 
 def _bubblewrap_facts() -> str:
     try:
-        path = bubblewrap.program()
+        path = bubblewrap.find_bubblewrap()
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
     except (ToolError, OSError, subprocess.SubprocessError):
         return "not installed"

@@ -1,4 +1,4 @@
-"""Confines a program with bubblewrap: namespaces of its own, in which only what it may reach exists."""
+"""Confines a program with bubblewrap: in its own namespaces it sees only what it may reach."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.git_hooks import hook_folders
-from forge.process.find_program import trusted_program
-from forge.process.sandbox.command import Command
+from forge.process.find_program import find_trusted_program
+from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.git_settings import git_settings
 from forge.process.sandbox.landlock_program import INET, INET6, NETLINK, UNIX, syscall_filter
 from forge.process.sandbox.layout import (
@@ -27,11 +27,11 @@ from forge.process.sandbox.layout import (
     SYSTEM,
     Confinement,
     Roots,
-    inside_any,
+    find_skill_files,
+    is_inside_any,
     own_folders,
     program_folders,
     roots_of,
-    skill_files,
 )
 
 HOW = "Install it: apt-get install bubblewrap (or dnf, pacman, apk, zypper)."
@@ -39,50 +39,52 @@ HOW = "Install it: apt-get install bubblewrap (or dnf, pacman, apk, zypper)."
 HOME = "/tmp/.forge-home"  # noqa: S108 - of a /tmp that only this run has
 OTHER_HOME = "/.forge-home"
 GIT_SETTINGS = "/etc/gitconfig"
-MOST_WORDS = 9_000  # bubblewrap takes no more, those of the program included
+MOST_WORDS = 9_000  # limit of bubblewrap, the program's words included
 
-_FILTER, _GIT, _STATUS = 9, 8, 7  # descriptors: bubblewrap reads the filter and the person's Git settings, and reports
+_FILTER, _GIT, _STATUS = 9, 8, 7  # descriptors of the filter, the person's Git settings, and bubblewrap's report
 _SHELL_SAYS = 6
 _SIGNALS = 128  # exit codes above this one may stand for signals
 _ENV = "/usr/bin/env"
-# bubblewrap turns a signal into an exit code above 128, which a program can also choose. A shell says which it was, on
-# its own standard error; that of the program stays what it is.
+# bubblewrap turns a signal into an exit code above 128, which a program can also choose. A shell reports which it was,
+# on its own standard error, apart from the program's.
 _NAMING_SIGNALS = ("/bin/sh", "-c", 'exec 5>&2 2>&6 6>&-; (exec "$@" 2>&5 5>&-); exit $?', "sh")
 _ENDED = re.compile(rb'^\{ "exit-code": \d+ \}$', re.MULTILINE)
 _REPORT = re.compile(rb"^\{ .* \}$", re.MULTILINE)
-MOST_SKILLS = 100  # each costs two mounts; where there are more, their whole folder is read-only
-_BINDABLE = ("file", "directory")  # never a link, which a program may have laid to bring in what it leads to
-_GIT_READ_ONLY = ("worktrees", "modules")  # settings of other work trees and of submodules are in there
+MOST_SKILLS = 100  # each costs two mounts; beyond that, their whole folder is read-only
+_BINDABLE = ("file", "directory")  # never a link: a program may have made it to expose its target
+_GIT_READ_ONLY = ("worktrees", "modules")  # they hold settings of other work trees and of submodules
 
 
-def program(writable: Iterable[str] = ()) -> str:
-    """Where bubblewrap is, outside of what a confined program may write."""
-    found = _found(tuple(writable), os.environ.get("PATH", ""))
+def find_bubblewrap(writable: Iterable[str] = ()) -> str:
+    """Returns the path of bubblewrap, outside of what a confined program may write."""
+    found = _find_bubblewrap(tuple(writable), os.environ.get("PATH", ""))
     if found is None:
         raise ToolError("bubblewrap is not on this system", ErrorKind.CONFIG, HOW)
     return found
 
 
 @lru_cache(maxsize=32)
-def _found(writable: tuple[str, ...], path: str) -> str | None:
-    """`path`: where it is looked for, which may change."""
-    return trusted_program("bwrap", map(Path, writable))
+def _find_bubblewrap(writable: tuple[str, ...], path: str) -> str | None:
+    """Caches the search; `path`: the PATH, which may change."""
+    return find_trusted_program("bwrap", map(Path, writable))
 
 
-def command(
+def build_command(
     argv: Sequence[str], confinement: Confinement, env: Mapping[str, str], *, folder: str = "", status: str = ""
-) -> Command:
-    """To be started with `env`, in a directory below a root: values are not written onto the command line, which all
-    users of the machine can read. `status`: the file that is told how it ended. `folder` is not needed here."""
+) -> CommandLine:
+    """Builds the command line, to be started with `env` in a directory below a root: values are not on the command
+    line, which all users of the machine can read. `status`: the file that receives the exit status. `folder` is not
+    used here.
+    """
     roots = roots_of(confinement)
     gentle = _can_reset_signals() and "=" not in argv[0]
-    words = [program(roots.writable), *_namespaces(confinement), *_system(), *_mounts(confinement, roots, env)]
+    words = [find_bubblewrap(roots.writable), *_namespaces(confinement), *_system(), *_mounts(confinement, roots, env)]
     words += _variables(confinement, roots)
     given = {_FILTER: _filter(has_sockets=not confinement.read_only), _GIT: git_settings(roots.workspace)}
     if given[_FILTER]:
         words += ["--seccomp", str(_FILTER)]
     if status:
-        words += ["--json-status-fd", str(_STATUS), "--as-pid-1"]  # the shell below also buries orphans, as pid 1 must
+        words += ["--json-status-fd", str(_STATUS), "--as-pid-1"]  # the shell below also reaps orphans, as pid 1 must
     words += ["--", *(_NAMING_SIGNALS if status else ()), *((_ENV, "--default-signal=TERM") if gentle else ()), *argv]
     if len(words) > MOST_WORDS:
         most = MOST_WORDS - len(words) + len(argv)
@@ -91,16 +93,16 @@ def command(
             ErrorKind.VALIDATION,
             "Put them into a file or stdin, or split the work into several calls.",
         )
-    return Command(
+    return CommandLine(
         words,
-        reads=tuple((number, _in_memory(content, os.getpid())) for number, content in given.items() if content),
+        reads=tuple((number, _make_memory_file(content, os.getpid())) for number, content in given.items() if content),
         appends=((_STATUS, status), (_SHELL_SAYS, status)) if status else (),
-        ignores_term=gentle,  # bubblewrap must outlive the request to end, or the kernel kills what is asked to end
+        ignores_term=gentle,  # bubblewrap must survive SIGTERM, or the kernel kills the program before it can end
     )
 
 
-def why_not_run(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:
-    """Why the program never ran: an error number where it could not be started, and words; None if it ran."""
+def explain_failed_start(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:
+    """Returns why the program never ran: an error number if it could not be started, and words; None if it ran."""
     first = said.strip()
     if exit_code in (126, 127) and first.startswith(f"{_ENV}: ") and argv[0] in first and "\n" not in first:
         return (errno.ENOENT if exit_code == 127 else errno.EACCES), first
@@ -110,15 +112,15 @@ def why_not_run(argv: Sequence[str], exit_code: int, status: bytes, said: str) -
     return 0, last.removeprefix("bwrap: ")
 
 
-def ended_by_signal(exit_code: int, status: bytes) -> bool:
-    """Whether an exit code above 128 stands for a signal."""
+def is_signal_exit(exit_code: int, status: bytes) -> bool:
+    """Returns True if an exit code above 128 stands for a signal."""
     return exit_code > _SIGNALS and bool(_ENDED.search(status)) and bool(_REPORT.sub(b"", status).strip())
 
 
 def _variables(confinement: Confinement, roots: Roots) -> list[str]:
     settings = GIT_SETTINGS if git_settings(roots.workspace) else os.devnull
-    values = {"HOME": str(confinement.home or _home(roots)), "GIT_CONFIG_SYSTEM": settings}
-    if confinement.home is None:  # whoever names a home lists the whole environment; /tmp is used without this, too
+    values = {"HOME": str(confinement.home or _home_directory(roots)), "GIT_CONFIG_SYSTEM": settings}
+    if confinement.home is None:  # a caller that names a home sets the whole environment; /tmp is the default anyway
         values["TMPDIR"] = "/tmp"  # noqa: S108
     return [word for name, value in values.items() for word in ("--setenv", name, value)]
 
@@ -128,21 +130,21 @@ def _namespaces(confinement: Confinement) -> list[str]:
     return [*words, "--share-net"] if confinement.network and not confinement.read_only else words
 
 
-def _home(roots: Roots) -> str:
-    """An empty directory of this run alone, also where /tmp is a root."""
+def _home_directory(roots: Roots) -> str:
+    """Returns an empty directory of this run alone, also if /tmp is a root."""
     return OTHER_HOME if roots.contain(HOME) else HOME
 
 
 @cache
 def _system() -> tuple[str, ...]:
-    """The same for every program: what the system is made of, read-only; its own processes, devices and /tmp."""
+    """Returns the mounts that all programs share: the system, read-only; private processes, devices and /tmp."""
     words: list[str] = []
     shown: list[str] = []
     for path in (*SYSTEM, *SETTINGS, PROCESSORS):
         real = os.path.realpath(path)
         if not os.path.exists(real):
             continue
-        if real != path and inside_any(real, tuple(shown)):
+        if real != path and is_inside_any(real, tuple(shown)):
             words += ["--symlink", real, path]
         else:
             words += ["--ro-bind", real, path]
@@ -152,33 +154,33 @@ def _system() -> tuple[str, ...]:
 
 
 def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> list[str]:
-    """In this order: what is later lies over what is earlier."""
+    """Returns the mounts in order: later ones cover earlier ones."""
     words: list[str] = []
     for folder in program_folders(env, roots):
-        words += _read_only(folder)
-    words += ["--perms", "0700", "--dir" if _home(roots) == HOME else "--tmpfs", _home(roots)]
+        words += _bind_read_only(folder)
+    words += ["--perms", "0700", "--dir" if _home_directory(roots) == HOME else "--tmpfs", _home_directory(roots)]
     for folder, writable in roots.folders:
         words += ["--bind" if writable else "--ro-bind-try", folder, folder]
     for folder, writable in roots.folders:
         if writable:
-            words += _protected(folder)
-        words += _without_state(folder, writable=writable)
-    for folder in (*own_folders(roots), *(_path(one) for one in confinement.protected)):
+            words += _protect_project(folder)
+        words += _hide_state(folder, writable=writable)
+    for folder in (*own_folders(roots), *(_real_parent_path(one) for one in confinement.protected)):
         if roots.contain(folder) and _kind(folder) in _BINDABLE:
-            words += _read_only(folder)
+            words += _bind_read_only(folder)
     spelled = os.path.abspath(confinement.workspace)
-    if spelled != roots.workspace and not roots.contain(spelled) and not inside_any(spelled, SYSTEM):
+    if spelled != roots.workspace and not roots.contain(spelled) and not is_inside_any(spelled, SYSTEM):
         words += ["--symlink", roots.workspace, spelled]
     if git_settings(roots.workspace):
         words += ["--file", str(_GIT), GIT_SETTINGS]
     shown = (*SYSTEM, *SETTINGS, *program_folders(env, roots), *(folder for folder, _ in roots.folders))
     for real in dict.fromkeys(map(os.path.realpath, confinement.hidden)):
-        words += _hidden(real) if inside_any(real, shown) else []
+        words += _hide(real) if is_inside_any(real, shown) else []
     return [*words, "--remount-ro", "/"]
 
 
-def _hidden(path: str) -> list[str]:
-    """To read it is refused. A device in the place of a file cannot be opened, since the mount has no devices."""
+def _hide(path: str) -> list[str]:
+    """Hides a path from reading. A device instead of a file cannot be opened, since the mount has no devices."""
     match _kind(path):
         case "":
             return []
@@ -188,68 +190,68 @@ def _hidden(path: str) -> list[str]:
             return ["--ro-bind", os.devnull, path]
 
 
-def _protected(root: str) -> Iterator[str]:
-    """Git's settings and hooks, which run programs, and Forge's configuration and skills."""
+def _protect_project(root: str) -> Iterator[str]:
+    """Protects Git's settings and hooks, which run programs, and Forge's configuration and skills."""
     git = os.path.join(root, ".git")
     kind = _kind(git)
     if kind == "file" or (kind == "directory" and not os.path.lexists(os.path.join(git, "HEAD"))):
-        yield from _read_only(git)
+        yield from _bind_read_only(git)
     elif kind == "directory":
-        yield from ("--bind", git, git)  # a mount point can be neither moved nor replaced
-        yield from _git(git)
-    yield from _named_hooks(root)
+        yield from ("--bind", git, git)  # a mount point cannot be moved or replaced
+        yield from _protect_git(git)
+    yield from _protect_named_hooks(root)
     for name in CONFIGURATION:
         path = os.path.join(root, name)
         if _kind(path) in _BINDABLE:
-            yield from _read_only(path)
-    yield from _skills(root)
+            yield from _bind_read_only(path)
+    yield from _protect_skills(root)
 
 
-def _named_hooks(root: str) -> Iterator[str]:
-    """Hooks in a folder that the settings name; the folders around it are mount points, and cannot be moved away."""
+def _protect_named_hooks(root: str) -> Iterator[str]:
+    """Protects hooks in a folder that the settings name; mounts its parents, so that they cannot be moved."""
     for name in hook_folders(root):
         parts = name.split("/")
         around = [os.path.join(root, *parts[:depth]) for depth in range(1, len(parts) + 1)]
         if all(_kind(folder) == "directory" for folder in around):
             yield from (word for folder in around[:-1] for word in ("--bind", folder, folder))
-            yield from _read_only(around[-1])
+            yield from _bind_read_only(around[-1])
 
 
-def _skills(root: str) -> Iterator[str]:
-    """The files that say what a skill denies; their folders are mount points, and cannot be moved away with them."""
-    files = skill_files(root)
+def _protect_skills(root: str) -> Iterator[str]:
+    """Protects the files of skills, which may deny calls; mounts their folders, so that they cannot be moved."""
+    files = find_skill_files(root)
     top = os.path.join(root, SKILLS)
     if len(files) > MOST_SKILLS:
-        yield from _read_only(top)
+        yield from _bind_read_only(top)
         return
     for folder in sorted({top, *(os.path.join(root, folder) for folder, _ in files)} if files else ()):
         yield from ("--bind", folder, folder)
     for folder, name in files:
         path = os.path.join(root, folder, name)
         if _kind(path) in _BINDABLE:
-            yield from _read_only(path)
+            yield from _bind_read_only(path)
 
 
-def _git(git: str) -> Iterator[str]:
+def _protect_git(git: str) -> Iterator[str]:
     hooks, config = os.path.join(git, "hooks"), os.path.join(git, "config")
     if _kind(hooks) == "directory":
-        yield from _read_only(hooks)
-    elif not _kind(hooks):  # an empty one is left behind, as Git itself makes it
+        yield from _bind_read_only(hooks)
+    elif not _kind(hooks):  # this leaves an empty directory, as Git itself makes it
         yield from ("--tmpfs", hooks, "--remount-ro", hooks)
     if _kind(config) == "file":
-        yield from _read_only(config)
-    elif not _kind(config):  # an empty one is left behind, which says the same to Git as none
+        yield from _bind_read_only(config)
+    elif not _kind(config):  # this leaves an empty file, which means the same to Git as none
         yield from ("--ro-bind", os.devnull, config)
     for name in _GIT_READ_ONLY:
         if _kind(os.path.join(git, name)) == "directory":
-            yield from _read_only(os.path.join(git, name))
+            yield from _bind_read_only(os.path.join(git, name))
     common = os.path.join(git, "commondir")
     if _kind(common) == "file":
-        yield from _read_only(common)
+        yield from _bind_read_only(common)
 
 
-def _without_state(root: str, *, writable: bool) -> Iterator[str]:
-    """Forge's state is not there, but for the files it made for the model."""
+def _hide_state(root: str, *, writable: bool) -> Iterator[str]:
+    """Hides Forge's state, except the files it made for the model."""
     state = os.path.join(root, STATE)
     if _kind(state) != "directory":
         return
@@ -257,7 +259,7 @@ def _without_state(root: str, *, writable: bool) -> Iterator[str]:
     for name, how, kind in (
         ("files", "--bind" if writable else "--ro-bind", "directory"),
         ("spill", "--ro-bind", "directory"),
-        (".gitignore", "--ro-bind", "file"),  # without it `git add --all` would take what is left
+        (".gitignore", "--ro-bind", "file"),  # without it `git add --all` would add the rest
     ):
         path = os.path.join(state, name)
         if _kind(path) == kind:
@@ -265,12 +267,12 @@ def _without_state(root: str, *, writable: bool) -> Iterator[str]:
     yield from ("--remount-ro", state)
 
 
-def _read_only(path: str) -> tuple[str, str, str]:
+def _bind_read_only(path: str) -> tuple[str, str, str]:
     return "--ro-bind", path, path
 
 
 def _kind(path: str) -> str:
-    """What is there: "" for nothing, and "link" for what could lead anywhere."""
+    """Returns the kind of a path: "" for nothing, "link" for any link."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -280,25 +282,25 @@ def _kind(path: str) -> str:
     return "directory" if S_ISDIR(mode) else "file" if S_ISREG(mode) else "special"
 
 
-def _path(path: os.PathLike[str]) -> str:
-    """As it is written in its real directory: if it is a link itself, that is not followed."""
+def _real_parent_path(path: os.PathLike[str]) -> str:
+    """Resolves the directory of a path, but not a link at the path itself."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.realpath(folder), name)
 
 
 @cache
 def _filter(*, has_sockets: bool) -> bytes:
-    """The system call filter; b"" where there is none.
+    """Returns the system call filter; b"" if there is none.
 
-    Loopback and Unix sockets exist in the namespace too, so they are allowed; what no namespace separates is not. A
-    Unix socket in the workspace leads to a program outside: what only reads has no sockets at all.
+    Loopback and Unix sockets also exist in the namespace, so they are allowed. A Unix socket in the workspace leads to
+    a program outside: a read-only command gets no sockets at all.
     """
     return syscall_filter((UNIX, INET, INET6, NETLINK) if has_sockets else (), others=True) or b""
 
 
 @cache
-def _in_memory(content: bytes, process: int) -> str:
-    """Content as a file in the memory of this process, which only processes of this user can open."""
+def _make_memory_file(content: bytes, process: int) -> str:
+    """Puts content into a file in memory, which only processes of this user can open."""
     memory = os.memfd_create("forge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(memory, content)
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)

@@ -1,4 +1,4 @@
-"""A command line to start, with the files that the program finds open."""
+"""Defines a command line to start, with the files to open for the program."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _READING, _APPENDING = os.O_RDONLY, os.O_WRONLY | os.O_APPEND
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """What to start. Whoever starts it opens its files and, if wanted, makes it ignore the request to end."""
+class CommandLine:
+    """A command to start. The starter opens its files and, if wanted, makes it ignore SIGTERM."""
 
     argv: list[str]
     reads: tuple[tuple[int, str], ...] = ()  # descriptor and path of each file that it reads from the beginning
@@ -19,11 +19,11 @@ class Command:
 
     @property
     def files(self) -> list[tuple[int, str, int]]:
-        """Descriptor, path and the flags to open it with."""
+        """Descriptor, path and open flags of each file."""
         return [(*one, _READING) for one in self.reads] + [(*one, _APPENDING) for one in self.appends]
 
     def in_shell(self) -> list[str]:
-        """The same as one command line, for starting it without a keeper: a shell opens the files."""
+        """Returns one command line for starting it without a keeper: a shell opens the files."""
         if not self.files and not self.ignores_term:
             return self.argv
         opened = [f"{number}<{path}" for number, path in self.reads]

@@ -1,4 +1,6 @@
-"""Who the person is to Git: programs in a sandbox cannot see their settings, and commit in their name all the same."""
+"""Reads the person's Git identity for programs in a sandbox, which cannot read it themselves but commit in that
+name.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import lru_cache
 
-from forge.process.find_program import trusted_program
+from forge.process.find_program import find_trusted_program
 
 _WANTED = (
     r"^(user\.(name|email)|init\.defaultbranch|safe\.directory)$"  # nothing here names a program or holds a secret
@@ -16,14 +18,14 @@ _SECONDS = 5.0
 
 
 def git_settings(workspace: str) -> bytes:
-    """The person's name, address and the like, as a file of settings; b"" where there are none."""
+    """Returns the person's name, address and similar settings as a settings file; b"" if there are none."""
     home, more = os.path.expanduser("~"), os.environ.get("XDG_CONFIG_HOME", "")
-    return _read(workspace, home, more) if os.path.isabs(home) else b""
+    return _read_settings(workspace, home, more) if os.path.isabs(home) else b""
 
 
 @lru_cache(maxsize=64)
-def _read(workspace: str, home: str, more: str) -> bytes:
-    git = trusted_program("git", [])
+def _read_settings(workspace: str, home: str, more: str) -> bytes:
+    git = find_trusted_program("git", [])
     if git is None or _lies_in(git, workspace):
         return b""
     env = {"PATH": os.defpath, "HOME": home, **({"XDG_CONFIG_HOME": more} if more else {})}
@@ -40,14 +42,14 @@ def _read(workspace: str, home: str, more: str) -> bytes:
         )
     except (OSError, subprocess.SubprocessError):
         return b""
-    return b"".join(_written(ended.stdout)) if ended.returncode == 0 else b""
+    return b"".join(_format_settings(ended.stdout)) if ended.returncode == 0 else b""
 
 
 def _lies_in(program: str, workspace: str) -> bool:
     return os.path.realpath(program).startswith(f"{workspace.rstrip('/')}/")
 
 
-def _written(told: bytes) -> Iterator[bytes]:
+def _format_settings(told: bytes) -> Iterator[bytes]:
     for entry in told.split(b"\0"):
         key, _, value = entry.partition(b"\n")
         section, _, name = key.partition(b".")

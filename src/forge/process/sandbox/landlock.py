@@ -1,4 +1,4 @@
-"""Confines a program with Landlock and a system call filter, where no namespaces can be had."""
+"""Confines a program with Landlock and a system call filter, where namespaces are not available."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.sandbox import landlock_program as _confine
-from forge.process.sandbox.command import Command
+from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.git_settings import git_settings
 from forge.process.sandbox.layout import (
     PROCESSORS,
@@ -21,32 +21,32 @@ from forge.process.sandbox.layout import (
     SYSTEM,
     Confinement,
     Roots,
-    inside_any,
     is_inside,
+    is_inside_any,
     program_folders,
     roots_of,
 )
-from forge.process.sandbox.private_folders import private_folder
+from forge.process.sandbox.private_folders import make_private_folder
 
 HOW = "It needs Linux 5.13 or newer with Landlock switched on: lsm=landlock,… on the kernel's command line."
 
 _DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-# Of /proc only what belongs to no process: of the others even a listing would tell how they were started.
+# The parts of /proc that belong to no process: a listing of the others would reveal their command lines.
 _KERNEL = (
     *(f"/proc/{name}" for name in ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "sys")),
     PROCESSORS,
 )
-_EXPECTED = ("/etc/magic",)  # programs take it for an error when they see such a file and cannot read it
+_EXPECTED = ("/etc/magic",)  # programs fail if they see such a file and cannot read it
 _PROBE_SECONDS = 20.0
 
 
-def command(
+def build_command(
     argv: Sequence[str], confinement: Confinement, env: Mapping[str, str], *, folder: str = "", status: str = ""
-) -> Command:
-    """To be started with `env`, in a directory below a root.
+) -> CommandLine:
+    """Builds the command line, to be started with `env` in a directory below a root.
 
-    `folder`: private to this run, for the home directory and Git's settings. `status`: the file that is told whether
-    the program began.
+    `folder`: private to this run, for the home directory and Git's settings. `status`: the file that records the start
+    of the program.
     """
     if confinement.hidden:
         raise ToolError(
@@ -55,7 +55,7 @@ def command(
             "Use bubblewrap, or ask a person first.",
         )
     roots = roots_of(confinement)
-    folder = folder or private_folder()
+    folder = folder or make_private_folder()
     home, settings = os.path.join(folder, "home"), git_settings(roots.workspace)
     os.makedirs(home, 0o700, exist_ok=True)
     if settings:
@@ -70,15 +70,15 @@ def command(
     for kind, paths in (("r", readable), ("w", writable), ("d", _DEVICES)):
         for path in paths:
             words += [kind, path]
-    words += ["=HOME", str(confinement.home or home), "=PATH", _path(env, roots, programs)]
+    words += ["=HOME", str(confinement.home or home), "=PATH", _readable_path(env, roots, programs)]
     words += ["=GIT_CONFIG_SYSTEM", os.path.join(folder, "gitconfig") if settings else os.devnull]
     if not confinement.read_only:
-        words += ["t", temporary(roots.workspace)]
-    return Command([*_python(), *words, *(("status", status) if status else ()), "--", *argv])
+        words += ["t", temporary_folder(roots.workspace)]
+    return CommandLine([*_python(), *words, *(("status", status) if status else ()), "--", *argv])
 
 
-def why_not_run(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:
-    """Why the program never ran: an error number where it could not be started, and words; None if it ran."""
+def explain_failed_start(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:
+    """Returns why the program never ran: an error number if it could not be started, and words; None if it ran."""
     if status == _confine.STARTED:
         return None
     last = (said.strip().splitlines() or [f"it ended with exit code {exit_code}"])[-1].removeprefix("forge: ")
@@ -86,16 +86,16 @@ def why_not_run(argv: Sequence[str], exit_code: int, status: bytes, said: str) -
     return (int(number) if began == _confine.STARTED and number.isdigit() else 0), last
 
 
-def temporary(workspace: str) -> str:
-    """A directory of its own for each workspace: what others keep in /tmp is none of a program's business."""
+def temporary_folder(workspace: str) -> str:
+    """Returns a temporary directory for each workspace: a program must not see the /tmp of others."""
     name = hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
     return os.path.join(tempfile.gettempdir(), f"forge-{os.geteuid()}-{name}")
 
 
-def _path(env: Mapping[str, str], roots: Roots, programs: list[str]) -> str:
-    """Keep the folders that the program may read.
+def _readable_path(env: Mapping[str, str], roots: Roots, programs: list[str]) -> str:
+    """Returns the PATH with only the folders that the program may read.
 
-    Landlock hides no name: a shell would find a program in one of the others, and could not start it.
+    Landlock hides no names: a shell would find a program in another folder and could not start it.
     """
     seen = (*SYSTEM, *programs, *(folder for folder, _ in roots.folders))
     wanted = env.get("PATH", os.defpath).split(os.pathsep)
@@ -103,7 +103,7 @@ def _path(env: Mapping[str, str], roots: Roots, programs: list[str]) -> str:
         one
         for one in wanted
         if not os.path.isabs(one)
-        or (inside_any(os.path.realpath(one), seen) and os.access(one, os.R_OK | os.X_OK))
+        or (is_inside_any(os.path.realpath(one), seen) and os.access(one, os.R_OK | os.X_OK))
         or any(is_inside(one, folder) for folder, _ in roots.folders)
     ]
     return os.pathsep.join(kept) or os.defpath
@@ -112,13 +112,13 @@ def _path(env: Mapping[str, str], roots: Roots, programs: list[str]) -> str:
 def _python() -> list[str]:
     if not sys.executable:
         raise ToolError("the sandbox needs a Python interpreter", ErrorKind.CONFIG, "Install one, or set sandbox: off.")
-    # isolated, and without the site's packages: it starts in a moment and needs nothing of ours
+    # isolated, and without the site's packages: it starts fast and needs nothing of Forge
     return [sys.executable, "-I", "-S", _confine.__file__]
 
 
 @cache
 def _can_mount() -> bool:
-    """Whether everything outside can be mounted read-only: by root, or where user namespaces are permitted."""
+    """Returns True if everything outside can be mounted read-only: by root, or with user namespaces."""
     words = ["mounts", "r", "/", "--", "/bin/true"]
     try:
         tried = subprocess.run(

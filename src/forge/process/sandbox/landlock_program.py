@@ -1,7 +1,7 @@
-"""The program that confines itself with Landlock and a system call filter, and then becomes another program.
+"""Confines itself with Landlock and a system call filter, and then becomes another program.
 
-Started on its own, with nothing but the standard library; `landlock.py` writes its command line. Whatever it cannot
-set up, it says and ends: nothing runs half confined. bubblewrap is given the same filter.
+It starts with the standard library alone; `landlock.py` builds its command line. If it cannot set something up, it
+reports the error and ends: nothing runs half confined. bubblewrap uses the same filter.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterable
 from stat import S_ISDIR
 
-STARTED = b"started"  # what the status file is told before the program begins; an error number follows if it cannot
-FAILED = 126  # how it ends when it cannot confine; what a shell says of a program that cannot be run
+STARTED = b"started"  # in the status file before the program begins; an error number follows if it cannot
+FAILED = 126  # exit code if it cannot confine; a shell uses it for a program that cannot be run
 
 _GENERIC = 1  # the column of the numbers that newer architectures share
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, _GENERIC), "riscv64": (0xC00000F3, _GENERIC)}
@@ -24,7 +24,7 @@ _FLAGS = ("network", "mounts", "fixed")
 _Numbers = dict[str, tuple[int, int | None]]
 _Instruction = tuple[int, int, int, int]
 
-# What nothing in a sandbox needs and an attack on the kernel, or on what surrounds the sandbox, begins with.
+# Calls that no program in a sandbox needs, and that attacks on the kernel or the outside use.
 _DENIED: _Numbers = {
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "setns": (308, 268),
     "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
@@ -38,21 +38,21 @@ _DENIED: _Numbers = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
     "sethostname": (170, 161), "setdomainname": (171, 162), "iopl": (172, None), "ioperm": (173, None),
 }  # fmt: skip
-# Programs have a way without these, and take it when they seem not to exist.
+# Programs have an alternative, and use it if these seem not to exist.
 _ABSENT: _Numbers = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "clone3": (435, 435),
 }
-# Of other processes, which bubblewrap hides.
+# Calls about other processes, which bubblewrap hides.
 _OTHERS: _Numbers = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
 }  # fmt: skip
 _SOCKET, _SOCKETPAIR, _IOCTL, _CLONE, _UNSHARE = (41, 198), (53, 199), (16, 29), (56, 220), (272, 97)
 _TRUNCATE = (76, 45)
-# What changes a file's mode, owner, times or attributes. Landlock sees none of these calls.
+# Calls that change a file's mode, owner, times or attributes. Landlock does not check them.
 _ATTRIBUTES: _Numbers = {
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
@@ -69,18 +69,18 @@ UNIX, INET, INET6, NETLINK = 1, 2, 10, 16  # families of sockets
 _STREAM, _PACKETS = 1, 5  # kinds of Unix sockets that cannot be pointed at an address once they are a pair
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06  # classic BPF
-_NUMBER, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24  # where they are in what a filter sees
+_NUMBER, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in the filter's input
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 
 
 def syscall_filter(
     families: Iterable[int], *, others: bool, by_name: bool = False, attributes: bool = True, machine: str = ""
 ) -> bytes | None:
-    """The filter as the kernel reads it; None where this machine's numbers are not known.
+    """Builds the filter in the kernel's format; None if this machine's numbers are unknown.
 
-    `families`: of sockets that may be made. `others`: whether calls about other processes are left alone. `by_name`:
-    refuse `truncate`, which early Landlock does not see. `attributes`: whether modes, owners, times and attributes of
-    files may be changed.
+    `families`: of sockets that may be made. `others`: True allows calls about other processes. `by_name`:
+    refuse `truncate`, which early Landlock does not check. `attributes`: True allows to change modes, owners, times and
+    attributes of files.
     """
     found = _MACHINES.get(machine or os.uname().machine)
     if found is None:
@@ -101,10 +101,12 @@ def syscall_filter(
             if (value := call[column]) is not None:
                 code += [(_EQUAL, 0, 1, value), _refuse(number)]
     permitted = tuple(families)
-    code += _when(_SOCKET[column], [(_LOAD, 0, 0, _FIRST), *_only(permitted)])
+    code += _when(_SOCKET[column], [(_LOAD, 0, 0, _FIRST), *_allow_only(permitted)])
     if UNIX not in permitted:
-        code += _when(_SOCKETPAIR[column], [(_LOAD, 0, 0, _SECOND), (_AND, 0, 0, 0xF), *_only((_STREAM, _PACKETS))])
-    code += _when(_IOCTL[column], [(_LOAD, 0, 0, _SECOND), *_never(_INJECTING)])
+        code += _when(
+            _SOCKETPAIR[column], [(_LOAD, 0, 0, _SECOND), (_AND, 0, 0, 0xF), *_allow_only((_STREAM, _PACKETS))]
+        )
+    code += _when(_IOCTL[column], [(_LOAD, 0, 0, _SECOND), *_refuse_all(_INJECTING)])
     for call in (_CLONE, _UNSHARE):
         no_namespaces = [(_ANY_BIT, 0, 1, _NAMESPACES), _refuse(errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
         code += _when(call[column], [(_LOAD, 0, 0, _FIRST), *no_namespaces])
@@ -117,16 +119,16 @@ def _refuse(number: int) -> _Instruction:
 
 
 def _when(call: int, then: list[_Instruction]) -> list[_Instruction]:
-    """`then` must end the filter: what it loads is no longer the number."""
+    """Applies `then` to one call; `then` must end the filter, since it loads another value."""
     return [(_EQUAL, 0, len(then), call), *then]
 
 
-def _only(values: tuple[int, ...]) -> list[_Instruction]:
+def _allow_only(values: tuple[int, ...]) -> list[_Instruction]:
     passing = [one for value in values for one in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW))]
     return [*passing, _refuse(errno.EPERM)]
 
 
-def _never(values: tuple[int, ...]) -> list[_Instruction]:
+def _refuse_all(values: tuple[int, ...]) -> list[_Instruction]:
     refused = [one for value in values for one in ((_EQUAL, 0, 1, value), _refuse(errno.EPERM))]
     return [*refused, (_RETURN, 0, 0, _ALLOW)]
 
@@ -149,7 +151,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def landlock_version() -> int:
-    """The version of Landlock's interface, 0 where there is none."""
+    """Returns the version of Landlock's interface, 0 if there is none."""
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))))
 
 
@@ -162,9 +164,9 @@ def confine(
     mounts: bool = False,
     attributes: bool = True,
 ) -> None:
-    """This process and all that comes of it, for ever. Raises OSError where something cannot be had.
+    """Confines this process and its descendants forever. Raises OSError if something is not available.
 
-    `mounts`: also mount everything else read-only, since Landlock does not see changes of modes, owners and times.
+    `mounts`: also mount everything else read-only, since Landlock does not check changes of modes, owners and times.
     """
     version = landlock_version()
     if not version:
@@ -204,15 +206,15 @@ def _restrict_files(
 
 def _permit(rules: int, path: str, access: int) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # what is not there needs no permission
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # a missing path needs no permission
         return
     try:
-        if not S_ISDIR(os.fstat(place).st_mode):
+        if not S_ISDIR(os.fstat(descriptor).st_mode):
             access &= _OF_FILES
-        _call("syscall", _ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", access, place), ctypes.c_uint(0))
+        _call("syscall", _ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", access, descriptor), ctypes.c_uint(0))
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442  # the same numbers on every machine
@@ -222,7 +224,7 @@ _HERE = -100  # AT_FDCWD
 
 
 def _mount_read_only(writable: list[str]) -> None:
-    """Mount everything but the writable folders read-only, in a mount namespace of this process alone."""
+    """Mounts everything but the writable folders read-only, in a mount namespace of this process alone."""
     user, group, start = os.geteuid(), os.getegid(), os.getcwd()
     if _libc.unshare(_NEW_MOUNTS) < 0:  # only root may do that without a user namespace
         _call("unshare", _NEW_MOUNTS | _NEW_USER)
@@ -253,7 +255,7 @@ def _filter_calls(program: bytes) -> None:
 
 
 def _drop_capabilities() -> None:
-    """All of them, and for ever: not even a program of root's gets one back."""
+    """Drops all capabilities forever: not even a program of root's gets one back."""
     _, column = _MACHINES[os.uname().machine]
     header = struct.pack("Ii", _CAPABILITIES_3, 0)
     held = ctypes.create_string_buffer(24)
@@ -274,8 +276,8 @@ def _call(function: str, *arguments: object) -> int:
     return result
 
 
-def _own_folder(path: str) -> None:
-    """A folder for temporary files that is nobody else's."""
+def _make_private_folder(path: str) -> None:
+    """Makes a folder for temporary files that only this user can use."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -288,21 +290,21 @@ def main(words: list[str]) -> None:
     """`[network] [mounts] [fixed] [KIND PATH]… -- PROGRAM ARGUMENT…`.
 
     Kinds: `r`, `w` and `d` for what may be read, written, and used as a device; `t` for the folder of temporary files;
-    `=NAME` for a variable of the environment; `status` for the file that is told how it went.
+    `=NAME` for a variable of the environment; `status` for the status file.
     """
     end = words.index("--")
-    place = next(index for index, word in enumerate(words) if word not in _FLAGS)
-    flags = words[:place]
+    after_flags = next(index for index, word in enumerate(words) if word not in _FLAGS)
+    flags = words[:after_flags]
     paths: dict[str, list[str]] = {"r": [], "w": [], "d": [], "t": [], "status": []}
-    for kind, path in zip(words[place:end:2], words[place + 1 : end : 2], strict=True):
+    for kind, path in zip(words[after_flags:end:2], words[after_flags + 1 : end : 2], strict=True):
         if kind.startswith("="):
             os.environ[kind[1:]] = path
         else:
             paths[kind].append(path)
-    told = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in paths["status"]]
+    status_files = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in paths["status"]]
     try:
         for folder in paths["t"]:
-            _own_folder(folder)
+            _make_private_folder(folder)
             os.environ["TMPDIR"] = folder
         confine(
             [*paths["r"], f"/proc/{os.getpid()}"],
@@ -314,15 +316,15 @@ def main(words: list[str]) -> None:
         )
     except OSError as error:
         _fail(f"the sandbox cannot be made: {error.strerror}", FAILED)
-    _become(words[end + 1 :], told)
+    _run_program(words[end + 1 :], status_files)
 
 
-def _become(program: list[str], told: list[int]) -> None:
-    """Turn into the program. A folder on PATH that may not be read hides nothing behind it."""
+def _run_program(program: list[str], status_files: list[int]) -> None:
+    """Replaces this process by the program. A folder on PATH that may not be read hides nothing behind it."""
     name = program[0]
     folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
     problem = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for one in told:
+    for one in status_files:
         os.write(one, STARTED)
     for folder in folders:
         try:
@@ -330,7 +332,7 @@ def _become(program: list[str], told: list[int]) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR) and ("/" in name or os.access(folder or ".", os.X_OK)):
                 problem = error
-    for one in told:
+    for one in status_files:
         os.write(one, b" %d" % (problem.errno or 0))
     _fail(f"{name}: {problem.strerror}", 127 if problem.errno == errno.ENOENT else FAILED)
 

@@ -1,4 +1,4 @@
-"""What a confined program may see and change of this machine, whatever confines it."""
+"""Defines what a confined program may see and change, for every sandbox."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.held_directories import check_held
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
-"""Programs and libraries. No `/var`, no `/run`, no `/srv`: data and sockets are there."""
+"""Programs and libraries. Not `/var`, `/run` and `/srv`, which hold data and sockets."""
 
 SETTINGS = tuple(
     f"/etc/{name}"
@@ -26,7 +26,7 @@ SETTINGS = tuple(
         "services mime.types fonts java java-8-openjdk java-11-openjdk java-17-openjdk java-21-openjdk os-release"
     ).split()
 )
-"""What programs need of /etc, and little more: each costs a tenth of a millisecond a run. No passwords, no keys, no
+"""Files of /etc that programs need: each costs a tenth of a millisecond a run. No passwords, no keys, no
 tokens of package managers."""
 
 PROCESSORS = "/sys/devices/system/cpu"
@@ -40,7 +40,7 @@ _BESIDE_PROGRAMS = ("lib", "lib64", "libexec")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """What a program may reach besides the system's own programs; everything else is out of its sight."""
+    """The paths and rights of a program besides the system's own programs; everything else is hidden."""
 
     workspace: Path  # writable, unless it is one of `readable` too
     writable: tuple[Path, ...] = ()
@@ -52,7 +52,7 @@ class Confinement:
     hidden: tuple[Path, ...] = ()  # cannot be read, wherever it is
 
 
-class Places(Protocol):
+class PathRoots(Protocol):
     """The directories that tools may reach, as `forge.workspace` finds them."""
 
     @property
@@ -61,31 +61,31 @@ class Places(Protocol):
     def roots(self) -> Sequence[Root]: ...
     @property
     def writes(self) -> bool: ...
-    def place_of(self, real: str) -> object | None:
-        """None outside of them."""
+    def location_of(self, real: str) -> object | None:
+        """Returns None for a path outside of them."""
 
 
 def confinement_of(
-    scope: Scope, places: Places, *, also: Sequence[Path] = (), network: bool = False, home: Path | None = None
+    scope: Scope, paths: PathRoots, *, also: Sequence[Path] = (), network: bool = False, home: Path | None = None
 ) -> Confinement:
-    """The confinement of every program that a tool, a script or a skill starts.
+    """Returns the confinement of every program that a tool, a script or a skill starts.
 
-    The workspace and the declared roots, and for reading `also`, such as a script's own folder elsewhere. The skills
+    It covers the workspace, the declared roots, and for reading `also`, such as a script's own folder. The skills
     of the scope are protected.
     """
-    workspace = places.workspace
-    beside = [root for root in places.roots if root.path != workspace]
-    writable = tuple(root.path for root in beside if root.writable and places.writes)
+    workspace = paths.workspace
+    beside = [root for root in paths.roots if root.path != workspace]
+    writable = tuple(root.path for root in beside if root.writable and paths.writes)
     only_read = [root.path for root in beside if root.path not in writable]
     return Confinement(
         workspace=workspace,
         writable=writable,
-        readable=(*only_read, *also, *([] if places.writes else [workspace])),
+        readable=(*only_read, *also, *([] if paths.writes else [workspace])),
         protected=tuple(
             Path(workspace, folder, name)
             for top in map(os.path.expanduser, scope.skills)
             if top != SKILLS
-            for folder, name in skill_files(str(workspace), top)
+            for folder, name in find_skill_files(str(workspace), top)
         ),
         network=network,
         home=home,
@@ -94,7 +94,7 @@ def confinement_of(
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The directories of a confinement where they really are, outer ones first, each with whether it is writable."""
+    """The real directories of a confinement, outer ones first, each with True if it is writable."""
 
     workspace: str
     folders: tuple[tuple[str, bool], ...]
@@ -108,14 +108,14 @@ class Roots:
 
 
 def roots_of(confinement: Confinement) -> Roots:
-    """Raises `ToolError` where a root would open what a sandbox is there to close."""
+    """Resolves the roots. Raises `ToolError` for a root that would open what a sandbox must protect."""
     check_held((confinement.workspace, *confinement.writable, *confinement.readable))
     found = {os.path.realpath(path): True for path in (confinement.workspace, *confinement.writable)}
     found |= {os.path.realpath(path): False for path in confinement.readable}
     if confinement.read_only:
         found = dict.fromkeys(found, False)
     for folder, writable in found.items():
-        if folder == "/" or (writable and folder in (*SYSTEM, "/etc")) or inside_any(folder, _KERNEL[:2]):
+        if folder == "/" or (writable and folder in (*SYSTEM, "/etc")) or is_inside_any(folder, _KERNEL[:2]):
             raise ToolError(
                 f'"{folder}" cannot be confined: it is, or contains, the system itself',
                 ErrorKind.CONFIG,
@@ -125,7 +125,7 @@ def roots_of(confinement: Confinement) -> Roots:
 
 
 def program_folders(env: Mapping[str, str], roots: Roots) -> list[str]:
-    """Where programs on PATH and this Python are, as far as that is neither in the system nor in the roots."""
+    """Returns the folders of programs on PATH and of this Python, outside the system and the roots."""
     folders = _program_folders(env.get("PATH", ""), env.get("VIRTUAL_ENV", ""), sys.prefix, sys.base_prefix)
     return [
         folder
@@ -135,16 +135,18 @@ def program_folders(env: Mapping[str, str], roots: Roots) -> list[str]:
 
 
 def own_folders(roots: Roots) -> list[str]:
-    """What this process runs from, where a program could otherwise change it: its next import would run outside."""
+    """Returns the folders this process runs from, if a program could write them: a change would run outside the
+    sandbox.
+    """
     return [
         folder
-        for folder in _own(sys.prefix, sys.base_prefix)
+        for folder in _own_prefixes(sys.prefix, sys.base_prefix)
         if any(is_inside(folder, root) and folder != root for root in roots.writable)
     ]
 
 
-def skill_files(root: str, within: str = SKILLS) -> list[tuple[str, str]]:
-    """Where skills are, below a directory: what they deny must not be changed by a program. Folder and name of each."""
+def find_skill_files(root: str, within: str = SKILLS) -> list[tuple[str, str]]:
+    """Returns folder and name of each skill below a directory: a program must not change what skills deny."""
     found: list[tuple[str, str]] = []
     top = os.path.join(root, within)
     if os.path.islink(top):
@@ -163,12 +165,12 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
-def inside_any(path: str, folders: tuple[str, ...]) -> bool:
+def is_inside_any(path: str, folders: tuple[str, ...]) -> bool:
     return any(is_inside(path, folder) for folder in folders)
 
 
 @cache
-def _own(*prefixes: str) -> tuple[str, ...]:
+def _own_prefixes(*prefixes: str) -> tuple[str, ...]:
     package = str(Path(__file__).parents[2])
     return tuple(dict.fromkeys(os.path.realpath(path) for path in (*prefixes, package)))
 
@@ -177,22 +179,22 @@ def _own(*prefixes: str) -> tuple[str, ...]:
 def _program_folders(path: str, environment: str, *prefixes: str) -> tuple[str, ...]:
     homes = {os.path.realpath(home) for home in (os.path.expanduser("~"), os.environ.get("HOME", "")) if home}
     wanted: dict[str, None] = {}
-    for folder in (*prefixes, environment, *_beside(path.split(os.pathsep), homes)):
+    for folder in (*prefixes, environment, *_list_beside(path.split(os.pathsep), homes)):
         for spelling in (os.path.normpath(folder), os.path.realpath(folder)) if os.path.isabs(folder) else ():
             too_much = spelling == "/" or any(is_inside(home, spelling) for home in homes)
-            if not too_much and os.path.isdir(spelling) and not inside_any(spelling, (*SYSTEM, "/etc", *_KERNEL)):
+            if not too_much and os.path.isdir(spelling) and not is_inside_any(spelling, (*SYSTEM, "/etc", *_KERNEL)):
                 wanted[spelling] = None
     kept = sorted(wanted, key=len)
     return tuple(one for one in kept if not any(is_inside(one, other) and one != other for other in kept))
 
 
-def _beside(folders: list[str], homes: set[str]) -> Iterator[str]:
+def _list_beside(folders: list[str], homes: set[str]) -> Iterator[str]:
     for folder in folders:
         yield folder
         parent, name = os.path.split(os.path.normpath(folder))
-        if os.path.realpath(parent) in homes:  # what lies beside ~/bin is the person's
+        if os.path.realpath(parent) in homes:  # folders beside ~/bin are the person's
             continue
-        if name == "shims":  # of a manager of versions: they start what lies beside them
+        if name == "shims":  # shims of a version manager start programs beside them
             yield parent
         elif name in ("bin", "sbin"):
             yield from (os.path.join(parent, beside) for beside in _BESIDE_PROGRAMS)

@@ -1,4 +1,4 @@
-"""Folders for one run of a program alone: what a sandbox needs as files, and a home directory that is empty."""
+"""Makes folders for one run of a program: files that a sandbox needs, and an empty home directory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import threading
 _NAME = re.compile(r"forge-run-(\d+)-(\d+)-[0-9a-f]{16}")
 _lock = threading.Lock()
 _made: set[str] = set()
-_tidied: set[str] = set()  # places in which those of processes that are gone were removed
+_tidied: set[str] = set()  # directories in which folders of dead processes were removed
 
 
-def private_folder() -> str:
-    """Make one that is empty and only this user's. It goes with `remove_folder`, at the latest with this process."""
-    place = tempfile.gettempdir()
+def make_private_folder() -> str:
+    """Makes an empty folder that only this user can use. `remove_folder` or the end of this process removes it."""
+    directory = tempfile.gettempdir()
     with _lock:
-        if place not in _tidied:
-            _tidied.add(place)
-            _tidy(place)
-        folder = os.path.join(place, f"forge-run-{os.geteuid()}-{os.getpid()}-{secrets.token_hex(8)}")
+        if directory not in _tidied:
+            _tidied.add(directory)
+            _tidy(directory)
+        folder = os.path.join(directory, f"forge-run-{os.geteuid()}-{os.getpid()}-{secrets.token_hex(8)}")
         os.mkdir(folder, 0o700)
         _made.add(folder)
     return folder
@@ -36,13 +36,13 @@ def remove_folder(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tidy(place: str) -> None:
-    """Remove what processes of this user left behind that were killed."""
+def _tidy(directory: str) -> None:
+    """Removes folders that killed processes of this user left behind."""
     with contextlib.suppress(OSError):
-        for name in os.listdir(place):
+        for name in os.listdir(directory):
             found = _NAME.fullmatch(name)
             if found and int(found[1]) == os.geteuid() and not _runs(int(found[2])):
-                shutil.rmtree(os.path.join(place, name), ignore_errors=True)
+                shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
 
 
 def _runs(process: int) -> bool:
@@ -60,12 +60,12 @@ def _remove_all() -> None:
         remove_folder(folder)
 
 
-def _forked() -> None:
-    """The folders belong to the process this one was forked from."""
+def _reset_after_fork() -> None:
+    """Forgets the folders, which belong to the parent process."""
     global _lock
     _lock = threading.Lock()
     _made.clear()
 
 
 atexit.register(_remove_all)
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_after_fork)

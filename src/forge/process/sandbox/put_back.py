@@ -1,8 +1,8 @@
-"""Puts back what a confined program changed although it may not, where its sandbox could not prevent it.
+"""Restores protected files that a confined program changed, where its sandbox could not prevent it.
 
-bubblewrap cannot protect what does not exist yet without leaving something behind, and Landlock cannot make an
-exception inside a directory that is writable. What would make Git or Forge run something later is looked at when the
-program has ended: the new version is set aside as NAME.rejected, never deleted, and the old one is back in its place.
+bubblewrap cannot protect a missing file without leaving something behind, and Landlock cannot make an
+exception inside a writable directory. Files that would make Git or Forge run something later are checked when the
+program has ended: the new version is set aside as NAME.rejected, never deleted, and the old one is restored.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from stat import S_IMODE, S_ISREG
 
 from forge.core.git_hooks import hook_folders
-from forge.process.sandbox.layout import CONFIGURATION, Confinement, is_inside, roots_of, skill_files
+from forge.process.sandbox.layout import CONFIGURATION, Confinement, find_skill_files, is_inside, roots_of
 
-MOST = 1024 * 1024  # bytes of a file that is remembered; a larger one is only recognised
+MOST = 1024 * 1024  # bytes of a file that is stored; a change of a larger one is only detected
 REJECTED = ".rejected"
 
 _GIT, _HOOKS = ".git", ".git/hooks"
@@ -33,7 +33,7 @@ _HARMLESS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _FileState:
     """A file as it was: `content` is None where it is too large, or no file."""
 
     mark: tuple[int, int, int]
@@ -41,54 +41,55 @@ class _State:
     mode: int
 
 
-_Place = tuple[str, str, str]  # root, folder below it, name
+_FileKey = tuple[str, str, str]  # root, folder below it, name
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """What was there before a program ran; None: nothing."""
+class ProtectedSnapshot:
+    """The protected files before a program ran; None: no file."""
 
-    places: dict[_Place, _State | None]
+    files: dict[_FileKey, _FileState | None]
     roots: tuple[str, ...]
     new_repositories: frozenset[str]  # roots that had no .git
-    hooks: tuple[tuple[str, str, bool], ...]  # root, folder of hooks below it, whether it was there
-    links: frozenset[_Place]  # that lead to hooks: no mount keeps them
+    hooks: tuple[tuple[str, str, bool], ...]  # root, folder of hooks below it, True if it existed
+    links: frozenset[_FileKey]  # that lead to hooks: no mount protects them
 
 
-def watched(confinement: Confinement | None, tier: str) -> Callable[[], list[str]]:
-    """To be called before a confined program starts; what it returns, once it has ended: what was put back, in words.
+def watch_protected_files(confinement: Confinement | None, tier: str) -> Callable[[], list[str]]:
+    """Takes a snapshot before a confined program starts. Returns a function to call at its end, which restores and
+    reports.
 
-    What bubblewrap shows as read-only cannot have been changed by the program, so a change there is somebody else's and
-    stays; only what was missing is looked after. Without a sandbox nothing is.
+    Files that bubblewrap mounts read-only cannot have been changed by the program, so a change there is another's and
+    stays; only missing files are watched. Without a sandbox nothing is watched.
     """
     if confinement is None or tier == "none":
         return list
-    found = remember(confinement)
-    return lambda: put_back(found, only_new=tier == "bubblewrap")
+    found = take_snapshot(confinement)
+    return lambda: restore_protected(found, only_new=tier == "bubblewrap")
 
 
-def remember(confinement: Confinement) -> Remembered:
-    """To be called before the program is started, in any tier."""
+def take_snapshot(confinement: Confinement) -> ProtectedSnapshot:
+    """Records the protected files. Call it before the program is started, in any tier."""
     roots = tuple(roots_of(confinement).writable)
-    places: dict[_Place, _State | None] = {}
+    files: dict[_FileKey, _FileState | None] = {}
     hooks: list[tuple[str, str, bool]] = []
-    links: set[_Place] = set()
+    links: set[_FileKey] = set()
     for root in roots:
         folders = (_HOOKS, *hook_folders(root))
         hooks += [(root, folder, os.path.isdir(os.path.join(root, folder))) for folder in folders]
-        found = ((folder, name) for folder in folders for name in _hooks(root, folder))
+        found = ((folder, name) for folder in folders for name in _list_hooks(root, folder))
         leading = [os.path.split(folder) for folder in folders if os.path.islink(os.path.join(root, folder))]
-        links |= {(root, *place) for place in leading}
-        for folder, name in (*_named(root, confinement), *found, *leading):
-            places[root, folder, name] = _state(root, folder, name)
+        links |= {(root, *key) for key in leading}
+        for folder, name in (*_list_protected(root, confinement), *found, *leading):
+            files[root, folder, name] = _read_state(root, folder, name)
     without = (root for root in roots if not os.path.lexists(os.path.join(root, _GIT)))
-    return Remembered(places, roots, frozenset(without), tuple(hooks), frozenset(links))
+    return ProtectedSnapshot(files, roots, frozenset(without), tuple(hooks), frozenset(links))
 
 
-def put_back(remembered: Remembered, *, only_new: bool = False) -> list[str]:
-    """To be called when the program has ended. What was put back, in words for the model; [] as a rule.
+def restore_protected(remembered: ProtectedSnapshot, *, only_new: bool = False) -> list[str]:
+    """Restores protected files after the program has ended. Returns messages for the model, usually none.
 
-    `only_new`: what was there before, and hooks of a repository that was, are left as they are.
+    `only_new`: files and repositories' hooks that existed before are left as they are.
     """
     said = []
     folders = [
@@ -96,33 +97,37 @@ def put_back(remembered: Remembered, *, only_new: bool = False) -> list[str]:
         for root, folder, existed in remembered.hooks
         if not only_new or (root in remembered.new_repositories if folder == _HOOKS else not existed)
     ]
-    new_hooks = {(root, folder, name): None for root, folder in folders for name in _hooks(root, folder)}
-    for place, before in {**new_hooks, **remembered.places}.items():
-        root, folder, name = place
-        now = _state(*place)
+    new_hooks = {(root, folder, name): None for root, folder in folders for name in _list_hooks(root, folder)}
+    for key, before in {**new_hooks, **remembered.files}.items():
+        root, folder, name = key
+        now = _read_state(*key)
         if now == before or (now is None and before is None):
             continue
-        if only_new and before is not None and place not in remembered.links:
+        if only_new and before is not None and key not in remembered.links:
             continue
-        if root in remembered.new_repositories and (folder, name) in ((_GIT, "config"), ("", _GIT)) and _harmless(now):
+        if (
+            root in remembered.new_repositories
+            and (folder, name) in ((_GIT, "config"), ("", _GIT))
+            and _is_harmless(now)
+        ):
             continue
-        with contextlib.suppress(OSError):  # whoever may not write there was not deceived either
-            said += _restored(place, before, now)
+        with contextlib.suppress(OSError):  # if we may not write there, the program could not either
+            said += _restore(key, before, now)
     return said
 
 
-def _named(root: str, confinement: Confinement) -> Iterator[tuple[str, str]]:
+def _list_protected(root: str, confinement: Confinement) -> Iterator[tuple[str, str]]:
     yield from (("", name) for name in (*CONFIGURATION, _GIT))
     yield from ((_GIT, name) for name in ("config", "config.worktree", "commondir"))
-    yield from skill_files(root)
+    yield from find_skill_files(root)
     for path in confinement.protected:
         real = os.path.join(os.path.realpath(path.parent), path.name)
         if is_inside(real, root) and real != root:
             yield os.path.split(os.path.relpath(real, root))
 
 
-def _hooks(root: str, folder: str) -> list[str]:
-    with _opened(root, folder) as within:
+def _list_hooks(root: str, folder: str) -> list[str]:
+    with _open_below(root, folder) as within:
         if within is None:
             return []
         with os.scandir(within) as entries:
@@ -137,9 +142,9 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False)
 
 
-def _state(root: str, folder: str, name: str) -> _State | None:
-    """None: nothing is there, or a directory, whose content is looked at by itself."""
-    with _opened(root, folder) as within:
+def _read_state(root: str, folder: str, name: str) -> _FileState | None:
+    """Reads a file's state; None: there is no file, or a directory, whose files are read by themselves."""
+    with _open_below(root, folder) as within:
         if within is None:
             return None
         try:
@@ -148,20 +153,20 @@ def _state(root: str, folder: str, name: str) -> _State | None:
                 return None
             content = None
             if S_ISREG(status.st_mode) and status.st_size <= MOST:
-                place = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
-                with open(place, "rb") as file:
+                descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
+                with open(descriptor, "rb") as file:
                     content = file.read(MOST)
         except OSError:
             return None
     mark = (0, 0, 0) if content is not None else (status.st_ino, status.st_mtime_ns, status.st_size)
-    return _State(mark, content, S_IMODE(status.st_mode))
+    return _FileState(mark, content, S_IMODE(status.st_mode))
 
 
-def _restored(place: _Place, before: _State | None, now: _State | None) -> list[str]:
-    root, folder, name = place
+def _restore(key: _FileKey, before: _FileState | None, now: _FileState | None) -> list[str]:
+    root, folder, name = key
     shown = os.path.join(folder, name)
     words = []
-    with _opened(root, folder) as within:
+    with _open_below(root, folder) as within:
         if within is None:
             return [f"{shown} is gone, with its directory"]
         if now is not None:
@@ -175,13 +180,13 @@ def _restored(place: _Place, before: _State | None, now: _State | None) -> list[
 
 
 def _disarm(within: int, name: str) -> None:
-    """Not executable, and nobody else's."""
-    with contextlib.suppress(OSError):  # a link, which the new name has disarmed
-        place = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
+    """Makes a file non-executable and readable by its owner alone."""
+    with contextlib.suppress(OSError):  # a link: its new name is harmless
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=within)
         try:
-            os.fchmod(place, 0o600)
+            os.fchmod(descriptor, 0o600)
         finally:
-            os.close(place)
+            os.close(descriptor)
 
 
 def _write(within: int, name: str, content: bytes, mode: int) -> None:
@@ -193,16 +198,16 @@ def _write(within: int, name: str, content: bytes, mode: int) -> None:
     os.rename(temporary, name, src_dir_fd=within, dst_dir_fd=within)
 
 
-def _harmless(state: _State | None) -> bool:
-    """Whether what `git init` made names no program, so that a repository made by a program may stay."""
+def _is_harmless(state: _FileState | None) -> bool:
+    """Returns True if the settings that `git init` made name no program, so that the new repository may stay."""
     if state is None or state.content is None:
         return False
     return all(_HARMLESS.fullmatch(line) for line in state.content.splitlines())
 
 
 @contextlib.contextmanager
-def _opened(root: str, folder: str) -> Iterator[int | None]:
-    """A directory below a root, reached without following any link that a program may have laid; None if it is not."""
+def _open_below(root: str, folder: str) -> Iterator[int | None]:
+    """Yields a directory below a root, opened without following links; None if it cannot be opened."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
         within = os.open(root, flags)

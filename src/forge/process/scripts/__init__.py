@@ -1,6 +1,6 @@
-"""Runs a script of a project or a skill in its confinement: JSON to its stdin, its stdout as the result.
+"""Runs a script of a project or a skill in a sandbox: JSON on its stdin, its stdout as the result.
 
-Its stderr is shown meanwhile, and told if it fails.
+Its stderr is shown meanwhile, and reported if the script fails.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.process.environment import shell_environment
 from forge.process.running.run import Capture, Confinement, Finished, run
-from forge.process.sandbox.layout import Places, confinement_of
-from forge.process.scripts.runtimes import Command, Runnable, command_for
+from forge.process.sandbox.layout import PathRoots, confinement_of
+from forge.process.scripts.runtimes import Runnable, ScriptCommand, command_for
 from forge.process.scripts.settings import ScriptSettings
 
 MOST_OF_ERRORS = 2_000  # characters, the last ones
 MOST_OF_CANCELLED = 10_000  # characters, the last ones
-LONGEST_LINE = 2_000  # characters: JSON in longer ones is spread for the model
-SPARE = 0.2  # seconds before the pipeline's deadline, so that what came until then is not lost
+LONGEST_LINE = 2_000  # characters: JSON in longer lines is reformatted for the model
+SPARE = 0.2  # seconds before the pipeline's deadline, so that the output so far is not lost
 
 
 async def run_script(
@@ -36,28 +36,28 @@ async def run_script(
     arguments: Mapping[str, Any],
     ctx: ToolContext,
     *,
-    places: Places,
+    paths: PathRoots,
     folder: Path,
     network: bool,
     check: Callable[[], None],
     clean: Callable[[str], str],
 ) -> ToolResult:
-    """Runs a script to its end and returns what came of it.
+    """Runs a script to its end and returns its result.
 
-    `check` raises `ToolError` where the file is not the one that was read. The script may also read `folder`.
-    `network`: a rule opens it. `clean` makes what the script says on stderr fit for a sentence.
+    `check` raises `ToolError` if the file changed since it was read. The script may also read `folder`.
+    `network`: a rule opens it. `clean` prepares the script's stderr for a message.
     """
-    writable = [root.path for root in places.roots if root.writable]
+    writable = [root.path for root in paths.roots if root.writable]
 
-    def prepare() -> Command:
+    def prepare() -> ScriptCommand:
         check()
         return command_for(script, settings.python, writable)
 
-    command: Command = await in_thread(prepare)
+    command: ScriptCommand = await in_thread(prepare)
     confinement = confinement_of(
         ctx.scope,
-        places,
-        also=[folder] if places.place_of(str(folder)) is None else [],
+        paths,
+        also=[folder] if paths.location_of(str(folder)) is None else [],
         network=settings.network or network,
     )
     return await _run(script, command, settings, arguments, ctx, confinement, clean)
@@ -65,7 +65,7 @@ async def run_script(
 
 async def _run(
     script: Runnable,
-    command: Command,
+    command: ScriptCommand,
     settings: ScriptSettings,
     arguments: Mapping[str, Any],
     ctx: ToolContext,
@@ -75,9 +75,9 @@ async def _run(
     env = _environment(settings, command)
     argv = [*command.argv]
     if command.bundler:
-        from forge.process.scripts.bundling import bundled  # only for TypeScript on an old Node
+        from forge.process.scripts.bundling import bundle_script  # only for TypeScript on an old Node
 
-        file = await bundled(script, command.bundler, confinement=confinement, sandbox=settings.sandbox, env=env)
+        file = await bundle_script(script, command.bundler, confinement=confinement, sandbox=settings.sandbox, env=env)
         argv.append(str(file))
         confinement = replace(confinement, readable=(*confinement.readable, file.parent))
     timeout = ctx.spec.timeout
@@ -96,14 +96,14 @@ async def _run(
         )
     except CancelledError as error:
         if (stopped := getattr(error, "finished", None)) is not None:
-            vars(error)["until_then"] = _until_then(stopped)
+            vars(error)["until_then"] = _cancelled_result(stopped)
         raise
     problem = _problem(script, finished, timeout, clean, network=confinement.network)
-    return _told(script, ctx, finished, problem)
+    return _result_of(script, ctx, finished, problem)
 
 
-def _environment(settings: ScriptSettings, command: Command) -> dict[str, str]:
-    """As for every program; and where the interpreter is, so that the sandbox shows it wherever that may be."""
+def _environment(settings: ScriptSettings, command: ScriptCommand) -> dict[str, str]:
+    """Returns the environment of every program, with the interpreter's folder, so that the sandbox shows it."""
     env = {**shell_environment(settings.env_passthrough), **command.env}
     for program in filter(None, (command.argv[0], command.bundler)):
         for folder in (os.path.dirname(program), os.path.dirname(os.path.realpath(program))):
@@ -112,15 +112,15 @@ def _environment(settings: ScriptSettings, command: Command) -> dict[str, str]:
     return env
 
 
-def _told(script: Runnable, ctx: ToolContext, finished: Finished, problem: ToolError | None) -> ToolResult:
+def _result_of(script: Runnable, ctx: ToolContext, finished: Finished, problem: ToolError | None) -> ToolResult:
     text = finished.output.replace("\0", "␀").rstrip("\n")
-    value = _structure(finished) if finished.exit_code == 0 else None
+    value = _parse_output(finished) if finished.exit_code == 0 else None
     data = {**({"result": value} if value is not None else {}), **_data(finished)}
     notes = [f"[{said}]" for said in finished.put_back]
     if finished.cut and finished.whole is None:
         notes.append(f"[{finished.cut} bytes were left out: it wrote too much]")
     if problem is None:
-        shown = _spread(text, value) or "(no output)"
+        shown = _spread_json(text, value) or "(no output)"
         return ToolResult(for_llm="\n".join([shown, *notes]), title=script.path, data=data, whole=finished.whole)
     failed = ToolResult.failed(problem, during=render_call(ctx.call))
     until_then = [f"Its output until then:\n{text}"] if text else []
@@ -146,8 +146,8 @@ def _problem(
     return ToolError(f"{script.path} {how}{more}", ErrorKind.USER, f"Fix the arguments or the script.{hint}")
 
 
-def _structure(finished: Finished) -> Any:
-    """What was written, where it is a JSON object or list; None for anything else."""
+def _parse_output(finished: Finished) -> Any:
+    """Parses the output if it is a JSON object or list; None for anything else."""
     if finished.cut or finished.output.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -156,8 +156,8 @@ def _structure(finished: Finished) -> Any:
         return None
 
 
-def _spread(text: str, value: Any) -> str:
-    """JSON without line breaks is spread over some: a line that long would be cut."""
+def _spread_json(text: str, value: Any) -> str:
+    """Reformats JSON without line breaks: a line that long would be cut."""
     if value is None or len(text) <= LONGEST_LINE or max(map(len, text.split("\n"))) <= LONGEST_LINE:
         return text
     try:
@@ -166,8 +166,8 @@ def _spread(text: str, value: Any) -> str:
         return text
 
 
-def _until_then(finished: Finished) -> ToolResult:
-    """No step looks at what was cancelled any more, so it is short."""
+def _cancelled_result(finished: Finished) -> ToolResult:
+    """Builds a short result of a cancelled script, since no later step shortens it."""
     text = finished.output[-MOST_OF_CANCELLED:].replace("\0", "␀").rstrip("\n") or "(no output)"
     return ToolResult(for_llm=f"Its output until then:\n{text}", data=_data(finished))
 

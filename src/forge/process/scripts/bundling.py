@@ -1,4 +1,6 @@
-"""TypeScript made JavaScript by esbuild, for a Node that cannot read types: kept by content, outside the workspace."""
+"""Bundles TypeScript to JavaScript with esbuild, for a Node that cannot read types: cached by content, outside the
+workspace.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ _OPTIONS = (
 )
 
 
-async def bundled(
+async def bundle_script(
     script: Runnable, esbuild: str, *, confinement: Confinement, sandbox: str | bool, env: Mapping[str, str]
 ) -> Path:
-    """The file to run instead, alone in its directory. Raises `ToolError` where the script cannot be read.
+    """Returns the file to run instead, alone in its directory. Raises `ToolError` if the script cannot be bundled.
 
-    It runs as confined as the script itself, since what is imported becomes a part of the bundle.
+    esbuild runs as confined as the script itself, since imported files become a part of the bundle.
     """
     known = _folder() / _digest(f"{script.digest} {esbuild} {os.stat(esbuild).st_mtime_ns}".encode())
     if (known / "tool.mjs").is_file():
@@ -47,12 +49,13 @@ async def bundled(
     if finished.exit_code != 0 or finished.cut:
         why = f"more than {MOST_BYTES // 1024 // 1024} MiB" if finished.cut else finished.errors.strip()[:1_000]
         raise ToolError(f"{script.path} cannot be made JavaScript: {why}", ErrorKind.USER, "Fix the script.")
-    is_alone = len(_inputs(finished.errors)) == 1  # otherwise what it imports may change, and it does not
-    place = known if is_alone else _folder() / _digest(finished.output.encode())
-    return _kept(place, finished.output)
+    # otherwise an imported file may change while the script does not
+    is_alone = len(_parse_inputs(finished.errors)) == 1
+    target = known if is_alone else _folder() / _digest(finished.output.encode())
+    return _store_bundle(target, finished.output)
 
 
-def _inputs(said: str) -> list[str]:
+def _parse_inputs(said: str) -> list[str]:
     try:
         return list(json.loads(said)["inputs"])
     except (ValueError, KeyError, TypeError):
@@ -64,18 +67,18 @@ def _folder() -> Path:
     return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "forge" / "scripts"
 
 
-def _kept(place: Path, content: str) -> Path:
-    folder = place.parent
+def _store_bundle(target: Path, content: str) -> Path:
+    folder = target.parent
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _tidy(folder)
     temporary = folder / f".forge-tmp-{secrets.token_hex(8)}"
     temporary.mkdir(mode=0o700)
     (temporary / "tool.mjs").write_text(content, encoding="utf-8")
     try:
-        temporary.rename(place)
-    except OSError:  # somebody else made the same
+        temporary.rename(target)
+    except OSError:  # another process made the same
         shutil.rmtree(temporary, ignore_errors=True)
-    return place / "tool.mjs"
+    return target / "tool.mjs"
 
 
 def _tidy(folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""What a script takes, as people write it, a line a parameter: `name (type): text`, turned into JSON Schema.
+"""Parses a script's parameters, one a line, `name (type): text`, into JSON Schema.
 
-`name (type, optional): text` may be left out, and so may `name (type) = default: text`.
+Parameters of the forms `name (type, optional): text` and `name (type) = default: text` may be left out.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _HOW = 'write it as "name (type): text", "name (type, optional): text" or "name 
 
 
 class InputError(ValueError):
-    """The message says what is wrong, and in which line."""
+    """The message names the problem and the line."""
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     number: int  # in the file, from 1
     text: str
 
 
 class Inputs(NamedTuple):
-    """The schema of all of them, whose descriptions are as they were written, and the values of those left out."""
+    """The schema of all parameters, with their descriptions as written, and the default values."""
 
     parameters: Mapping[str, Any]
     defaults: Mapping[str, Any]
 
 
-def read_inputs(lines: Sequence[Line]) -> Inputs:
-    """Of one line a parameter. Raises `InputError`."""
+def read_inputs(lines: Sequence[InputLine]) -> Inputs:
+    """Parses one parameter a line. Raises `InputError`."""
     properties: dict[str, Any] = {}
     required: list[str] = []
     defaults: dict[str, Any] = {}
     for line in lines:
-        parameter = _parameter(line)
+        parameter = _parse_parameter(line)
         if parameter.name in properties:
             raise InputError(f"line {line.number}: {parameter.name} is there twice")
         properties[parameter.name] = parameter.schema
@@ -60,12 +60,12 @@ def read_inputs(lines: Sequence[Line]) -> Inputs:
 
 
 def is_entry(text: str) -> bool:
-    """Whether it begins as a parameter does."""
+    """Returns True if the text begins like a parameter."""
     return _ENTRY.match(text) is not None
 
 
 def _check_sendable(schema: dict[str, Any]) -> None:
-    """Every model gets it as JSON: what cannot be written so must not be found out there."""
+    """Raises `InputError` for a schema that cannot be sent to a model as JSON."""
     try:
         json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
@@ -80,21 +80,21 @@ class _Parameter(NamedTuple):
     required: bool
 
 
-def _parameter(line: Line) -> _Parameter:
+def _parse_parameter(line: InputLine) -> _Parameter:
     entry = _ENTRY.match(line.text)
     if entry is None:
-        raise InputError(f"line {line.number}: {_short(line.text)!r} is no parameter; {_HOW}")
+        raise InputError(f"line {line.number}: {_shorten(line.text)!r} is no parameter; {_HOW}")
     name = entry[1]
-    kind, rest = _in_parentheses(line, entry.end())
-    kind, words = _flags(kind)
+    kind, rest = _split_parentheses(line, entry.end())
+    kind, words = _split_flags(kind)
     try:
         schema = schema_of(kind)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"line {line.number}: {name}: the type {_short(kind)!r}: {error}") from None
+        raise InputError(f"line {line.number}: {name}: the type {_shorten(kind)!r}: {error}") from None
     rest = rest.lstrip()
     has_default = rest.startswith("=")
     if has_default:
-        schema["default"], rest = _default(line, name, schema, rest[1:])
+        schema["default"], rest = _parse_default(line, name, schema, rest[1:])
     if not rest.startswith(":"):
         raise InputError(f"line {line.number}: {name}: there is no : before its text; {_HOW}")
     if text := rest[1:].strip():
@@ -102,11 +102,11 @@ def _parameter(line: Line) -> _Parameter:
     return _Parameter(name, schema, not has_default and "optional" not in words)
 
 
-def _in_parentheses(line: Line, start: int) -> tuple[str, str]:
-    """What is in them, and what follows; the first one is open already."""
+def _split_parentheses(line: InputLine, start: int) -> tuple[str, str]:
+    """Returns the text inside the parentheses and the rest; the first one is open already."""
     depth, quote = 1, ""
-    for place in range(start, len(line.text)):
-        letter = line.text[place]
+    for position in range(start, len(line.text)):
+        letter = line.text[position]
         if quote:
             quote = "" if letter == quote else quote
         elif letter in "\"'":
@@ -114,12 +114,12 @@ def _in_parentheses(line: Line, start: int) -> tuple[str, str]:
         elif letter in "()":
             depth += 1 if letter == "(" else -1
             if not depth:
-                return line.text[start:place], line.text[place + 1 :]
+                return line.text[start:position], line.text[position + 1 :]
     raise InputError(f"line {line.number}: a ) is missing; {_HOW}")
 
 
-def _flags(kind: str) -> tuple[str, set[str]]:
-    """The type, and the words after it."""
+def _split_flags(kind: str) -> tuple[str, set[str]]:
+    """Returns the type, and the words after it."""
     words: set[str] = set()
     while (parts := kind.rpartition(","))[2].strip().lower() in ("optional", "required") and parts[1]:
         words.add(parts[2].strip().lower())
@@ -127,26 +127,26 @@ def _flags(kind: str) -> tuple[str, set[str]]:
     return kind, words
 
 
-def _default(line: Line, name: str, schema: Mapping[str, Any], text: str) -> tuple[Any, str]:
-    """As JSON, as Python spells it, or as bare words up to the colon; and what follows."""
-    value, rest = _written(text)
+def _parse_default(line: InputLine, name: str, schema: Mapping[str, Any], text: str) -> tuple[Any, str]:
+    """Parses a default as JSON, as a Python constant, or as bare words up to the colon; also returns the rest."""
+    value, rest = _parse_json(text)
     if not rest.startswith(":"):
-        word, rest = _bare(text.strip())
+        word, rest = _parse_bare(text.strip())
         value = _PYTHON.get(word, word)
     import jsonschema_rs  # heavy: only for headers with defaults
 
     try:
         fits = jsonschema_rs.is_valid(dict(schema), value) and (not isinstance(value, float) or math.isfinite(value))
-    except ValueError:  # half a character, or nested too deeply
+    except ValueError:  # a lone surrogate, or nested too deeply
         fits = False
     if not fits:
-        shown = _short(json.dumps(value))
+        shown = _shorten(json.dumps(value))
         raise InputError(f"line {line.number}: {name}: its default {shown} is not of its type")
     return value, rest
 
 
-def _bare(text: str) -> tuple[str, str]:
-    """Words up to the colon, or what is in single quotes; and what follows."""
+def _parse_bare(text: str) -> tuple[str, str]:
+    """Returns the words up to the colon, or the text in single quotes; and the rest."""
     quoted, closed, after = text[1:].partition("'")
     if text[:1] == "'" and closed and after.lstrip()[:1] in ("", ":"):
         return quoted, after.lstrip()
@@ -154,7 +154,7 @@ def _bare(text: str) -> tuple[str, str]:
     return word.rstrip(), colon + after
 
 
-def _written(text: str) -> tuple[Any, str]:
+def _parse_json(text: str) -> tuple[Any, str]:
     stripped = text.lstrip()
     try:
         value, end = json.JSONDecoder().raw_decode(stripped)
@@ -163,6 +163,6 @@ def _written(text: str) -> tuple[Any, str]:
     return value, stripped[end:].lstrip()
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     shown = " ".join(text.split())
     return shown if len(shown) <= 60 else f"{shown[:59]}…"

@@ -1,4 +1,4 @@
-"""What runs a script: the interpreter for its language, found where the model cannot have put it."""
+"""Finds the interpreter of a script's language, where the model cannot have put it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.find_program import trusted_program
+from forge.process.find_program import find_trusted_program
 
 STRIPS_TYPES = ((22, 18), (23, 6))  # versions of Node from which it runs TypeScript by itself
 
@@ -22,23 +22,23 @@ _DENO = ("run", "--quiet", "--allow-all", "--no-prompt", "--no-lock", "--no-conf
 _NO_CACHE = {"DENO_DIR": os.devnull, "DENO_NO_UPDATE_CHECK": "1"}  # nothing is left in the workspace
 
 
-class Location(Protocol):
+class ScriptLocation(Protocol):
     @property
     def path(self) -> Path: ...
 
 
 class Runnable(Protocol):
-    """A script, as it is known to whoever runs it."""
+    """A script, as its runner needs it."""
 
     @property
     def path(self) -> str:
-        """For people."""
+        """The path for people."""
 
     @property
-    def place(self) -> Location: ...
+    def place(self) -> ScriptLocation: ...
     @property
     def digest(self) -> str:
-        """Of its content."""
+        """The digest of its content."""
 
     @property
     def suffix(self) -> str:
@@ -46,52 +46,57 @@ class Runnable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """How a script is started."""
+class ScriptCommand:
+    """The command that starts a script."""
 
     argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)  # beside what every program gets
+    env: Mapping[str, str] = field(default_factory=dict)  # in addition to the environment of every program
     is_interpreted: bool = True  # False: `argv` is the script itself
-    bundler: str = ""  # the script must be made JavaScript by this esbuild first, and that put at the end of `argv`
+    bundler: str = ""  # this esbuild must first bundle the script; the bundle's path is then appended to `argv`
 
 
-def command_for(script: Runnable, python: str, writable: Sequence[Path]) -> Command:
-    """Raises `ToolError` where nothing is there that could run it. `writable`: where the model can put programs.
+def command_for(script: Runnable, python: str, writable: Sequence[Path]) -> ScriptCommand:
+    """Returns the command for a script. Raises `ToolError` if no interpreter is found. `writable`: folders of the
+    model.
 
-    JavaScript is for Node, whose `require` Deno does not have; TypeScript for whoever starts fastest.
+    JavaScript needs Node, whose `require` Deno does not have; TypeScript uses the fastest runtime.
     """
     path = str(script.place.path)
     if script.suffix == ".py":
         program = _python(python, writable)
-        return Command((program, path), {"PYTHONIOENCODING": "utf-8", **_environment_of(program)})
+        return ScriptCommand((program, path), {"PYTHONIOENCODING": "utf-8", **_environment_of(program)})
     if not script.suffix:
-        return Command((path,), is_interpreted=False)
+        return ScriptCommand((path,), is_interpreted=False)
     if script.suffix == ".sh":
-        shell = trusted_program("bash", writable) or trusted_program("sh", writable)
-        return Command((shell, path)) if shell else _nothing_for("shell scripts", "bash")
-    deno, node = trusted_program("deno", writable), trusted_program("node", writable)
+        shell = find_trusted_program("bash", writable) or find_trusted_program("sh", writable)
+        return ScriptCommand((shell, path)) if shell else _raise_no_runtime("shell scripts", "bash")
+    deno, node = find_trusted_program("deno", writable), find_trusted_program("node", writable)
     if script.suffix == ".js":
         if node:
-            return Command((node, path))
-        return Command((deno, *_DENO, path), _NO_CACHE) if deno else _nothing_for("JavaScript", "Node.js or Deno")
+            return ScriptCommand((node, path))
+        return (
+            ScriptCommand((deno, *_DENO, path), _NO_CACHE)
+            if deno
+            else _raise_no_runtime("JavaScript", "Node.js or Deno")
+        )
     if deno:
-        return Command((deno, *_DENO, path), _NO_CACHE)
-    if node and runs_typescript(_version_of(node, _changed(node))):
-        return Command((node, *_QUIET, path))
-    esbuild = trusted_program("esbuild", writable)
+        return ScriptCommand((deno, *_DENO, path), _NO_CACHE)
+    if node and runs_typescript(_version_of(node, _modified_time(node))):
+        return ScriptCommand((node, *_QUIET, path))
+    esbuild = find_trusted_program("esbuild", writable)
     if node and esbuild:
-        return Command((node,), bundler=esbuild)
-    old = f" (Node.js {_said(node)} is here, and too old without esbuild)" if node else ""
-    return _nothing_for("TypeScript", f"Deno, Node.js 24, or esbuild beside an older Node.js{old}")
+        return ScriptCommand((node,), bundler=esbuild)
+    old = f" (Node.js {_format_version(node)} is here, and too old without esbuild)" if node else ""
+    return _raise_no_runtime("TypeScript", f"Deno, Node.js 24, or esbuild beside an older Node.js{old}")
 
 
 def runs_typescript(version: tuple[int, int]) -> bool:
-    """Node 22.18 and later of 22, 23.6 and all after it."""
+    """Returns True for Node 22.18 and later of 22, 23.6 and all after it."""
     return version >= STRIPS_TYPES[1] or (version[0] == 22 and version >= STRIPS_TYPES[0])
 
 
 def _python(setting: str, writable: Sequence[Path]) -> str:
-    found = setting if "/" in setting else trusted_program(setting, writable) if setting else sys.executable
+    found = setting if "/" in setting else find_trusted_program(setting, writable) if setting else sys.executable
     if found:
         return found
     raise ToolError(
@@ -100,29 +105,29 @@ def _python(setting: str, writable: Sequence[Path]) -> str:
 
 
 def _environment_of(python: str) -> dict[str, str]:
-    """The virtual environment it belongs to, if it does: the sandbox shows what this variable names."""
+    """Returns the virtual environment of a Python, if any: the sandbox mounts this variable's folder."""
     prefix = os.path.dirname(os.path.dirname(python))
     return {"VIRTUAL_ENV": prefix} if os.path.isfile(os.path.join(prefix, "pyvenv.cfg")) else {}
 
 
-def _nothing_for(language: str, what: str) -> NoReturn:
+def _raise_no_runtime(language: str, what: str) -> NoReturn:
     raise ToolError(
         f"nothing on this machine can run {language}", ErrorKind.CONFIG, f"The person has to install {what}."
     )
 
 
-def _said(node: str) -> str:
-    return ".".join(map(str, _version_of(node, _changed(node))))
+def _format_version(node: str) -> str:
+    return ".".join(map(str, _version_of(node, _modified_time(node))))
 
 
-def _changed(program: str) -> int:
+def _modified_time(program: str) -> int:
     return os.stat(program).st_mtime_ns
 
 
 @lru_cache(maxsize=16)
 def _version_of(node: str, changed: int) -> tuple[int, int]:
-    """`changed`: another program may have been put there since."""
-    import subprocess  # once a process, in a thread; what it runs is not the model's
+    """Returns Node's version; `changed`: the program's modification time, for the cache."""
+    import subprocess  # once a process, in a thread; it runs a trusted program
 
     try:
         said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=10, check=False, env={})

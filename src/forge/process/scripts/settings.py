@@ -1,4 +1,4 @@
-"""What a person decides about the scripts that become tools."""
+"""Defines the person's settings for scripts that become tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_OUTPUT = 1024 * 1024  # bytes of each stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptSettings:
-    """What a person decides about scripts; a script itself cannot ask for any of it."""
+    """The person's settings for scripts; a script itself cannot change them."""
 
     timeout: float | None = TIMEOUT
     python: str = ""  # a program's name or path; by default the Python that runs Forge

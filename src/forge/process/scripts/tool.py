@@ -1,4 +1,4 @@
-"""A file as a tool: what a project's scripts and those of its skills have in common."""
+"""Makes a file a tool: the common part of project scripts and skill scripts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from forge.core.tool import Tool
 from forge.process.scripts.settings import ScriptSettings
 
 
-class Described(Protocol):
-    """What is said of a script: in its header, or in the text of its skill."""
+class ScriptDescription(Protocol):
+    """The description of a script: from its header, or from the text of its skill."""
 
     @property
     def description(self) -> str: ...
@@ -26,11 +26,13 @@ class Described(Protocol):
 
 
 class FileTool(Tool):
-    """Asks to execute its file. How it runs, and what happens if the file is another by then, is the subclass's."""
+    """Asks to execute its file. The subclass runs the file and handles a file that changed."""
 
-    checked = True  # the schema is of our own making
+    checked = True  # Forge built the schema itself
 
-    def __init__(self, name: str, path: str, described: Described, settings: ScriptSettings, origin: str) -> None:
+    def __init__(
+        self, name: str, path: str, described: ScriptDescription, settings: ScriptSettings, origin: str
+    ) -> None:
         self.path = path
         self.described = described
         self.settings = settings
@@ -45,7 +47,7 @@ class FileTool(Tool):
         )
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        """With the defaults filled in, so that a person who is asked sees all that the script will be given."""
+        """Parses arguments and fills in the defaults, so that a person who is asked sees all values."""
         properties, defaults = self.spec.parameters.get("properties", {}), self.described.defaults
         parser = compile_parser(self.spec, takes=properties)
         wholes = {name for name, one in properties.items() if _is_whole(one) or _is_whole(one.get("items"))}
@@ -63,11 +65,11 @@ class FileTool(Tool):
         return parse(arguments)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        """The file as a command."""
+        """Returns the file as a command."""
         return [shlex.quote(self.path)]
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        """To execute the file; of other permissions that a person declared, the script cannot say what it touches."""
+        """Wants to execute the file; for other declared permissions, the target is unknown."""
         (target,) = self.targets(arguments)
         return [(one, target if one is Permission.EXECUTE else "") for one in sorted(self.spec.permissions)] or None
 
@@ -77,7 +79,7 @@ def _is_whole(schema: Any) -> bool:
 
 
 def _whole(value: Any) -> Any:
-    """3.0 is a whole number to JSON Schema, and none to a script that was promised one."""
+    """Converts 3.0 to 3: an integer to JSON Schema, but not to a script."""
     if isinstance(value, list):
         return [_whole(one) for one in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,4 +1,4 @@
-"""Types as people write them in the header of a script, or in a skill, turned into JSON Schema.
+"""Parses types, as people write them in a script's header or a skill, into JSON Schema.
 
 Names: str int float bool list dict any, None, and string integer number boolean array object null. In brackets what
 they hold: list[str], dict[str, int], str[]. Choices: "a" | "b" | 3, and alternatives: str | None.
@@ -29,8 +29,8 @@ KNOWN = 'str, int, float, bool, list, dict, any, list[str], dict[str, int], "a" 
 
 
 def schema_of(text: str) -> dict[str, Any]:
-    """The schema; `ValueError` says what is wrong with the type."""
-    reading = _Reading(_tokens(text))
+    """Returns the schema. Raises `ValueError` for an invalid type."""
+    reading = _TypeReader(_tokens(text))
     found = reading.alternatives(0)
     if reading.left:
         raise ValueError(f"{reading.left[0][1]!r} is not expected there")
@@ -38,7 +38,7 @@ def schema_of(text: str) -> dict[str, Any]:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Each with what it is: text, number, name or sign."""
+    """Splits a type into tokens of four kinds: text, number, name, sign."""
     found = []
     position = 0
     while text[position:].strip():
@@ -51,8 +51,8 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return found
 
 
-class _Reading:
-    """The tokens that are left, read from the front."""
+class _TypeReader:
+    """Parses the remaining tokens from the front."""
 
     def __init__(self, tokens: list[tuple[str, str]]) -> None:
         self.left = tokens
@@ -63,7 +63,7 @@ class _Reading:
         items = [self._item(depth)]
         while self._take("|"):
             items.append(self._item(depth))
-        return _joined(items)
+        return _join_schemas(items)
 
     def _item(self, depth: int) -> dict[str, Any]:
         found = self._single(depth)
@@ -89,7 +89,7 @@ class _Reading:
         if kind != "name":
             raise ValueError(f"{text!r} is not expected there")
         inside = self._inside(depth) if self._take("[") else []
-        return _named(text, inside)
+        return _named_schema(text, inside)
 
     def _inside(self, depth: int) -> list[dict[str, Any]]:
         found = [self.alternatives(depth + 1)]
@@ -109,12 +109,12 @@ class _Reading:
             raise ValueError(f"{sign!r} is missing")
 
 
-def _named(name: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
+def _named_schema(name: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
     lower = name.lower()
     if lower == "literal" and inside:
-        return _joined(inside)
+        return _join_schemas(inside)
     if lower == "optional" and len(inside) == 1:
-        return _joined([*inside, {"type": "null"}])
+        return _join_schemas([*inside, {"type": "null"}])
     if lower == "record":
         lower = "dict"
     known = _NAMES.get(lower)
@@ -129,8 +129,8 @@ def _named(name: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
     raise ValueError(f"{name} does not take {len(inside)} types in brackets")
 
 
-def _joined(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """One schema for alternatives, as plain as it can be: models read it, and values are repaired by it."""
+def _join_schemas(items: list[dict[str, Any]]) -> dict[str, Any]:
+    """Builds one schema for alternatives, as simple as possible: models read it, and values are repaired by it."""
     if len(items) == 1 or {} in items:
         return {} if {} in items else _choice(items[0])
     if all(set(item) == {"type"} for item in items):

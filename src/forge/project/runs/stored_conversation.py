@@ -13,7 +13,7 @@ from forge.agent.session import Session, SessionStore
 from forge.agent.window import Shortening
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.state import NAME as STATE
-from forge.workspace.state import state_directory, why_not
+from forge.workspace.state import explain_unusable, state_directory
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ def new_name() -> str:
 def session_store(workspace: Path) -> SessionStore:
     """The workspace's own. Raises `ToolError` where it cannot be written."""
     if state_directory(workspace) != workspace / STATE:
-        problem, way = why_not(workspace)
+        problem, way = explain_unusable(workspace)
         raise ToolError(f"{problem}, so no session can be kept there", ErrorKind.CONFIG, way)
     return SessionStore.of(workspace)
 

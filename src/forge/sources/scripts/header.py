@@ -21,7 +21,7 @@ from typing import Any
 
 from forge.core.arguments.schema import check_size
 from forge.core.errors import DefinitionError
-from forge.process.scripts.inputs import InputError, Line, is_entry, read_inputs
+from forge.process.scripts.inputs import InputError, InputLine, is_entry, read_inputs
 from forge.sources.untrusted import clean, clean_schema
 
 LONGEST = 64 * 1024  # characters at the beginning of a file that are looked at
@@ -52,17 +52,17 @@ class Header:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-def header_lines(content: str, *, python: bool) -> list[Line]:
+def header_lines(content: str, *, python: bool) -> list[InputLine]:
     """The first docstring of a Python file, or else the comments at the beginning, without their marks; [] if none."""
     beginning = content[:LONGEST].removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if python and (found := _DOCSTRING.match(beginning)):
         first = beginning.count("\n", 0, found.start(2)) + 1
-        lines = [Line(first + index, text) for index, text in enumerate(found[2].split("\n"))]
-        return [Line(first, lines[0].text.strip()), *_dedented(lines[1:])]
+        lines = [InputLine(first + index, text) for index, text in enumerate(found[2].split("\n"))]
+        return [InputLine(first, lines[0].text.strip()), *_dedented(lines[1:])]
     return _comments(beginning.split("\n"))
 
 
-def begins_with_tool(lines: list[Line]) -> bool:
+def begins_with_tool(lines: list[InputLine]) -> bool:
     first = next((line.text for line in lines if line.text.strip()), "")
     return first.startswith("Tool:")
 
@@ -72,7 +72,7 @@ def looks_like_header(content: str) -> bool:
     return _MEANT.search(content[:LONGEST]) is not None
 
 
-def read_header(lines: list[Line]) -> Header | None:
+def read_header(lines: list[InputLine]) -> Header | None:
     """The header in these lines; None if there is none. Raises `HeaderError`."""
     sections = _sections(lines)
     if not sections:
@@ -96,10 +96,10 @@ def _with_clean_texts(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {**parameters, "properties": properties}
 
 
-def _sections(lines: list[Line]) -> dict[str, list[Line]]:
+def _sections(lines: list[InputLine]) -> dict[str, list[InputLine]]:
     """The lines below each heading; what stands before the first one is no part of the header."""
-    found: dict[str, list[Line]] = {}
-    current: list[Line] | None = None
+    found: dict[str, list[InputLine]] = {}
+    current: list[InputLine] | None = None
     for line in lines:
         heading = _SECTION.match(line.text)
         if heading is None:
@@ -109,11 +109,11 @@ def _sections(lines: list[Line]) -> dict[str, list[Line]]:
         name = _SECTIONS.get(heading[1], heading[1])
         if name in found:
             raise HeaderError(f"line {line.number}: there is a second {name}: section")
-        current = found[name] = [Line(line.number, heading[2])] if heading[2] else []
+        current = found[name] = [InputLine(line.number, heading[2])] if heading[2] else []
     return found if "Tool" in found or "Description" in found else {}
 
 
-def _name(lines: list[Line] | None) -> str:
+def _name(lines: list[InputLine] | None) -> str:
     if lines is None:
         return ""
     if not lines or not lines[0].text.strip():
@@ -121,7 +121,7 @@ def _name(lines: list[Line] | None) -> str:
     return lines[0].text.strip()
 
 
-def _description(sections: Mapping[str, list[Line]]) -> str:
+def _description(sections: Mapping[str, list[InputLine]]) -> str:
     said = clean("\n".join(line.text.strip() for line in sections.get("Description", [])))
     if not said:
         raise HeaderError("it has no description: write a line Description: …, which the model reads")
@@ -129,9 +129,9 @@ def _description(sections: Mapping[str, list[Line]]) -> str:
     return clean(f"{said}\n\nOutput:\n{output}") if output else said
 
 
-def _entries(lines: list[Line]) -> list[Line]:
+def _entries(lines: list[InputLine]) -> list[InputLine]:
     """One line a parameter; what is indented deeper than the first goes on with the one before."""
-    found: list[Line] = []
+    found: list[InputLine] = []
     indent = 0
     for line in lines:
         text = line.text.strip()
@@ -139,37 +139,37 @@ def _entries(lines: list[Line]) -> list[Line]:
             continue
         deep = len(line.text) - len(line.text.lstrip())
         if found and deep > indent:
-            found[-1] = Line(found[-1].number, f"{found[-1].text} {text}")
+            found[-1] = InputLine(found[-1].number, f"{found[-1].text} {text}")
         elif deep == 0 and not is_entry(text):
             break  # words after the header
         else:
             indent = indent if found else deep
-            found.append(Line(line.number, text))
+            found.append(InputLine(line.number, text))
     return found
 
 
-def _comments(lines: list[str]) -> list[Line]:
+def _comments(lines: list[str]) -> list[InputLine]:
     """The comments before the first line of code, each kind without its marks and its margin."""
-    found: list[Line] = []
-    marked: list[Line] = []  # lines with a mark each, that follow one another
-    block: list[Line] | None = None  # from /* to */
+    found: list[InputLine] = []
+    marked: list[InputLine] = []  # lines with a mark each, that follow one another
+    block: list[InputLine] | None = None  # from /* to */
     for number, raw in enumerate(lines, 1):
         text = raw.strip()
         if block is not None or text.startswith("/*"):
             inside, ended, after = (raw if block is not None else text[2:].lstrip("*")).partition("*/")
-            block = [*(block or ()), Line(number, _without_star(inside))]
+            block = [*(block or ()), InputLine(number, _without_star(inside))]
             if ended:
-                found += [*_dedented(marked), Line(block[0].number, block[0].text.strip()), *_dedented(block[1:])]
+                found += [*_dedented(marked), InputLine(block[0].number, block[0].text.strip()), *_dedented(block[1:])]
                 marked, block = [], None
             if after.strip():
                 break
         elif mark := next((mark for mark in _MARKS if text.startswith(mark)), ""):
             if number > 1 or not text.startswith("#!"):
-                marked.append(Line(number, text[len(mark) :]))
+                marked.append(InputLine(number, text[len(mark) :]))
         elif text and not text.startswith(_PASSED_OVER):
             break
         else:
-            marked.append(Line(number, ""))
+            marked.append(InputLine(number, ""))
     return [*found, *_dedented(marked)]
 
 
@@ -178,7 +178,7 @@ def _without_star(text: str) -> str:
     return stripped[1:] if stripped.startswith("*") else text
 
 
-def _dedented(lines: list[Line]) -> list[Line]:
-    spread = [Line(line.number, line.text.expandtabs(4).rstrip()) for line in lines]
+def _dedented(lines: list[InputLine]) -> list[InputLine]:
+    spread = [InputLine(line.number, line.text.expandtabs(4).rstrip()) for line in lines]
     margin = min((len(line.text) - len(line.text.lstrip()) for line in spread if line.text), default=0)
-    return [Line(line.number, line.text[margin:]) for line in spread]
+    return [InputLine(line.number, line.text[margin:]) for line in spread]

@@ -16,9 +16,9 @@ from forge.sources.scripts.header import (
     looks_like_header,
     read_header,
 )
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.digest import digest_of
-from forge.workspace.paths.open import explained, open_file
+from forge.workspace.paths.open import explain_errors, open_file
 
 MOST_BYTES = 4 * 1024 * 1024  # of a script: it is read before every call
 
@@ -43,7 +43,7 @@ class Script:
     """A file with a header, as it was when it was read."""
 
     path: str  # below the root, for people
-    place: Place
+    place: Location
     digest: str
     name: str
     header: Header
@@ -67,16 +67,16 @@ def load(candidate: Candidate, paths: PathValidator) -> Script | Problem | None:
         return Problem(candidate.path, f"its header is not understood ({type(error).__name__})")
 
 
-def read_script(place: Place) -> bytes:
+def read_script(place: Location) -> bytes:
     """Its content. Raises `ToolError` where it cannot be read or is too large."""
-    with open(open_file(place), "rb") as file, explained(place.shown):
+    with open(open_file(place), "rb") as file, explain_errors(place.shown):
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise ToolError(f"it has more than {MOST_BYTES // 1024 // 1024} MiB, which is the most a script may have")
     return content
 
 
-def _read(candidate: Candidate, place: Place, content: bytes) -> Script | Problem | None:
+def _read(candidate: Candidate, place: Location, content: bytes) -> Script | Problem | None:
     suffix = os.path.splitext(candidate.path)[1]
     runs_by_itself = suffix not in LANGUAGES
     try:

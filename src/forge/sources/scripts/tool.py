@@ -43,7 +43,7 @@ class ScriptTool(FileTool):
             self.settings,
             arguments,
             ctx,
-            places=PathValidator.of(ctx.scope),
+            paths=PathValidator.of(ctx.scope),
             folder=self.script.place.path.parent,
             network=is_opened(ctx, Permission.NETWORK),
             check=self._check,

@@ -119,13 +119,13 @@ class Bash(
 
         What destroys is refused at once.
         """
-        from forge.process.running.run import tier_of
+        from forge.process.running.run import find_tier
         from forge.tools.bash.guard import check, is_enforced, read_by  # they load a parser of shell lines
 
         check(arguments, scope)
         found = read_by(arguments, scope) if self.spec.permissions == _EXECUTE else None
         if found is None or not is_enforced(
-            arguments, scope, tier_of("auto" if self.sandbox is None else self.sandbox)
+            arguments, scope, find_tier("auto" if self.sandbox is None else self.sandbox)
         ):
             return None
         return [(Permission.READ, path) for path in found or [""]]
@@ -151,9 +151,9 @@ class BashOutput(
         wait: Annotated[float, Limits(ge=0), "Seconds to wait for new output or the end, if there is none yet."] = 0.0,
         since: Annotated[int, Limits(ge=-1), "Show all from this byte of its output on; -1: what is new."] = -1,
     ) -> ToolResult:
-        from forge.process.running.jobs import job_of  # it loads what only a call needs
+        from forge.process.running.jobs import find_job  # it loads what only a call needs
 
-        job = job_of(ctx.scope.session_id, id)
+        job = find_job(ctx.scope.session_id, id)
         if wait and since < 0:
             await job.wait(min(wait, self.max_wait))
         return _look(job, since if since >= 0 else None)
@@ -175,9 +175,9 @@ class BashKill(
     async def run(
         self, ctx: ToolContext, id: Annotated[str, Limits(example="job_1"), "The job, as bash named it."]
     ) -> ToolResult:
-        from forge.process.running.jobs import job_of  # it loads what only a call needs
+        from forge.process.running.jobs import find_job  # it loads what only a call needs
 
-        job = job_of(ctx.scope.session_id, id)
+        job = find_job(ctx.scope.session_id, id)
         was_running = await job.kill()
         result = _look(job, None)
         return result.with_data(killed=was_running)
@@ -190,9 +190,9 @@ class BashJobs(Tool, category=Category.BUILTIN, permissions={"execute"}, timeout
     """List the background jobs of this session: what runs, what ended and how."""
 
     async def run(self, ctx: ToolContext) -> ToolResult:
-        from forge.process.running.jobs import jobs_of  # it loads what only a call needs
+        from forge.process.running.jobs import list_jobs  # it loads what only a call needs
 
-        found = jobs_of(ctx.scope.session_id)
+        found = list_jobs(ctx.scope.session_id)
         lines = [f"{job.id}: {_state(job)}: {' '.join(job.command.split())[:200]}" for job in found]
         jobs = [{"command": job.command, **_facts(job)} for job in found]
         return ToolResult(for_llm="\n".join(lines) or "No background jobs.", data={"jobs": jobs})
@@ -202,16 +202,16 @@ class BashJobs(Tool, category=Category.BUILTIN, permissions={"execute"}, timeout
 
 
 def _look(job: Job, since: int | None) -> ToolResult:
-    from forge.process.running.output import Capture, Kept, without_half_a_beginning
-    from forge.process.running.whole_output import Whole
+    from forge.process.running.output import Capture, CapturedOutput, drop_partial_start
+    from forge.process.running.whole_output import WholeOutput
 
     content, gone = job.new_output(since)
     rest = job.rest_in_file(job.looked - len(content) - gone) if gone else None
     if gone:
-        content = without_half_a_beginning(content)
-    kept = Kept(Capture(MAX_OUTPUT // 5, MAX_OUTPUT - MAX_OUTPUT // 5))
+        content = drop_partial_start(content)
+    kept = CapturedOutput(Capture(MAX_OUTPUT // 5, MAX_OUTPUT - MAX_OUTPUT // 5))
     kept.add(memoryview(content))
-    text, whole = kept.text(), Whole.of(content) if kept.cut else None
+    text, whole = kept.text(), WholeOutput.of(content) if kept.cut else None
     if rest is not None:
         whole = rest
     elif whole is not None and gone:

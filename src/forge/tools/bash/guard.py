@@ -17,7 +17,7 @@ from forge.permissions.shell import LONGEST
 from forge.permissions.shell.destructive import explain_destruction
 from forge.permissions.shell.read_only import only_reads, reads_plainly
 from forge.permissions.shell.read_only.git_history import may_show_withheld
-from forge.process.running.run import tier_of
+from forge.process.running.run import find_tier
 from forge.tools.bash.withheld_paths import Reading, hidden_paths, withholds
 
 _RUNS_ITS_INPUT = re.compile(r"\b(?:ba|da|z|k)?sh\b")
@@ -66,7 +66,7 @@ async def still_allowed(ctx: ToolContext, sandbox: str | bool) -> Reading | None
         return None
     found = read_by(ctx.arguments, ctx.scope)
     if found is not None and ruling.decision is Decision.ASK and not ruling.rule:
-        reading = await _reading(ctx, gate, found, str(await in_thread(lambda: tier_of(sandbox))))
+        reading = await _reading(ctx, gate, found, str(await in_thread(lambda: find_tier(sandbox))))
         if reading is not None:
             return reading
     await ctx.require(Permission.EXECUTE, line)

@@ -16,7 +16,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.permissions.shell import read
 from forge.process.environment import reading_environment, shell_environment
-from forge.process.find_program import trusted_program
+from forge.process.find_program import find_trusted_program
 from forge.process.running.jobs import start_job
 from forge.process.running.limits import Resources
 from forge.process.running.run import Capture, Confinement, Finished, confine, run
@@ -233,7 +233,7 @@ def _found(shell: str, writable: tuple[Path, ...], path: str) -> str:
     """The configured one; else bash, else sh, from where the model cannot have put it. `path`: it may have changed."""
     wanted = [shell] if shell else ["bash", "sh"]
     for name in wanted:
-        if found := trusted_program(name, writable):
+        if found := find_trusted_program(name, writable):
             return found
     raise ToolError(f"there is no {' or '.join(wanted)} on this system", ErrorKind.CONFIG, "Configure another shell.")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from forge.core.errors import ErrorKind, ToolError
 from forge.tools.cli_execute.binaries import Binary
 from forge.tools.cli_execute.code import patterns
-from forge.workspace.paths import MAX_NAME, MAX_PATH, PathValidator, quoted
+from forge.workspace.paths import MAX_NAME, MAX_PATH, PathValidator, quote_path
 
 MOST_LOOKED_UP = 200  # parts of one argument
 
@@ -61,7 +61,7 @@ def leads_outside(piece: str, paths: PathValidator) -> bool:
         except ToolError as error:
             if error.kind is ErrorKind.SECURITY:
                 return True
-            if error.kind is ErrorKind.VALIDATION and paths.place_of(paths.spelled(piece)) is None:
+            if error.kind is ErrorKind.VALIDATION and paths.location_of(paths.normalize(piece)) is None:
                 return True  # too long for the kernel, but not once it is tidied up
     return False
 
@@ -108,7 +108,7 @@ def _delimiters(binary: Binary, args: Sequence[str]) -> set[int]:
 
 def _outside(index: int, piece: str) -> ToolError:
     return ToolError(
-        f"argument {index}: {quoted(piece)} resolves outside the working directory",
+        f"argument {index}: {quote_path(piece)} resolves outside the working directory",
         ErrorKind.SECURITY,
         "Use a path inside the workspace, relative to it.",
     )

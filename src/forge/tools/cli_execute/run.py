@@ -92,7 +92,7 @@ def output_limit(settings: Settings) -> Capture:
 
 def _is_ours(folder: str, paths: PathValidator) -> list[bool]:
     spellings = (os.path.normpath(folder), os.path.realpath(folder))
-    return [place.writable for one in spellings if (place := paths.place_of(one)) is not None]
+    return [place.writable for one in spellings if (place := paths.location_of(one)) is not None]
 
 
 def _until_then(finished: Finished) -> ToolResult:

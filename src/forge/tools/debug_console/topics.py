@@ -15,9 +15,9 @@ from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
 from forge.permissions.call_gate import gate_of
-from forge.process.running.jobs import jobs_of
+from forge.process.running.jobs import list_jobs
 from forge.tools.debug_console.record import Entry, Recorder
-from forge.workspace.history.tracking import STORE, SessionState, current
+from forge.workspace.history.tracking import STORE, SessionState, current_call
 from forge.workspace.state import NAME
 
 LONGEST_LINE = 300  # characters of an entry that the model reads
@@ -82,7 +82,7 @@ def background(look: Look) -> ToolResult:
     going_on = look.of_session(look.recorder.background() if look.recorder else [])
     jobs = [
         {"job_id": job.id, "status": job.status, "command": job.command, "duration": round(job.duration, 3)}
-        for job in jobs_of(look.ctx.scope.session_id)
+        for job in list_jobs(look.ctx.scope.session_id)
     ]
     lines = [
         *_part("Running calls", [_line(entry) for entry in running]),
@@ -96,7 +96,7 @@ def background(look: Look) -> ToolResult:
 
 def session(look: Look) -> ToolResult:
     """Who talks, which files were seen, what can be undone, what is planned."""
-    scope, now = look.ctx.scope, current()
+    scope, now = look.ctx.scope, current_call()
     state = now.state if now.checked else SessionState(scope.workspace if _has_state(scope.workspace) else None)
     files = list(state.seen.files(scope.session_id).items())[-look.limit :]
     entries = state.undo.entries(scope.session_id)[: look.limit]

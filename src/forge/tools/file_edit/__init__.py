@@ -19,8 +19,8 @@ from forge.tools.file_parts.or_null import OrNull
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.tools.file_edit.find_text import Match
     from forge.workspace.draft import Draft
-    from forge.workspace.paths import Place
-    from forge.workspace.text import Text
+    from forge.workspace.paths import Location
+    from forge.workspace.text import DecodedText
 
 SHOWN_LINES = 100  # touched places that are listed
 
@@ -101,18 +101,18 @@ class FileEdit(
 
 def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> Edited:
     """All edits, in order, on the file as it is; an error names the one that cannot be made."""
-    from forge.workspace.text import Text  # loads what only a change needs
+    from forge.workspace.text import DecodedText  # loads what only a change needs
 
     place = draft.resolve(path)
-    draft.need_read(place)
+    draft.require_read(place)
     old = draft.text(place)
     if old is None and edits[0]["old_text"]:
         raise _missing(place)
-    text = Text("") if old is None else old
+    text = DecodedText("") if old is None else old
     now = text.text
     matches: list[Match] = []
     for index, edit in enumerate(edits):
-        draft.go_on()
+        draft.check_not_stopped()
         now = matches[-1].applied(now) if matches else now
         try:
             matches.append(_match(now, edit, new_file=index == 0 and old is None))
@@ -129,14 +129,14 @@ def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> Edited:
     return Edited(place.shown, old is None, sum(match.count for match in matches), rungs, len(content))
 
 
-def _applied(match: Match, text: Text, now: str, before: bytes | None) -> bytes:
+def _applied(match: Match, text: DecodedText, now: str, before: bytes | None) -> bytes:
     """The content after the last edit. The only edit of a plain text is made in its bytes: that copies it once."""
     if before is None or now is not text.text or text.encoding != "utf-8" or not now.isascii():
-        return text.encoded(match.applied(now))
+        return text.encode_whole(match.applied(now))
     whole, position, mark = memoryview(before), 0, len(text.mark)
     parts: list[bytes | memoryview] = []
     for start, end, replacement in match.spans:
-        parts += [whole[position : mark + start], text.unmarked(replacement)]
+        parts += [whole[position : mark + start], text.encode_part(replacement)]
         position = mark + end
     return b"".join([*parts, whole[position:]])
 
@@ -216,9 +216,9 @@ def _renamed(data: dict[str, Any]) -> dict[str, Any]:
 
 def _answer(edited: Edited, diff: str) -> ToolResult:
     from forge.tools.file_edit.find_text import EXPLAINED
-    from forge.workspace.text.diff import changed_lines
+    from forge.workspace.text.diff import find_changed_lines
 
-    places, name = changed_lines(diff), printable(edited.path)
+    places, name = find_changed_lines(diff), printable(edited.path)
     if edited.created:
         said = f"Created {name} ({edited.size:,} byte{'s' * (edited.size != 1)}): there was no such file."
     else:
@@ -242,13 +242,13 @@ def _answer(edited: Edited, diff: str) -> ToolResult:
     )
 
 
-def _missing(place: Place) -> ToolError:
-    from forge.workspace.paths import quoted
-    from forge.workspace.search.similar_names import similar_names
+def _missing(place: Location) -> ToolError:
+    from forge.workspace.paths import quote_path
+    from forge.workspace.search.similar_names import find_similar_names
 
-    meant = " or ".join(map(quoted, similar_names(place)))
+    meant = " or ".join(map(quote_path, find_similar_names(place)))
     return ToolError(
-        f"{quoted(place.shown)} does not exist",
+        f"{quote_path(place.shown)} does not exist",
         ErrorKind.NOT_FOUND,
         (f"Did you mean {meant}? " if meant else "") + "To create it, leave old_text empty.",
     )

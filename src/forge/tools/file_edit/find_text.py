@@ -13,7 +13,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.tools.file_edit.indentation import Reindent, in_units_of, uniform_shift, unit_of
 from forge.tools.file_edit.newlines import Newlines, with_newlines
 from forge.tools.file_parts.punctuation import PUNCTUATION
-from forge.workspace.text.common_lines import shared_blocks
+from forge.workspace.text.common_lines import find_shared_blocks
 
 MOST = 100  # places that are counted before an ambiguity is reported
 MOST_COMPARED = 1_000_000  # lines, before a rung gives up
@@ -232,7 +232,7 @@ class _Lines:
         start = self._starts[first]
         end = min(self._starts[first + len(found)] - (not piece.old_ends), len(self._text))
         made = [reindent(line) for line in piece.new]
-        for here, there, size in shared_blocks(piece.old, piece.new):  # what is not meant to change stays as it is
+        for here, there, size in find_shared_blocks(piece.old, piece.new):  # what is not meant to change stays as it is
             made[there : there + size] = found[here : here + size]
         return Span(start, end, "\n".join(made) + "\n" * piece.new_ends)
 

@@ -22,7 +22,7 @@ async def change(ctx: ToolContext, paths: Sequence[str], plan: Callable[[Draft],
     from forge.tools.file_parts.resolve_path import approved
     from forge.workspace.changes.journal import recover_once
     from forge.workspace.draft import Draft
-    from forge.workspace.paths.locks import locked
+    from forge.workspace.paths.locks import lock_directories
 
     places = [place for path in paths for place in await approved(ctx, Permission.WRITE, path)]
     is_awaited = True
@@ -30,7 +30,7 @@ async def change(ctx: ToolContext, paths: Sequence[str], plan: Callable[[Draft],
     def work() -> tuple[T, Draft]:
         draft = Draft(ctx.scope, within=places, stopped=lambda: ctx.cancelled or not is_awaited)
         recover_once(ctx.scope)
-        with locked(places):
+        with lock_directories(places):
             outcome = plan(draft)
             _keep_secrets(draft, ctx.activity.secrets)
             draft.commit()
@@ -68,15 +68,15 @@ def _keep_secrets(draft: Draft, secrets: Secrets) -> None:
     if secrets.pattern is None:
         return
     from forge.core.secrets import MASK
-    from forge.workspace.paths import quoted  # loads what only a change needs
+    from forge.workspace.paths import quote_path  # loads what only a change needs
 
-    for place, before, after in draft.replaced():
+    for place, before, after in draft.list_replaced():
         if after.count(MASK.encode()) <= before.count(MASK.encode()):
             continue
         old, new = (len(secrets.pattern.findall(one.decode(errors="replace"))) for one in (before, after))
         if new < old:
             raise ToolError(
-                f"in {quoted(place.shown)} {MASK} stands for a secret that is not shown, and would be lost",
+                f"in {quote_path(place.shown)} {MASK} stands for a secret that is not shown, and would be lost",
                 ErrorKind.VALIDATION,
                 f"Leave the lines with {MASK} as they are: file_edit changes others without touching them.",
             )

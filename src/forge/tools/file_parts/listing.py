@@ -10,8 +10,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.workspace.paths import Place
-    from forge.workspace.search.overview import Item, Overview
+    from forge.workspace.paths import Location
+    from forge.workspace.search.overview import Overview, OverviewItem
 
 MAX_ENTRIES = 500
 MOST = 10_000  # entries that a call may ask for
@@ -31,7 +31,7 @@ ALIASES = {
 
 def listing(
     ctx: ToolContext,
-    place: Place,
+    place: Location,
     *,
     include_hidden: bool = True,
     recursive: bool = False,
@@ -49,15 +49,15 @@ def listing(
     return result(place, found, lines or [f"{printable(place.shown)} is empty."])
 
 
-def one_entry(ctx: ToolContext, place: Place) -> ToolResult:
+def one_entry(ctx: ToolContext, place: Location) -> ToolResult:
     """A file, as `ls` lists one."""
     from forge.workspace.paths.open import status_of
-    from forge.workspace.search.overview import Item
+    from forge.workspace.search.overview import OverviewItem
 
     status = status_of(place)
     if status is None:
         raise missing(ctx, place)
-    item = Item(place.name, "", "file", status.st_size)
+    item = OverviewItem(place.name, "", "file", status.st_size)
     data = {**entry_data(place, item), "path": sendable_name(place.shown)}
     return ToolResult(
         for_llm=_line(item, place.shown),
@@ -67,22 +67,22 @@ def one_entry(ctx: ToolContext, place: Place) -> ToolResult:
 
 
 def look(
-    ctx: ToolContext, place: Place, depth: int, most: int, patience: float, *, hidden: bool, ignored: bool
+    ctx: ToolContext, place: Location, depth: int, most: int, patience: float, *, hidden: bool, ignored: bool
 ) -> Overview:
     """The first entries of a directory, without what a rule denies."""
     import time
 
     from forge.tools.file_parts.denied_files import denied
-    from forge.workspace.search.overview import Wish, overview
+    from forge.workspace.search.overview import OverviewOptions, make_overview
 
     end = time.monotonic() + patience
-    return overview(
+    return make_overview(
         place,
-        Wish(most, depth, hidden, ignored, denied(ctx), lambda: ctx.cancelled or time.monotonic() > end),
+        OverviewOptions(most, depth, hidden, ignored, denied(ctx), lambda: ctx.cancelled or time.monotonic() > end),
     )
 
 
-def result(place: Place, found: Overview, lines: list[str]) -> ToolResult:
+def result(place: Location, found: Overview, lines: list[str]) -> ToolResult:
     """The lines, what is missing in them, and the same for programs."""
     items = list(_all(found.top))
     truncated = found.uncounted or found.total > len(items)
@@ -114,7 +114,7 @@ def result(place: Place, found: Overview, lines: list[str]) -> ToolResult:
     )
 
 
-def entry_data(place: Place, item: Item) -> dict[str, Any]:
+def entry_data(place: Location, item: OverviewItem) -> dict[str, Any]:
     data: dict[str, Any] = {
         "name": sendable_name(item.name),
         "path": sendable_name(place.child(item.relative).shown),
@@ -150,25 +150,25 @@ def sendable_name(name: str) -> str:
     return name
 
 
-def missing(ctx: ToolContext, place: Place, what: str = "directory") -> ToolError:
+def missing(ctx: ToolContext, place: Location, what: str = "directory") -> ToolError:
     """There is nothing at the place. Names that a rule hides are not suggested."""
     from forge.tools.file_parts.denied_files import denied
-    from forge.workspace.search.similar_names import similar_names
+    from forge.workspace.search.similar_names import find_similar_names
 
     hidden = denied(ctx)
-    found = (name for name in similar_names(place) if not hidden(name))
+    found = (name for name in find_similar_names(place) if not hidden(name))
     names = " or ".join(f'"{printable(name)}"' for name in found)
     advice = f"Did you mean {names}?" if names else f"Name an existing {what}; . is the workspace itself."
     return ToolError(f'"{printable(place.shown)}" does not exist', ErrorKind.NOT_FOUND, advice)
 
 
-def no_directory(place: Place) -> ToolError:
+def no_directory(place: Location) -> ToolError:
     return ToolError(
         f'"{printable(place.shown)}" is not a directory', ErrorKind.USER, "Name a directory; file_read reads files."
     )
 
 
-def is_directory(ctx: ToolContext, place: Place) -> bool:
+def is_directory(ctx: ToolContext, place: Location) -> bool:
     """False: a file is there. Raises `ToolError` where nothing is, a circle of links, or something special."""
     import os
     from stat import S_ISDIR, S_ISREG
@@ -186,7 +186,7 @@ def is_directory(ctx: ToolContext, place: Place) -> bool:
     return S_ISDIR(status.st_mode)
 
 
-def _all(item: Item) -> Iterator[Item]:
+def _all(item: OverviewItem) -> Iterator[OverviewItem]:
     """Everything below, each directory followed by what is in it."""
     pending = item.items[::-1]
     while pending:
@@ -195,11 +195,11 @@ def _all(item: Item) -> Iterator[Item]:
         pending += one.items[::-1]
 
 
-def _line(item: Item, name: str) -> str:
+def _line(item: OverviewItem, name: str) -> str:
     return f"{printable(name)}{mark(item)}" + (f"  {size_text(item.size)}" if item.kind == "file" else "")
 
 
-def mark(item: Item) -> str:
+def mark(item: OverviewItem) -> str:
     """What is said behind a name that is no file's."""
     if item.kind == "directory":
         return ("/…" if item.skipped else "/") + (" [cannot be read]" if item.unreadable else "")

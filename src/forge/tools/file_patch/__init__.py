@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # they load what only a change needs
 
     from forge.tools.file_patch.parse import Operation
     from forge.workspace.draft import Draft
-    from forge.workspace.paths import Place
+    from forge.workspace.paths import Location
 
 MAX_OPERATIONS = 1_000
 MAX_PATCH = 1024 * 1024  # characters
@@ -163,23 +163,23 @@ def _check_paths(ctx: ToolContext, operations: Sequence[Operation]) -> None:
                 paths.resolve_for_writing(path, follow=operation.action != "delete")
 
 
-def _add(draft: Draft, operation: Operation) -> list[Place]:
+def _add(draft: Draft, operation: Operation) -> list[Location]:
     place = draft.resolve(operation.path)
     _check_free(draft, place, operation)
-    draft.need_read(place)
+    draft.require_read(place)
     draft.write(place, whole(draft.text(place), operation.content or ""))
     return [place]
 
 
-def _update(draft: Draft, operation: Operation) -> list[Place]:
+def _update(draft: Draft, operation: Operation) -> list[Location]:
     from forge.tools.file_patch.chunks import patched  # loads what only a change needs
 
     source, place = _source(draft, operation)
-    draft.need_read(place)
+    draft.require_read(place)
     text = draft.text(place)
     assert text is not None
     if operation.content is None:
-        content = text.encoded(patched(text.text, operation.chunks, place.shown))
+        content = text.encode_whole(patched(text.text, operation.chunks, place.shown))
     else:
         content = whole(text, operation.content)
     if not operation.new_path:
@@ -190,13 +190,13 @@ def _update(draft: Draft, operation: Operation) -> list[Place]:
     return [source, to]
 
 
-def _delete(draft: Draft, operation: Operation) -> list[Place]:
+def _delete(draft: Draft, operation: Operation) -> list[Location]:
     place = draft.resolve(operation.path, follow=False)
     draft.delete(place)
     return [place]
 
 
-def _move(draft: Draft, operation: Operation) -> list[Place]:
+def _move(draft: Draft, operation: Operation) -> list[Location]:
     source, place = _source(draft, operation)
     return [source, _moved(draft, operation, source, place)]
 
@@ -204,7 +204,7 @@ def _move(draft: Draft, operation: Operation) -> list[Place]:
 _PLANS = {"add": _add, "update": _update, "delete": _delete, "move": _move}
 
 
-def _source(draft: Draft, operation: Operation) -> tuple[Place, Place]:
+def _source(draft: Draft, operation: Operation) -> tuple[Location, Location]:
     """The file that is named and, if that is a link, the file it leads to."""
     place = draft.resolve(operation.path)
     kind = draft.kind(place)
@@ -216,13 +216,13 @@ def _source(draft: Draft, operation: Operation) -> tuple[Place, Place]:
     return draft.resolve(operation.path, follow=False), place
 
 
-def _moved(draft: Draft, operation: Operation, source: Place, place: Place) -> Place:
+def _moved(draft: Draft, operation: Operation, source: Location, place: Location) -> Location:
     """Plan the move. A link becomes a file of its own; what it led to stays where it is."""
     to = draft.resolve(operation.new_path)
     if to == place:  # by way of a link
         raise ToolError(f'"{to.shown}" is the same file', ErrorKind.VALIDATION, "Give another new path.")
     _check_free(draft, to, operation)
-    draft.need_read(to)
+    draft.require_read(to)
     if source == place:
         draft.move(place, to)
     else:
@@ -231,7 +231,7 @@ def _moved(draft: Draft, operation: Operation, source: Place, place: Place) -> P
     return to
 
 
-def _check_free(draft: Draft, place: Place, operation: Operation) -> None:
+def _check_free(draft: Draft, place: Location, operation: Operation) -> None:
     """A new name must be free, or be a file that may be overwritten, and lie in what is or can be a directory."""
     kind = draft.kind(place)
     if kind == "directory":
@@ -270,7 +270,7 @@ def _check_alone(draft: Draft, operations: Sequence[Operation]) -> None:
                 above.update(dict.fromkeys(parents, operation.where))
 
 
-def _named_twice(place: Place, other: str, where: str) -> ToolError:
+def _named_twice(place: Location, other: str, where: str) -> ToolError:
     if other == where:
         problem = f'"{place.shown}" is the same file, or lies below it'
         return ToolError(problem, ErrorKind.VALIDATION, "Give another new path.")

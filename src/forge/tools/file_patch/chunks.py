@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from forge.tools.file_patch.find_chunks import Place, find_places
 from forge.tools.file_patch.parse import Chunk
-from forge.workspace.text import ending_of, split_lines
+from forge.workspace.text import line_ending_of, split_lines
 
 
 def patched(text: str, chunks: Sequence[Chunk], shown: str) -> str:
@@ -17,7 +17,7 @@ def patched(text: str, chunks: Sequence[Chunk], shown: str) -> str:
         chunk.unended and place.end == len(lines) and [line.sign for line in place.marked[-1:]] == ["+"]
         for chunk, place in zip(chunks, places, strict=True)
     )
-    result = list(_edited(lines, sorted(places, key=lambda place: place.start), ending_of(text)))
+    result = list(_edited(lines, sorted(places, key=lambda place: place.start), line_ending_of(text)))
     _mend_last_line(lines, result, unended=unended)
     return "".join(result)
 

@@ -16,7 +16,7 @@ from forge.tools.file_parts.listing import MAX_ENTRIES, listing, printable
 from forge.tools.file_read.parts import Part, body_of, failure_of, part_of, result_of
 
 if TYPE_CHECKING:  # it loads what only a call needs
-    from forge.workspace.paths import Place
+    from forge.workspace.paths import Location
 
 LIMIT = 2_000  # lines
 MAX_BYTES = 50 * 1024  # of all that is shown: the output budget
@@ -102,7 +102,7 @@ class FileRead(
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools.file_parts.resolve_path import approved
         from forge.workspace.paths.open import status_of
-        from forge.workspace.reading import read_place
+        from forge.workspace.reading import read_for_model
         from forge.workspace.text.page import Bounds
 
         place, *links = await approved(ctx, Permission.READ, path)
@@ -115,7 +115,7 @@ class FileRead(
                 raise _missing(ctx, place, is_link=bool(links))
             if S_ISDIR(status.st_mode):
                 return _directory(ctx, place, shares.lines)
-            reading = read_place(place, offset, bounds, shares.image, lambda: ctx.cancelled)
+            reading = read_for_model(place, offset, bounds, shares.image, lambda: ctx.cancelled)
             return part_of(place, reading, offset)
 
         part: Part = await in_thread(work)
@@ -171,18 +171,18 @@ def _listed(path: str | list[str]) -> list[str]:
     return list(dict.fromkeys(path))
 
 
-def _missing(ctx: ToolContext, place: Place, *, is_link: bool) -> ToolError:
+def _missing(ctx: ToolContext, place: Location, *, is_link: bool) -> ToolError:
     from forge.tools.file_parts.denied_files import denied
-    from forge.workspace.search.similar_names import similar_names
+    from forge.workspace.search.similar_names import find_similar_names
 
     is_denied = denied(ctx)
-    names = [f'"{printable(name)}"' for name in similar_names(place) if not is_denied(name)]
+    names = [f'"{printable(name)}"' for name in find_similar_names(place) if not is_denied(name)]
     hint = f"Did you mean {' or '.join(names)}?" if names else "Look for it with glob_search or directory_list."
     where = f': it is a link to "{printable(place.shown)}", which is missing' if is_link else ""
     return ToolError(f"no such file{where}", ErrorKind.NOT_FOUND, hint)
 
 
-def _directory(ctx: ToolContext, place: Place, most: int) -> Part:
+def _directory(ctx: ToolContext, place: Location, most: int) -> Part:
     found = listing(ctx, place, max_entries=min(most, MAX_ENTRIES))
     entries, total, clipped = (found.data[key] for key in ("entries", "total", "truncated"))
     words = f"directory, {len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"

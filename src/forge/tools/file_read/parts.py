@@ -10,8 +10,8 @@ from forge.core.result import Attachment, ToolResult
 from forge.tools.file_parts.listing import printable
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.workspace.paths import Place
-    from forge.workspace.reading import Reading
+    from forge.workspace.paths import Location
+    from forge.workspace.reading import FileContent
     from forge.workspace.text.page import Page
 
 
@@ -32,7 +32,7 @@ class Part(NamedTuple):
     failure: ToolError | None = None
 
 
-def part_of(place: Place, reading: Reading, offset: int) -> Part:
+def part_of(place: Location, reading: FileContent, offset: int) -> Part:
     if reading.page is None:
         assert reading.kind is not None
         words = f"{reading.kind.name}, {reading.size:,} bytes"
@@ -59,9 +59,9 @@ def part_of(place: Place, reading: Reading, offset: int) -> Part:
 
 
 def _numbered(page: Page) -> str:
-    from forge.workspace.text.page import numbered
+    from forge.workspace.text.page import number_line
 
-    return "\n".join(numbered(number, line) for number, line in enumerate(page.lines, page.first))
+    return "\n".join(number_line(number, line) for number, line in enumerate(page.lines, page.first))
 
 
 def _footer(page: Page) -> str:

@@ -16,7 +16,7 @@ from forge.core.tool import Tool
 if TYPE_CHECKING:  # they load what only a call needs
     from forge.tools.grep_search.matches import Clock, Found
     from forge.tools.grep_search.ripgrep import Request, Ripgrep
-    from forge.workspace.paths import Place
+    from forge.workspace.paths import Location
 
 MAX_RESULTS = 100
 MOST = 10_000  # lines that a call may ask for
@@ -144,17 +144,17 @@ async def _search(
     return request, ripgrep, found
 
 
-async def _searched(place: Place) -> tuple[Place, str]:
+async def _searched(place: Location) -> tuple[Location, str]:
     """The directory to search, and the name of the only file in it that is meant, if a file is."""
     import os
     import stat
 
     from forge.core.execution.threads import in_thread
-    from forge.workspace.paths import quoted
+    from forge.workspace.paths import quote_path
     from forge.workspace.paths.open import open_file, status_of
 
     if ".git" in place.relative.split("/"):
-        raise ToolError(f"{quoted(place.shown)}: .git is never searched", ErrorKind.USER, "Use git itself.")
+        raise ToolError(f"{quote_path(place.shown)}: .git is never searched", ErrorKind.USER, "Use git itself.")
 
     def look() -> bool:
         status = status_of(place)

@@ -12,7 +12,7 @@ from forge.tools.file_parts.listing import printable, sendable_name
 from forge.tools.grep_search.lines import is_there, lines_of
 from forge.tools.grep_search.matches import Found
 from forge.tools.grep_search.ripgrep import Request
-from forge.workspace.history.tracking import noted_together
+from forge.workspace.history.tracking import batch_read_notes
 
 AT_ONCE = 20  # files a chunk of streamed output
 
@@ -42,7 +42,7 @@ class Answer:
                 ctx.output("\n".join(self.text[before:]) + "\n")
 
     def _add_all(self, paths: Sequence[str], most: int) -> None:
-        with noted_together():
+        with batch_read_notes():
             for path in paths:
                 if self.names_only:
                     self._add_name(path)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from forge.core.errors import ToolError
-from forge.workspace.paths import Place
+from forge.workspace.paths import Location
 from forge.workspace.paths.open import open_directory, status_of
-from forge.workspace.search.glob import Glob, compiled, plain_readings
-from forge.workspace.search.ignore import Ignored, rules_above
+from forge.workspace.search.glob import Glob, compile_glob, plain_readings
+from forge.workspace.search.ignore import EffectiveRules, read_rules_above
 from forge.workspace.state import STRAY
 
 Globs = str | list[str]
@@ -20,7 +20,7 @@ class Wanted:
     """Asked about every file found, by its path relative to the place that is searched."""
 
     def __init__(
-        self, place: Place, include: Globs, exclude: Globs, is_denied: Callable[[str], bool] | None = None
+        self, place: Location, include: Globs, exclude: Globs, is_denied: Callable[[str], bool] | None = None
     ) -> None:
         included, excluded = _listed(include), _listed(exclude)
         self.include = [_glob(text) for text in included if not text.startswith("!")]
@@ -57,7 +57,7 @@ def _listed(globs: Globs) -> list[str]:
 
 def _glob(text: str) -> Glob:
     """A name alone is meant at any depth, as in ignore files."""
-    return compiled(text if "/" in text.rstrip("/") else f"**/{text}")
+    return compile_glob(text if "/" in text.rstrip("/") else f"**/{text}")
 
 
 def readable(include: Globs) -> Globs:
@@ -95,9 +95,9 @@ class RulesAbove:
     otherwise, so for every file found the whole chain is asked.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Location) -> None:
         self.place = place
-        self.top = rules_above(place)
+        self.top = read_rules_above(place)
 
     @property
     def are_beyond_ripgrep(self) -> bool:
@@ -120,7 +120,7 @@ class RulesAbove:
         return is_ignored or (rules is not None and rules.verdict(path, name, False) is True)
 
     @lru_cache(maxsize=4_096)  # noqa: B019 - lives as long as one search
-    def _of(self, directory: str) -> tuple[Ignored | None, bool]:
+    def _of(self, directory: str) -> tuple[EffectiveRules | None, bool]:
         """The rules in a directory, and whether it is itself ignored."""
         rules, prefix = self.top, ""
         if directory:
@@ -134,6 +134,6 @@ class RulesAbove:
         except ToolError:  # it is gone, or a link by now
             return rules, True
         try:
-            return (rules or Ignored()).inside(file, prefix), False
+            return (rules or EffectiveRules()).inside(file, prefix), False
         finally:
             os.close(file)

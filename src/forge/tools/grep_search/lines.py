@@ -9,7 +9,7 @@ from typing import NamedTuple
 from forge.core.errors import ToolError
 from forge.tools.grep_search.matches import Position
 from forge.workspace.history.tracking import note_read
-from forge.workspace.paths import Place
+from forge.workspace.paths import Location
 from forge.workspace.paths.open import open_file
 
 SMALL = 8 * 1024 * 1024  # bytes of a file that is read as a whole
@@ -29,7 +29,7 @@ class Line(NamedTuple):
     matches: bool
 
 
-def lines_of(place: Place, positions: list[Position], before: int, after: int) -> list[Line] | None:
+def lines_of(place: Location, positions: list[Position], before: int, after: int) -> list[Line] | None:
     """The lines that match and those around them, in order; None if the file is not what was searched any more."""
     try:
         file = open_file(place)
@@ -51,7 +51,7 @@ def lines_of(place: Place, positions: list[Position], before: int, after: int) -
     return [shown[number] for number in sorted(shown)]
 
 
-def is_there(place: Place) -> bool:
+def is_there(place: Location) -> bool:
     """Whether the file can be opened; then the model knows of it, and may go on with it."""
     try:
         file = open_file(place)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from forge.process.running.lines import Program
+from forge.process.running.lines import StreamedProgram
 
 MOST_FILES = 200_000  # with matches; then the search ends
 END = 1 << 62  # the column of a match at the end of its line
@@ -91,7 +91,7 @@ class Clock:
     def is_over(self) -> bool:
         return self.left <= 0
 
-    async def follow(self, program: Program, found: Found, take: Callable[[list[bytes]], None]) -> bool:
+    async def follow(self, program: StreamedProgram, found: Found, take: Callable[[list[bytes]], None]) -> bool:
         """Take everything the program writes; False if it had to be stopped."""
         tick = self.left - 1.0
         while self.left > 0 and len(found.counts) < MOST_FILES:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.find_program import packaged_program
-from forge.process.running.lines import running
+from forge.process.find_program import find_packaged_program
+from forge.process.running.lines import run_streamed
 from forge.tools.grep_search.filter import Globs, RulesAbove, Wanted, names_for_ripgrep
 from forge.tools.grep_search.matches import Clock, Found
 from forge.tools.grep_search.pattern import INSTALL, Pattern, explain_refusal, for_pcre, may_need_pcre
-from forge.workspace.paths import PathValidator, Place
+from forge.workspace.paths import Location, PathValidator
 from forge.workspace.search.walk import NEVER, SKIPPED, walk
 
 MOST_OUTPUT = 512 * 1024  # bytes of positions, of which most would not be shown
@@ -29,7 +29,7 @@ _SPECIAL = re.compile(r"[][*?{}\\!,]")
 class Request:
     """What is searched for, and where."""
 
-    place: Place  # a directory
+    place: Location  # a directory
     name: str = ""  # the only file of it that counts
     pattern: Pattern
     folds: bool
@@ -42,7 +42,7 @@ class Request:
 
 def find_ripgrep(paths: PathValidator) -> str:
     """The program that comes with a dependency of Forge, or another trusted one. Raises `ToolError` without one."""
-    found = packaged_program("rg", [root.path for root in paths.roots if root.writable])
+    found = find_packaged_program("rg", [root.path for root in paths.roots if root.writable])
     if found is None:
         raise ToolError(
             "ripgrep, which searches the files, is not installed", ErrorKind.CONFIG, f"Install it: {INSTALL}"
@@ -90,7 +90,7 @@ class Ripgrep:
             take(found, lines)
 
         command = [*self._command(), *kind, *self._files(), *self._pattern(), "--", "./"]
-        async with running(command, self.request.place.path) as program:
+        async with run_streamed(command, self.request.place.path) as program:
             if await clock.follow(program, found, bounded):
                 code, said = await program.ended()
                 if code > 1 or code < 0:
@@ -109,7 +109,7 @@ class Ripgrep:
             while paths and size < LONGEST_COMMAND:
                 some.append(f"./{paths.pop(0)}")
                 size += len(os.fsencode(some[-1]))
-            async with running([*command, *some], self.request.place.path) as program:
+            async with run_streamed([*command, *some], self.request.place.path) as program:
                 await spare.follow(program, there, there.take_positions)
 
     def _is_wanted(self, path: str) -> bool:

@@ -19,7 +19,7 @@ from forge.tools.test_runner.junit import read_junit
 from forge.tools.test_runner.report import Read
 from forge.tools.test_runner.tap import read_tap
 from forge.tools.test_runner.unittest_output import read_unittest
-from forge.workspace.paths import Place
+from forge.workspace.paths import Location
 
 _ENVIRONMENTS = (".venv", "venv", "env")
 
@@ -60,7 +60,7 @@ class Plan:
     line: str
     program: str
     folder: str  # where, as a path of the workspace
-    project: Place
+    project: Location
 
 
 def planned(scope: Scope, framework: str, target: str) -> Plan:
@@ -162,14 +162,14 @@ def _installed(found: Found, name: str) -> str:
     raise missing(name)
 
 
-def _upwards(place: Place) -> list[Place]:
+def _upwards(place: Location) -> list[Location]:
     found = [place]
     while found[-1].relative != ".":
         found.append(found[-1].parent)
     return found
 
 
-def _folder_of_tests(project: Place) -> str:
+def _folder_of_tests(project: Location) -> str:
     """Where discovery must begin: it goes down only into packages."""
     names = names_in(project)
     if any(name.startswith("test") and name.endswith(".py") for name in names):

@@ -12,8 +12,8 @@ from typing import Any
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.paths import PathValidator, Place, quoted
-from forge.workspace.paths.open import explained, open_directory, read_file, status_of
+from forge.workspace.paths import Location, PathValidator, quote_path
+from forge.workspace.paths.open import explain_errors, open_directory, read_file, status_of
 
 MAX_TARGET = 4_000  # characters
 MAX_READ = 1024 * 1024  # bytes of a file that says what a project is
@@ -47,8 +47,8 @@ class Found:
     """Where the tests of a project are run, and with what."""
 
     framework: str
-    project: Place
-    place: Place | None  # what the target names, if it is a path
+    project: Location
+    place: Location | None  # what the target names, if it is a path
     target: str  # as the framework takes it: a path below the project with a name in it, a name, or nothing
 
 
@@ -81,7 +81,7 @@ def _check(target: str) -> None:
         raise ToolError(f"the target cannot be used: {problem}", ErrorKind.VALIDATION, "Name a file, or a test.")
 
 
-def _place(paths: PathValidator, target: str) -> Place | None:
+def _place(paths: PathValidator, target: str) -> Location | None:
     """The file or directory that a target names, with or without the name of a test in it; None for a name alone."""
     path, separator, _ = target.partition("::")
     path = path.removesuffix("/...")  # how go names all packages below
@@ -99,16 +99,16 @@ def _place(paths: PathValidator, target: str) -> Place | None:
     if status_of(place) is not None:
         return None if separator and is_directory(place) else place  # `tests::adds` is a name in Rust
     if spelled or named or below:
-        raise ToolError(f"there is no {quoted(path)}", ErrorKind.NOT_FOUND, "Look for it with glob_search.")
+        raise ToolError(f"there is no {quote_path(path)}", ErrorKind.NOT_FOUND, "Look for it with glob_search.")
     return None
 
 
-def is_directory(place: Place) -> bool:
+def is_directory(place: Location) -> bool:
     status = status_of(place)
     return status is not None and S_ISDIR(status.st_mode)
 
 
-def _project(start: Place, language: str | None) -> Place:
+def _project(start: Location, language: str | None) -> Location:
     """The nearest directory above that says it is a project, or else the root."""
     markers = {name for one, names in _MARKERS.items() if language in (None, one) for name in names}
     place = start
@@ -118,7 +118,7 @@ def _project(start: Place, language: str | None) -> Place:
         place = place.parent
 
 
-def _below(project: Place, place: Place | None, target: str) -> str:
+def _below(project: Location, place: Location | None, target: str) -> str:
     if place is None:
         return target
     path = os.path.relpath(place.relative, project.relative)
@@ -126,10 +126,10 @@ def _below(project: Place, place: Place | None, target: str) -> str:
     return f"{path}{separator}{inside}"
 
 
-def names_in(place: Place) -> frozenset[str]:
+def names_in(place: Location) -> frozenset[str]:
     if not is_directory(place):
         return frozenset()
-    with explained(place.shown):
+    with explain_errors(place.shown):
         directory = open_directory(place)
         try:
             return frozenset(os.listdir(directory))
@@ -137,14 +137,14 @@ def names_in(place: Place) -> frozenset[str]:
             os.close(directory)
 
 
-def _detected(scope: Scope, project: Place, start: Place, language: str | None) -> str:
+def _detected(scope: Scope, project: Location, start: Location, language: str | None) -> str:
     found = [
         framework
         for one, detect in (("python", _python), ("javascript", _javascript), ("go", _go), ("cargo", _cargo))
         if language in (None, one) and (framework := detect(scope, project, start))
     ]
     if not found:
-        where = "the workspace" if project.shown == "." else quoted(project.shown)
+        where = "the workspace" if project.shown == "." else quote_path(project.shown)
         raise ToolError(
             f"no tests were recognised in {where}",
             ErrorKind.NOT_FOUND,
@@ -159,15 +159,15 @@ def _detected(scope: Scope, project: Place, start: Place, language: str | None) 
     return found[0]
 
 
-def _go(scope: Scope, project: Place, start: Place) -> str:
+def _go(scope: Scope, project: Location, start: Location) -> str:
     return "go" if "go.mod" in names_in(project) else ""
 
 
-def _cargo(scope: Scope, project: Place, start: Place) -> str:
+def _cargo(scope: Scope, project: Location, start: Location) -> str:
     return "cargo" if "Cargo.toml" in names_in(project) else ""
 
 
-def _python(scope: Scope, project: Place, start: Place) -> str:
+def _python(scope: Scope, project: Location, start: Location) -> str:
     """pytest where anything says so; it runs the tests of unittest, but may not be installed."""
     names = names_in(project)
     if names & {"pytest.ini", "conftest.py"}:
@@ -185,7 +185,7 @@ def _python(scope: Scope, project: Place, start: Place) -> str:
     return "pytest" if tests else ""
 
 
-def _tests(project: Place, start: Place, pattern: re.Pattern[str]) -> list[Place]:
+def _tests(project: Location, start: Location, pattern: re.Pattern[str]) -> list[Location]:
     """Files that look like tests, where they usually are."""
     usual = [project.child(name) for name in ("tests", "test", "__tests__") if name in names_in(project)]
     folders = dict.fromkeys((start, project, *usual))
@@ -198,7 +198,7 @@ def _tests(project: Place, start: Place, pattern: re.Pattern[str]) -> list[Place
     return [place for place in found if pattern is _PYTHON_TEST or place.name != "conftest.py"]
 
 
-def _javascript(scope: Scope, project: Place, start: Place) -> str:
+def _javascript(scope: Scope, project: Location, start: Location) -> str:
     names = names_in(project)
     package = _package(scope, project) if "package.json" in names else {}
     script = str(_mapping(package.get("scripts")).get("test", ""))
@@ -217,7 +217,7 @@ def _javascript(scope: Scope, project: Place, start: Place) -> str:
     return ""
 
 
-def _package(scope: Scope, project: Place) -> Mapping[str, Any]:
+def _package(scope: Scope, project: Location) -> Mapping[str, Any]:
     try:
         return _mapping(json.loads(_text(scope, project.child("package.json"))))
     except (ValueError, RecursionError):
@@ -228,7 +228,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _text(scope: Scope, place: Place) -> str:
+def _text(scope: Scope, place: Location) -> str:
     """What a file says, for deciding only; nothing, where it cannot be read."""
     try:
         return read_file(scope, str(place.path), MAX_READ).decode(errors="replace")

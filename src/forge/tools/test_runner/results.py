@@ -122,7 +122,7 @@ def _shown(ctx: ToolContext, plan: Plan, file: str) -> str:
     if not file:
         return ""
     real = os.path.normpath(os.path.join(plan.project.path, file.removeprefix("file://")))
-    place = PathValidator.of(ctx.scope).place_of(real)
+    place = PathValidator.of(ctx.scope).location_of(real)
     return place.shown if place is not None else file
 
 

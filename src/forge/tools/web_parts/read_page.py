@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
-from forge.process.running.lines import Program, running
+from forge.process.running.lines import StreamedProgram, run_streamed
 from forge.tools.web_parts.spare_program import prepare_spare, take_spare
 
 SECONDS = 10  # of computing
@@ -40,7 +40,7 @@ class PageReader:
 
     def __init__(self, seconds: int = SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
-        self._program: Program | None = None
+        self._program: StreamedProgram | None = None
         self._end = AsyncExitStack()
 
     async def __aenter__(self) -> PageReader:
@@ -49,12 +49,12 @@ class PageReader:
     async def __aexit__(self, *_: object) -> None:
         await self._end.aclose()  # kills the program
 
-    async def start(self) -> Program:
+    async def start(self) -> StreamedProgram:
         if self._program is None:
             command = self._command()
             spare = take_spare(command)
             if spare is None:
-                self._program = await self._end.enter_async_context(running(command, _HERE, reads=True))
+                self._program = await self._end.enter_async_context(run_streamed(command, _HERE, reads=True))
             else:
                 self._program, self._end = spare
         return self._program

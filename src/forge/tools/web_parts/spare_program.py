@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from forge.core.errors import ToolError
-from forge.process.running.lines import Program, running
+from forge.process.running.lines import StreamedProgram, run_streamed
 
 IDLE = 30.0  # seconds that it waits
 
@@ -20,13 +20,13 @@ class _Spare:
 
     def __init__(self, command: tuple[str, ...]) -> None:
         self.command = command
-        self.program: Program | None = None  # it is being started
+        self.program: StreamedProgram | None = None  # it is being started
         self.end = AsyncExitStack()
         self.timer: asyncio.TimerHandle | None = None
         self.ending: asyncio.Task[None] | None = None
 
     async def start(self, directory: Path) -> None:
-        self.program = await self.end.enter_async_context(running(self.command, directory, reads=True))
+        self.program = await self.end.enter_async_context(run_streamed(self.command, directory, reads=True))
         self.timer = asyncio.get_running_loop().call_later(IDLE, self._expire)
 
     def _expire(self) -> None:
@@ -57,7 +57,7 @@ async def prepare_spare(command: tuple[str, ...], directory: Path) -> None:
         raise
 
 
-def take_spare(command: tuple[str, ...]) -> tuple[Program, AsyncExitStack] | None:
+def take_spare(command: tuple[str, ...]) -> tuple[StreamedProgram, AsyncExitStack] | None:
     """The one that waits, and what ends it; None where there is none for just this command."""
     loop = asyncio.get_running_loop()
     spare = _spares.get(loop)

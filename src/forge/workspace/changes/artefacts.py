@@ -1,4 +1,4 @@
-"""Files made for the person to take away: whole or not at all, in a directory that no link leads out of."""
+"""Writes files for the person to take away: completely or not at all, in a directory that no link leads out of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.journal import temporary_name
-from forge.workspace.paths.open import explained
+from forge.workspace.paths.open import explain_errors
 from forge.workspace.state import NAME, state_directory
 
 FOLDER = "files"
@@ -23,15 +23,15 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Artefact(NamedTuple):
-    """What was written."""
+    """A file that was written."""
 
     path: Path
-    replaced: bool  # whether one of that name was there
+    replaced: bool  # True: a file of that name existed
 
 
 def write_artefact(workspace: Path, name: str, content: bytes) -> Artefact:
-    """Put a file into `.forge/files/`. Something of that name is replaced, a link as itself; a directory is refused."""
-    with explained(f"{NAME}/{FOLDER}/{name}", "write"), _folder(workspace) as (path, folder):
+    """Writes a file into `.forge/files/`. Replaces a file or link of that name; refuses a directory."""
+    with explain_errors(f"{NAME}/{FOLDER}/{name}", "write"), _open_folder(workspace) as (path, folder):
         replaced = _exists(name, folder)
         temporary = temporary_name()
         try:
@@ -44,19 +44,19 @@ def write_artefact(workspace: Path, name: str, content: bytes) -> Artefact:
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
             raise
-        with suppress(OSError):  # it is in place; some file systems cannot do this
+        with suppress(OSError):  # the file is in place; some file systems cannot sync a directory
             os.fsync(folder)
         return Artefact(path / name, replaced)
 
 
 @contextmanager
-def _folder(workspace: Path) -> Iterator[tuple[Path, int]]:
-    """The directory, and a descriptor of it. The last names of its path are no links."""
+def _open_folder(workspace: Path) -> Iterator[tuple[Path, int]]:
+    """Yields the directory and a descriptor of it. The last names of its path are no links."""
     if (workspace / NAME / FOLDER).is_symlink():
-        raise _linked(workspace / NAME / FOLDER)
+        raise _link_error(workspace / NAME / FOLDER)
     path = state_directory(workspace, FOLDER)
     if path.parent != workspace / NAME:
-        path = _of_project(_private(Path(tempfile.gettempdir()) / TEMPORARY), workspace)
+        path = _project_directory(_private_directory(Path(tempfile.gettempdir()) / TEMPORARY), workspace)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     above = os.open(path.parent, flags if path.parent.name == NAME else flags & ~os.O_NOFOLLOW)
     try:
@@ -64,7 +64,7 @@ def _folder(workspace: Path) -> Iterator[tuple[Path, int]]:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
-        raise _linked(path) from None
+        raise _link_error(path) from None
     finally:
         os.close(above)
     try:
@@ -73,14 +73,14 @@ def _folder(workspace: Path) -> Iterator[tuple[Path, int]]:
         os.close(folder)
 
 
-def _linked(path: Path) -> ToolError:
+def _link_error(path: Path) -> ToolError:
     return ToolError(
         f"{path} is a link, or no directory", ErrorKind.SECURITY, "The person can remove it; it is made anew then."
     )
 
 
-def _private(path: Path) -> Path:
-    """A directory of this user's alone: this one, or one beside it if another user was quicker."""
+def _private_directory(path: Path) -> Path:
+    """Returns a directory that only this user can use: `path`, or a new one if another user owns `path`."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     status = path.lstat()
@@ -90,8 +90,8 @@ def _private(path: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}-"))
 
 
-def _of_project(folder: Path, workspace: Path) -> Path:
-    """A directory in it of this workspace alone: files of the same name of two projects must not meet."""
+def _project_directory(folder: Path, workspace: Path) -> Path:
+    """Makes a subdirectory for this workspace: files of the same name from two projects must not collide."""
     from hashlib import sha256  # only for a workspace that cannot be written
 
     path = folder / sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:16]

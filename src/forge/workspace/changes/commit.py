@@ -1,8 +1,8 @@
-"""Changes of files that are made together or not at all, whatever fails and whenever the process is killed.
+"""Changes files together or not at all, whatever fails and whenever the process is killed.
 
-Every new content is written to a temporary file beside its target and takes its place by a rename, so that a reader
+Every new content is written to a temporary file beside its target, which a rename then replaces, so that a reader
 sees the old file or the new one, whole. The old file stays under a temporary name until all are in place. A file that
-has several names (hard links) gets new content under this one; the others keep what they had.
+has several names (hard links) gets new content under this one; the others keep the old content.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from pathlib import Path
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.journal import (
     NO_LINKS,
+    JournalNote,
     Move,
-    Note,
     identity,
-    put_in_gap,
     recover,
+    remove_temporaries,
+    rename_if_free,
+    revert_move,
     status_in,
-    sweep,
-    take_back,
 )
-from forge.workspace.paths import Place, quoted
+from forge.workspace.paths import Location, quote_path
 from forge.workspace.paths.digest import Digest
 from forge.workspace.paths.held_folders import Folders
-from forge.workspace.paths.locks import locked
+from forge.workspace.paths.locks import lock_directories
 
-__all__ = ["Change", "commit", "locked", "recover"]
+__all__ = ["Change", "commit", "lock_directories", "recover"]
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -42,9 +42,9 @@ _FRESH = 20_000_000  # nanoseconds: a file written so lately may be written agai
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was there, and what is to be there; None: nothing."""
+    """The old and the new content of one file; None: no file."""
 
-    place: Place
+    location: Location
     before: bytes | None
     after: bytes | None
     mode: int | None = None  # permission bits of a file that did not exist; None: what the umask leaves
@@ -65,60 +65,62 @@ class Change:
 
     @property
     def finds(self) -> bool:
-        """Whether something was there."""
+        """True if a file, link or special file existed before."""
         return self.before is not None or self.status is not None or self.had_link
 
 
 def commit(changes: Sequence[Change], workspace: Path, ready: Callable[[], object] = lambda: None) -> None:
-    """Make all of the changes, or none of them and raise `ToolError`. The caller holds `locked` for their places.
+    """Makes all changes, or none of them and raises `ToolError`. The caller holds the locks of their directories.
 
-    What is there must still be what the changes found. `workspace` is where the note of it is kept meanwhile. `ready`
-    is called once all new content is on the disk and nothing is in its place yet; if it raises, nothing is changed.
+    The files must still be as the changes found them. `workspace` holds the journal note meanwhile. `ready`
+    is called once all new content is on disk and no file is replaced yet; if it raises, nothing is changed.
     """
     wanted = [change for change in changes if change.finds or change.after is not None]
-    moves = [Move.to(change.place, deletes=change.after is None) for change in wanted]
+    moves = [Move.to(change.location, deletes=change.after is None) for change in wanted]
     if not moves:
         return
-    with Folders([change.place.parent for change in wanted]) as folders:
-        with _explained(moves[0].place.shown):
-            note = Note(workspace, moves, folders.missing)
+    with Folders([change.location.parent for change in wanted]) as folders:
+        with _explain_errors(moves[0].location.shown):
+            note = JournalNote(workspace, moves, folders.missing)
         try:
-            _make(list(zip(wanted, moves, strict=True)), folders, note, ready)
+            _make_changes(list(zip(wanted, moves, strict=True)), folders, note, ready)
         except BaseException as error:
-            _give_up(error, moves, folders, note)
+            _roll_back(error, moves, folders, note)
             raise
         _tidy_up(moves, folders, note)
 
 
-def _make(pairs: Sequence[tuple[Change, Move]], folders: Folders, note: Note, ready: Callable[[], object]) -> None:
+def _make_changes(
+    pairs: Sequence[tuple[Change, Move]], folders: Folders, note: JournalNote, ready: Callable[[], object]
+) -> None:
     for folder in folders.missing:
-        with _explained(folder.shown):
+        with _explain_errors(folder.shown):
             folders.make(folder)
     for change, move in pairs:
-        with _explained(change.place.shown):
-            _stage(folders.of(change.place), change, move)
+        with _explain_errors(change.location.shown):
+            _stage(folders.of(change.location), change, move)
     ready()
     if len(pairs) > 1:
-        with _explained(pairs[0][0].place.shown):
-            note.staged([move for _, move in pairs])
+        with _explain_errors(pairs[0][0].location.shown):
+            note.mark_staged([move for _, move in pairs])
     for change, move in pairs:
-        with _explained(change.place.shown):
-            _put(folders.of(change.place), change, move)
-    with _explained(pairs[0][0].place.shown):
+        with _explain_errors(change.location.shown):
+            _move_into_place(folders.of(change.location), change, move)
+    with _explain_errors(pairs[0][0].location.shown):
         folders.sync()
         if len(pairs) > 1:
-            note.done()
+            note.mark_done()
 
 
 def _stage(directory: int, change: Change, move: Move) -> None:
-    """Make the new file beside its target."""
+    """Makes the new file beside its target."""
     found = _check_unchanged(directory, change, change.status)
     move.found = found
     if change.after is None:
         return
     old = found if found is not None and stat.S_ISREG(found.st_mode) else None
     if old is not None and not old.st_mode & 0o222:
-        raise _read_only(change.place, old)
+        raise _read_only_error(change.location, old)
     if change.makes_link:
         os.symlink(change.link or "", move.temporary, dir_fd=directory)
     else:
@@ -126,50 +128,50 @@ def _stage(directory: int, change: Change, move: Move) -> None:
     move.new = identity(status_in(directory, move.temporary))
 
 
-def _put(directory: int, change: Change, move: Move) -> None:
-    """Bring the new file to its place, or the old one out of it. What was there is kept."""
-    name = move.place.name
+def _move_into_place(directory: int, change: Change, move: Move) -> None:
+    """Moves the new file to its path, or the old one away. Keeps a backup of the old file."""
+    name = move.location.name
     if not change.finds:
         try:
-            move.is_moved = not put_in_gap(directory, move.temporary, name)
+            move.is_moved = not rename_if_free(directory, move.temporary, name)
         except FileExistsError:
-            raise _changed(change.place, "was made") from None
+            raise _conflict_error(change.location, "was made") from None
         return
     found = _check_unchanged(directory, change, move.found)
     if move.deletes:
-        os.rename(name, move.kept, src_dir_fd=directory, dst_dir_fd=directory)
+        os.rename(name, move.backup, src_dir_fd=directory, dst_dir_fd=directory)
     else:
-        _keep(directory, change, move)
+        _keep_backup(directory, change, move)
         os.rename(move.temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    kept = status_in(directory, move.kept)
-    if kept is None or found is None or (kept.st_size, kept.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
-        raise _changed(change.place, "changed")
+    backup = status_in(directory, move.backup)
+    if backup is None or found is None or (backup.st_size, backup.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
+        raise _conflict_error(change.location, "changed")
 
 
-def _keep(directory: int, change: Change, move: Move) -> None:
-    """Give the old file a second name, or copy it where files have only one."""
-    name = move.place.name
+def _keep_backup(directory: int, change: Change, move: Move) -> None:
+    """Gives the old file a second name, or copies it where files have only one."""
+    name = move.location.name
     try:
-        os.link(name, move.kept, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        os.link(name, move.backup, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
         if change.had_link:
-            return os.symlink(change.link or "", move.kept, dir_fd=directory)
+            return os.symlink(change.link or "", move.backup, dir_fd=directory)
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        _write(directory, move.kept, Change(change.place, None, change.before), found)
-        os.utime(move.kept, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=directory, follow_symlinks=False)
+        _write(directory, move.backup, Change(change.location, None, change.before), found)
+        os.utime(move.backup, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=directory, follow_symlinks=False)
 
 
 def _write(directory: int, name: str, change: Change, old: os.stat_result | None) -> None:
-    """The whole content in a new file, on the disk, with the mode and where possible the owner of the old one."""
+    """Writes the whole content to a new file on disk, with the mode and, where possible, the owner of the old file."""
     content = memoryview(change.after or b"")
     file = os.open(name, _NEW, 0o666 if old is None and change.mode is None else 0o600, dir_fd=directory)
     try:
         while content:
             content = content[os.write(file, content) :]
         if old is not None:
-            _take_after(directory, change.place.name, file, old)
+            _copy_ownership(directory, change.location.name, file, old)
         elif change.mode is not None:
             os.fchmod(file, change.mode & 0o777)
         os.fsync(file)
@@ -177,7 +179,7 @@ def _write(directory: int, name: str, change: Change, old: os.stat_result | None
         os.close(file)
 
 
-def _take_after(directory: int, name: str, file: int, old: os.stat_result) -> None:
+def _copy_ownership(directory: int, name: str, file: int, old: os.stat_result) -> None:
     made = os.fstat(file)
     mode = stat.S_IMODE(old.st_mode)
     if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
@@ -185,15 +187,17 @@ def _take_after(directory: int, name: str, file: int, old: os.stat_result) -> No
             os.fchown(file, old.st_uid, old.st_gid)
         except PermissionError:
             if not os.access(name, os.W_OK, dir_fd=directory):
-                raise  # in a directory of one's own a rename would do, and take the file away from its owner
-            mode &= 0o777  # what ran as its old owner must not run as its new one
+                raise  # a rename would succeed in our own directory, and would take the file away from its owner
+            mode &= 0o777  # a setuid program of the old owner must not run as the new one
     if hasattr(os, "listxattr"):
         _copy_attributes(directory, name, file)
     os.fchmod(file, mode)
 
 
 def _copy_attributes(directory: int, name: str, file: int) -> None:
-    """Access lists and the like; a file system that has none says so."""
+    """Copies access lists and other extended attributes; a file system without them raises an error, which is
+    ignored.
+    """
     with suppress(OSError):
         old = os.open(name, _OLD, dir_fd=directory)
         try:
@@ -205,46 +209,49 @@ def _copy_attributes(directory: int, name: str, file: int) -> None:
 
 
 def _check_unchanged(directory: int, change: Change, seen: os.stat_result | None) -> os.stat_result | None:
-    """What is there, if it is still what the change found; otherwise `ToolError`. Content is compared where it must."""
-    place = change.place
-    there = status_in(directory, place.name)
+    """Returns the status of the file if it is still as the change found it; otherwise raises `ToolError`.
+
+    Compares the content only where the status does not decide.
+    """
+    location = change.location
+    there = status_in(directory, location.name)
     if not change.finds:
         if there is not None:
-            raise _changed(place, "was made")
+            raise _conflict_error(location, "was made")
         return None
     if there is None:
-        raise _changed(place, "was removed")
+        raise _conflict_error(location, "was removed")
     if seen is not None and identity(seen) == identity(there) and seen.st_mode == there.st_mode:
         if time.time_ns() - there.st_mtime_ns > _FRESH or change.before is None:
             return there
     elif change.before is None and not change.had_link:
-        raise _changed(place, "changed")
-    if not _is_same(directory, change, there):
-        raise _changed(place, "changed")
+        raise _conflict_error(location, "changed")
+    if not _is_unchanged(directory, change, there):
+        raise _conflict_error(location, "changed")
     return there
 
 
-def _is_same(directory: int, change: Change, there: os.stat_result) -> bool:
+def _is_unchanged(directory: int, change: Change, there: os.stat_result) -> bool:
     if change.had_link:
-        return stat.S_ISLNK(there.st_mode) and os.readlink(change.place.name, dir_fd=directory) == change.link
+        return stat.S_ISLNK(there.st_mode) and os.readlink(change.location.name, dir_fd=directory) == change.link
     if not stat.S_ISREG(there.st_mode) or there.st_size != len(change.before or b""):
         return False
-    file = os.open(change.place.name, _OLD, dir_fd=directory)
+    file = os.open(change.location.name, _OLD, dir_fd=directory)
     with open(file, "rb", buffering=0) as old:
         return old.read(there.st_size + 1) == change.before
 
 
-def _give_up(error: BaseException, moves: Sequence[Move], folders: Folders, note: Note) -> None:
-    """Put back what was there. Where that fails too, the note stays and the next start tries again."""
+def _roll_back(error: BaseException, moves: Sequence[Move], folders: Folders, note: JournalNote) -> None:
+    """Puts the old files back. Where that fails too, the note stays and the next start tries again."""
     try:
         for move in reversed(moves):
-            if folders.has(move.place):
-                take_back(folders.of(move.place), move)
+            if folders.has(move.location):
+                revert_move(folders.of(move.location), move)
         folders.unmake()
     except OSError as second:
         note.close(keep=True)
         raise ToolError(
-            f"{_words(error)}; and what was there could not be put back: {second.strerror}",
+            f"{_message_of(error)}; and what was there could not be put back: {second.strerror}",
             ErrorKind.SYSTEM,
             "Forge tries it again at its next start. Look at the files before you go on.",
         ) from error
@@ -254,12 +261,12 @@ def _give_up(error: BaseException, moves: Sequence[Move], folders: Folders, note
     note.close()
 
 
-def _tidy_up(moves: Sequence[Move], folders: Folders, note: Note) -> None:
-    """The changes are made; what cannot be removed now is removed at the next start."""
+def _tidy_up(moves: Sequence[Move], folders: Folders, note: JournalNote) -> None:
+    """Removes temporary files once the changes are made; what remains is removed at the next start."""
     is_tidy = False
     try:
         for move in moves:
-            sweep(folders.of(move.place), move)
+            remove_temporaries(folders.of(move.location), move)
         is_tidy = True
     except OSError:
         pass
@@ -267,36 +274,38 @@ def _tidy_up(moves: Sequence[Move], folders: Folders, note: Note) -> None:
         note.close(keep=not is_tidy)
 
 
-def _changed(place: Place, what: str) -> ToolError:
+def _conflict_error(location: Location, what: str) -> ToolError:
     return ToolError(
-        f"{quoted(place.shown)} {what} by somebody else in this moment; nothing was written",
+        f"{quote_path(location.shown)} {what} by somebody else in this moment; nothing was written",
         ErrorKind.VALIDATION,
         "Read it again, then decide anew.",
     )
 
 
-def _read_only(place: Place, found: os.stat_result) -> ToolError:
+def _read_only_error(location: Location, found: os.stat_result) -> ToolError:
     return ToolError(
-        f"{quoted(place.shown)} is read-only (mode {stat.S_IMODE(found.st_mode):04o})",
+        f"{quote_path(location.shown)} is read-only (mode {stat.S_IMODE(found.st_mode):04o})",
         ErrorKind.PERMISSION,
         "Ask the person whether it may be changed; chmod u+w would make it writable.",
     )
 
 
-def _words(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     return error.message if isinstance(error, ToolError) else str(error) or type(error).__name__
 
 
 @contextmanager
-def _explained(shown: str) -> Iterator[None]:
-    """What the system said, in words a model can act on."""
+def _explain_errors(shown: str) -> Iterator[None]:
+    """Turns an `OSError` into a `ToolError` that a model can act on."""
     try:
         yield
     except OSError as error:
         number = error.errno or 0
-        problem, kind, suggestion = _MEANING.get(number, (error.strerror or str(error), ErrorKind.SYSTEM, "Try again."))
+        problem, kind, suggestion = _EXPLANATIONS.get(
+            number, (error.strerror or str(error), ErrorKind.SYSTEM, "Try again.")
+        )
         raise ToolError(
-            f"{quoted(shown)} cannot be written: {problem}; nothing was changed",
+            f"{quote_path(shown)} cannot be written: {problem}; nothing was changed",
             kind,
             suggestion,
             passing=number in (errno.EMFILE, errno.ENFILE),
@@ -305,7 +314,7 @@ def _explained(shown: str) -> Iterator[None]:
 
 _SPACE = "Free some space or write less, then try again."
 _ELSEWHERE = "Write somewhere else, or ask the person to permit it."
-_MEANING = {
+_EXPLANATIONS = {
     errno.ENOSPC: ("the disk is full", ErrorKind.SYSTEM, _SPACE),
     errno.EDQUOT: ("the disk quota of this user is used up", ErrorKind.SYSTEM, _SPACE),
     errno.EFBIG: ("it would be larger than files may be here", ErrorKind.SYSTEM, "Write less, or several files."),

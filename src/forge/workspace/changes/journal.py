@@ -1,8 +1,8 @@
-"""Notes of changes under way, so that what a killed process left half-way is taken back by the next one.
+"""Writes notes of changes under way, so that the next process reverts what a killed process left half-done.
 
-A note is made before anything else and its owner keeps a lock on it: a note that can be locked has a dead owner. Its
-first line says which temporaries there may be. Where several files change together, the second says what the new ones
-look like, before the first is put in its place, and the third that all of them are.
+A note is made before anything else, and its owner holds a lock on it: a note that can be locked has a dead owner. Its
+first line lists the possible temporary files. Where several files change together, the second line identifies the new
+files before the first one is moved into place, and the third line says that all of them are in place.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.paths import Place
-from forge.workspace.paths.locks import locked
+from forge.workspace.paths import Location
+from forge.workspace.paths.locks import lock_directories
 from forge.workspace.paths.open import open_directory
 from forge.workspace.state import NAME, STRAY, append_whole, state_directory
 
@@ -39,7 +39,7 @@ _PATIENCE = 1.0  # seconds: another process may be changing files there, and the
 
 
 class Identity(NamedTuple):
-    """What tells a file from any other that took its place, or from itself after someone wrote to it."""
+    """Identifies one state of a file: a replaced or rewritten file has another identity."""
 
     inode: int
     size: int
@@ -48,19 +48,19 @@ class Identity(NamedTuple):
 
 @dataclass(slots=True)
 class Move:
-    """One file on its way: the new one is made under a temporary name, the old one is kept under another."""
+    """One file being changed: the new one is made under a temporary name, the old one gets a backup name."""
 
-    place: Place
+    location: Location
     deletes: bool
     temporary: str
-    kept: str
-    found: os.stat_result | None = None  # what it replaces, as it was when the new one was staged
-    new: Identity | None = None  # known once it is staged
+    backup: str
+    found: os.stat_result | None = None  # the replaced file, as it was when the new one was staged
+    new: Identity | None = None  # known once the new file is staged
     is_moved: bool = False  # the new one has no second name: this file system knows no hard links
 
     @classmethod
-    def to(cls, place: Place, *, deletes: bool) -> Move:
-        return cls(place, deletes, temporary_name(), temporary_name())
+    def to(cls, location: Location, *, deletes: bool) -> Move:
+        return cls(location, deletes, temporary_name(), temporary_name())
 
 
 def temporary_name() -> str:
@@ -78,8 +78,8 @@ def identity(status: os.stat_result | None) -> Identity | None:
     return Identity(status.st_ino, status.st_size, status.st_mtime_ns) if status is not None else None
 
 
-def put_in_gap(directory: int, source: str, target: str) -> bool:
-    """Give `source` the name `target`, which must be free. Whether `source` is still there, as a second name."""
+def rename_if_free(directory: int, source: str, target: str) -> bool:
+    """Gives `source` the name `target`, which must be free. Returns True if `source` still exists as a second name."""
     try:
         os.link(source, target, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
         return True
@@ -92,59 +92,61 @@ def put_in_gap(directory: int, source: str, target: str) -> bool:
     return False
 
 
-def take_back(directory: int, move: Move) -> str:
-    """Make it as if the move had not begun. What could not be, in words: somebody else has changed the file since."""
-    there = identity(status_in(directory, move.place.name))
-    kept = identity(status_in(directory, move.kept))
+def revert_move(directory: int, move: Move) -> str:
+    """Reverts a move. Returns the reason where the file was changed since and had to be left as it is, else ""."""
+    there = identity(status_in(directory, move.location.name))
+    backup = identity(status_in(directory, move.backup))
     problem = ""
     if move.deletes:
-        if kept is not None and there is None:
-            put_in_gap(directory, move.kept, move.place.name)
+        if backup is not None and there is None:
+            rename_if_free(directory, move.backup, move.location.name)
     elif move.new is not None and there == move.new:
-        problem = _replaced_back(directory, move, kept is not None)
+        problem = _restore_backup(directory, move, backup is not None)
     elif move.new is not None and there is not None and there.inode == move.new.inode:
-        problem = f"{move.place.shown} was changed since and is left as it is"
-    sweep(directory, move)
+        problem = f"{move.location.shown} was changed since and is left as it is"
+    remove_temporaries(directory, move)
     return problem
 
 
-def _replaced_back(directory: int, move: Move, is_kept: bool) -> str:
-    name, temporary = move.place.name, identity(status_in(directory, move.temporary))
+def _restore_backup(directory: int, move: Move, is_kept: bool) -> str:
+    name, temporary = move.location.name, identity(status_in(directory, move.temporary))
     if is_kept:
-        os.rename(move.kept, name, src_dir_fd=directory, dst_dir_fd=directory)
-    elif move.is_moved or temporary == move.new:  # never on the word of a note alone: it may be a planted one
+        os.rename(move.backup, name, src_dir_fd=directory, dst_dir_fd=directory)
+    elif move.is_moved or temporary == move.new:  # never because of a note alone: somebody may have planted it
         os.unlink(name, dir_fd=directory)
     else:
-        return f"{move.place.shown} was made and is left as it is"
+        return f"{move.location.shown} was made and is left as it is"
     return ""
 
 
-def sweep(directory: int, move: Move) -> None:
-    """Remove the temporaries of a move."""
-    for name in (move.temporary, move.kept):
+def remove_temporaries(directory: int, move: Move) -> None:
+    """Removes the temporary files of a move."""
+    for name in (move.temporary, move.backup):
         try:
             os.unlink(name, dir_fd=directory)
         except FileNotFoundError:
             pass
         except OSError:
-            if status_in(directory, name) is not None:  # where nothing can be written, not even ENOENT is said
+            if status_in(directory, name) is not None:  # a read-only file system reports another error than ENOENT
                 raise
 
 
-class Note:
-    """The note of one commit, locked by its owner as long as it lives."""
+class JournalNote:
+    """The note of one commit, which its owner keeps locked."""
 
-    def __init__(self, workspace: Path, moves: Sequence[Move], folders: Sequence[Place]) -> None:
+    def __init__(self, workspace: Path, moves: Sequence[Move], folders: Sequence[Location]) -> None:
         self._folder = state_directory(workspace, FOLDER)
         self._path, self._file = _new_note(self._folder)
         try:
-            self._add({"moves": [_written(move) for move in moves], "folders": [_where(one) for one in folders]})
+            self._add(
+                {"moves": [_encode_move(move) for move in moves], "folders": [_encode_location(one) for one in folders]}
+            )
         except BaseException:
             self.close()
             raise
 
-    def staged(self, moves: Sequence[Move]) -> None:
-        """Everything is made and nothing in its place yet. On the disk before this returns."""
+    def mark_staged(self, moves: Sequence[Move]) -> None:
+        """Records that all new files are made and none is in place yet. The record is on disk when this returns."""
         self._add({"staged": [move.new for move in moves]})
         os.fsync(self._file)
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -153,12 +155,12 @@ class Note:
         finally:
             os.close(folder)
 
-    def done(self) -> None:
-        """Everything is in its place: from here on there is no way back, only tidying up."""
+    def mark_done(self) -> None:
+        """Records that all files are in place: from here on nothing is reverted, only tidied up."""
         self._add({"done": True})
 
     def close(self, *, keep: bool = False) -> None:
-        """Remove it, or leave it to the next start."""
+        """Removes the note, or leaves it to the next start."""
         try:
             if not keep:
                 with contextlib.suppress(OSError):
@@ -176,7 +178,7 @@ def _new_note(folder: Path) -> tuple[Path, int]:
         path = folder / f"{os.urandom(8).hex()}.note"
         file = os.open(path, flags, 0o600)
         try:
-            if _is_held(file):
+            if _is_locked(file):
                 return path, file
         except BaseException:
             os.unlink(path)
@@ -185,8 +187,8 @@ def _new_note(folder: Path) -> tuple[Path, int]:
         os.close(file)
 
 
-def _is_held(file: int) -> bool:
-    """Whether the note is locked now; otherwise somebody who recovers took it for a dead owner's, and removes it."""
+def _is_locked(file: int) -> bool:
+    """Returns True if the note is locked now; otherwise a recovering process took it for an orphan and removes it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -197,16 +199,17 @@ def _is_held(file: int) -> bool:
 
 
 def recover(workspace: Path, roots: Iterable[Path] = ()) -> list[str]:
-    """Take back what killed processes left half-way in the workspace and the further roots. What was done, in words.
+    """Reverts what killed processes left half-done in the workspace and the other roots. Returns one line for each
+    change.
 
     Safe to call at any time, by several processes at once, and again and again.
     """
     allowed = {os.path.realpath(one) for one in (workspace, *roots)}
     said: list[str] = []
-    for path in _notes(workspace):
-        with _orphan(path) as file:
+    for path in _list_notes(workspace):
+        with _lock_orphan(path) as file:
             if file is not None:
-                said += _settled(path, file, allowed, os.path.realpath(workspace))
+                said += _recover_note(path, file, allowed, os.path.realpath(workspace))
     return said
 
 
@@ -214,7 +217,7 @@ _recovered: set[Path] = set()
 
 
 def recover_once(scope: Scope) -> None:
-    """The same before a process changes the first file of a workspace; what was done is logged."""
+    """Recovers before this process changes the first file of a workspace; logs what was reverted."""
     if scope.workspace in _recovered:
         return
     _recovered.add(scope.workspace)
@@ -222,7 +225,7 @@ def recover_once(scope: Scope) -> None:
         log.warning("%s", line)
 
 
-def _notes(workspace: Path) -> list[Path]:
+def _list_notes(workspace: Path) -> list[Path]:
     is_there = os.path.isdir(workspace / NAME)
     if not is_there and os.access(workspace, os.W_OK):
         return []
@@ -234,8 +237,8 @@ def _notes(workspace: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _orphan(path: Path) -> Iterator[int | None]:
-    """The note, locked; None when its owner lives, or it is gone, or no file of this user."""
+def _lock_orphan(path: Path) -> Iterator[int | None]:
+    """Yields the locked note; None if its owner lives, the note is gone, or it is no file of this user."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -252,42 +255,42 @@ def _orphan(path: Path) -> Iterator[int | None]:
         os.close(file)
 
 
-def _settled(path: Path, file: int, allowed: set[str], workspace: str) -> list[str]:
+def _recover_note(path: Path, file: int, allowed: set[str], workspace: str) -> list[str]:
     try:
-        moves, folders, is_done = _read(os.pread(file, LONGEST, 0), workspace)
+        moves, folders, is_done = _decode_note(os.pread(file, LONGEST, 0), workspace)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         os.unlink(path)
         return [f"removed {path.name}, which is no note of Forge's: {error}"]
-    if not {str(one.root) for one in [*folders, *(move.place for move in moves)]} <= allowed:
+    if not {str(one.root) for one in [*folders, *(move.location for move in moves)]} <= allowed:
         return []  # of another workspace, or of a root that is not declared now
     try:
-        with locked([move.place for move in moves], _PATIENCE):
-            problems = [_resolved(move, is_done=is_done) for move in moves]
+        with lock_directories([move.location for move in moves], _PATIENCE):
+            problems = [_recover_move(move, is_done=is_done) for move in moves]
             for folder in () if is_done else reversed(folders):
                 _remove_empty(folder)
     except (ToolError, OSError) as error:
         return [f"a change that was left half-way could not be taken back yet: {error}"]
     os.unlink(path)
-    return _report(moves, [one for one in problems if one], is_done=is_done)
+    return _describe_recovery(moves, [one for one in problems if one], is_done=is_done)
 
 
-def _resolved(move: Move, *, is_done: bool) -> str:
+def _recover_move(move: Move, *, is_done: bool) -> str:
     try:
-        directory = open_directory(move.place.parent)
+        directory = open_directory(move.location.parent)
     except ToolError as error:
         if error.kind is ErrorKind.NOT_FOUND:
             return ""
         raise
     try:
         if not is_done:
-            return take_back(directory, move)
-        sweep(directory, move)
+            return revert_move(directory, move)
+        remove_temporaries(directory, move)
         return ""
     finally:
         os.close(directory)
 
 
-def _remove_empty(folder: Place) -> None:
+def _remove_empty(folder: Location) -> None:
     try:
         directory = open_directory(folder.parent)
     except ToolError:
@@ -299,45 +302,50 @@ def _remove_empty(folder: Place) -> None:
         os.close(directory)
 
 
-def _report(moves: Sequence[Move], problems: list[str], *, is_done: bool) -> list[str]:
+def _describe_recovery(moves: Sequence[Move], problems: list[str], *, is_done: bool) -> list[str]:
     if not moves:
         return []
-    names = ", ".join(move.place.shown for move in moves[:5]) + (" …" if len(moves) > 5 else "")
+    names = ", ".join(move.location.shown for move in moves[:5]) + (" …" if len(moves) > 5 else "")
     did = "tidied up after" if is_done else "took back"
     return [f"{did} a change of {names} by a process that was killed", *problems]
 
 
-def _written(move: Move) -> list[Any]:
-    return [*_where(move.place), move.deletes, move.temporary, move.kept]
+def _encode_move(move: Move) -> list[Any]:
+    return [*_encode_location(move.location), move.deletes, move.temporary, move.backup]
 
 
-def _where(place: Place) -> list[str]:
-    return [str(place.root), place.relative]
+def _encode_location(location: Location) -> list[str]:
+    return [str(location.root), location.relative]
 
 
-def _read(content: bytes, workspace: str) -> tuple[list[Move], list[Place], bool]:
-    """What a note says. Raises `ValueError` for what no commit has written."""
+def _decode_note(content: bytes, workspace: str) -> tuple[list[Move], list[Location], bool]:
+    """Parses a note. Raises `ValueError` for content that no commit has written."""
     lines = [json.loads(line) for line in content.split(b"\n")[:-1]]  # what follows the last line end was cut off
     if not lines:
         return [], [], False
     moves = [
-        Move(_place(root, relative, workspace), deletes is True, _named(temporary), _named(kept))
-        for root, relative, deletes, temporary, kept in lines[0]["moves"]
+        Move(
+            _decode_location(root, relative, workspace),
+            deletes is True,
+            _check_temporary_name(temporary),
+            _check_temporary_name(backup),
+        )
+        for root, relative, deletes, temporary, backup in lines[0]["moves"]
     ]
     for line in lines[1:2]:
         for move, new in zip(moves, line["staged"], strict=True):
             move.new = Identity(*map(int, new)) if new is not None else None
-    folders = [_place(root, relative, workspace) for root, relative in lines[0]["folders"]]
+    folders = [_decode_location(root, relative, workspace) for root, relative in lines[0]["folders"]]
     return moves, folders, any("done" in line for line in lines[1:])
 
 
-def _place(root: str, relative: str, workspace: str) -> Place:
+def _decode_location(root: str, relative: str, workspace: str) -> Location:
     if not os.path.isabs(root) or {"", ".", ".."} & set(relative.split("/")) or "\0" in relative:
         raise ValueError("a path in it leads elsewhere")
-    return Place(Path(root), relative, relative if root == workspace else f"{root}/{relative}")
+    return Location(Path(root), relative, relative if root == workspace else f"{root}/{relative}")
 
 
-def _named(temporary: str) -> str:
+def _check_temporary_name(temporary: str) -> str:
     if not _TEMPORARY.fullmatch(temporary):
         raise ValueError("a name in it is none of a temporary file")
     return temporary

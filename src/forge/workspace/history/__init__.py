@@ -1,1 +1,1 @@
-"""Remembers what a session did to files, so that changes can be undone."""
+"""Records which files a session read and changed, so that changes can be undone."""

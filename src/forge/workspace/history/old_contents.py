@@ -1,4 +1,4 @@
-"""Old contents of files in a store: each once, compressed, within a limit; the oldest make room."""
+"""Stores old contents of files: each once, compressed, within a limit; the oldest are dropped first."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from forge.workspace.paths.digest import digest_of
 CAP = 64 * 1024 * 1024  # bytes of images that a session keeps
 CAP_OF_ALL = 1024 * 1024 * 1024  # and all sessions together
 
-_LARGE = 64 * 1024  # bytes of a content from which on only its difference may be kept
-_SMALL_PART = 4  # which must be at most one part in so many
+_LARGE = 64 * 1024  # bytes: of a larger content only the difference may be stored
+_SMALL_PART = 4  # the difference must be at most one part in so many
 _PIECE = 1024 * 1024
-_TIDY = 100  # records between two looks at what other processes and sessions have recorded
-_SPARE = 16  # one part in so many is made free at once: finding out how much is kept takes time
-_MOST_SESSIONS = 1_000  # whose room is remembered
+_TIDY = 100  # records between two checks of what other processes and sessions stored
+_SPARE = 16  # one part in so many is freed at once: computing the stored size takes time
+_MOST_SESSIONS = 1_000  # whose free space is cached
 
 _SIZE = (
     "SELECT total(length(data)) FROM undo_images WHERE (hash, base) IN (SELECT f.before, f.base FROM undo_files f"
     " JOIN undo_entries e ON e.id = f.entry WHERE NOT f.dropped AND OWNED)"
 )
-_FREED = (  # by an entry: what no other one of the same owner needs
+_FREED = (  # by an entry: images that no other entry of the same owner needs
     "SELECT total(length(data)) FROM undo_images i WHERE (hash, base) IN"
     " (SELECT before, base FROM undo_files WHERE entry = ? AND NOT dropped)"
     " AND NOT EXISTS (SELECT 1 FROM undo_files f JOIN undo_entries e ON e.id = f.entry"
@@ -32,7 +32,7 @@ _FREED = (  # by an entry: what no other one of the same owner needs
 
 
 class Image(NamedTuple):
-    """A content, or the middle of it: the rest is `head` bytes from the beginning and `tail` from the end of `base`."""
+    """A content, or its middle: `head` bytes from the start and `tail` bytes from the end of `base` complete it."""
 
     hash: str
     base: str
@@ -46,12 +46,12 @@ class Images:
         self._cap = cap
         self._cap_of_all = cap_of_all
         self._records = 0
-        self._room: dict[str, int] = {}  # bytes that a session may surely record before it must be looked at
+        self._room: dict[str, int] = {}  # bytes that a session may store before its size is computed again
 
     def image(self, content: bytes, digest: str, after: bytes | None, base: str) -> Image:
-        """The image of a content that becomes `after`, whose hash is `base`."""
+        """Builds the image of a content that becomes `after`, whose hash is `base`."""
         if after is not None and len(content) >= _LARGE:
-            head, tail = _common(content, after)
+            head, tail = _count_common(content, after)
             middle = content[head : len(content) - tail]
             if len(middle) * _SMALL_PART <= len(content):
                 return Image(digest, base, head, tail, zlib.compress(middle, 1))
@@ -61,7 +61,9 @@ class Images:
         connection.execute("INSERT OR IGNORE INTO undo_images VALUES (?, ?, ?, ?, ?)", image)
 
     def content(self, connection: sqlite3.Connection, digest: str, base: str, after: bytes | None) -> bytes | None:
-        """The content with that hash, where its base is `after`; None if it is not kept, or not what it should be."""
+        """Returns the content with that hash, where its base is `after`; None if it is not stored or its hash is
+        wrong.
+        """
         row = connection.execute(
             "SELECT head, tail, data FROM undo_images WHERE hash = ? AND base = ?", (digest, base)
         ).fetchone()
@@ -75,25 +77,25 @@ class Images:
         return content if digest_of(content) == digest else None
 
     def forget(self, connection: sqlite3.Connection, entry: int) -> None:
-        """Remove a whole entry."""
+        """Removes an entry with its files."""
         self._drop_images(connection, entry)
         connection.execute("DELETE FROM undo_files WHERE entry = ?", (entry,))
         connection.execute("DELETE FROM undo_entries WHERE id = ?", (entry,))
 
     def shrink(self, connection: sqlite3.Connection, session: str, added: int) -> None:
-        """Let the oldest images go where a session, or now and then all of them, have too many. `added`: bytes."""
+        """Drops the oldest images of a session, and sometimes of all sessions, beyond the limits. `added`: bytes."""
         self._records += 1
         room = self._room.get(session, -1) - added
         if room < 0 or self._records % _TIDY == 0:
-            room = self._shrunk(connection, "e.session = ?", (session,), self._cap)
+            room = self._shrink_to(connection, "e.session = ?", (session,), self._cap)
         if len(self._room) >= _MOST_SESSIONS:
             self._room.clear()
         self._room[session] = room
         if self._records % _TIDY == 1:
-            self._shrunk(connection, "1", (), self._cap_of_all)
+            self._shrink_to(connection, "1", (), self._cap_of_all)
 
-    def _shrunk(self, connection: sqlite3.Connection, owned: str, owner: tuple[str, ...], cap: int) -> int:
-        """Bytes that are left then."""
+    def _shrink_to(self, connection: sqlite3.Connection, owned: str, owner: tuple[str, ...], cap: int) -> int:
+        """Drops images beyond `cap` bytes. Returns the bytes left."""
 
         def value(query: str, *given: int) -> int:
             found = connection.execute(query.replace("OWNED", owned), (*given, *owner)).fetchone()[0]
@@ -102,7 +104,7 @@ class Images:
         size = value("SELECT total(bytes) FROM undo_entries e WHERE OWNED")
         if size <= cap:
             return cap - size
-        size = value(_SIZE)  # the sum of what is shared by many is too large
+        size = value(_SIZE)  # the sum counts shared images several times
         if size <= cap:
             return cap - size
         oldest = "SELECT id FROM undo_entries e WHERE bytes > 0 AND OWNED ORDER BY id".replace("OWNED", owned)
@@ -116,7 +118,7 @@ class Images:
         return cap - size
 
     def _drop_images(self, connection: sqlite3.Connection, entry: int) -> None:
-        """Those that no other entry needs."""
+        """Removes the images that no other entry needs."""
         connection.execute(
             "DELETE FROM undo_images WHERE (hash, base) IN (SELECT before, base FROM undo_files WHERE entry = ?)"
             " AND NOT EXISTS (SELECT 1 FROM undo_files f WHERE f.before = undo_images.hash"
@@ -125,20 +127,22 @@ class Images:
         )
 
 
-def _common(one: bytes, other: bytes) -> tuple[int, int]:
-    """How many bytes are the same at the beginning, and of the rest at the end."""
+def _count_common(one: bytes, other: bytes) -> tuple[int, int]:
+    """Counts the equal bytes at the start, and of the rest at the end."""
     shortest, view = min(len(one), len(other)), memoryview(other)  # `startswith` copies nothing
-    head = _same(shortest, lambda at, size: one.startswith(view[at : at + size], at))
+    head = _count_same(shortest, lambda at, size: one.startswith(view[at : at + size], at))
     end, other_end = len(one), len(other)
-    tail = _same(
+    tail = _count_same(
         shortest - head,
         lambda at, size: one.startswith(view[other_end - at - size : other_end - at], end - at - size),
     )
     return head, tail
 
 
-def _same(most: int, is_same: Callable[[int, int], bool]) -> int:
-    """How far two contents agree, at most so far: by large pieces first, then by halves of the first that differs."""
+def _count_same(most: int, is_same: Callable[[int, int], bool]) -> int:
+    """Counts how far two contents agree, up to `most`: by large pieces first, then by halves of the first that
+    differs.
+    """
     at, size = 0, _PIECE
     while at < most and size:
         size = min(size, most - at)

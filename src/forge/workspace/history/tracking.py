@@ -1,4 +1,6 @@
-"""What a session did to files: read, changed, planned; and which call is at work now, so that tools can note it."""
+"""Holds the state of sessions (files read and changed, to-dos) and the current call, so that tools can record what they
+do.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forge.core.context import LOCAL
 from forge.core.errors import ToolError
-from forge.workspace.paths import Place
-from forge.workspace.state import NAME, state_directory, why_not
+from forge.workspace.paths import Location
+from forge.workspace.state import NAME, explain_unusable, state_directory
 
 if TYPE_CHECKING:  # they load SQLite, which a program that touches no file does without
     from forge.workspace.history.seen_files import FileLedger
@@ -30,7 +32,9 @@ class SessionState:
     """The state of sessions, in one store: a project's own file, or memory."""
 
     def __init__(self, workspace: Path | None = None) -> None:
-        """A workspace's own, made when it is first needed; in memory without one, or where it cannot be written."""
+        """`workspace`: where the state is stored, made when it is first needed. Without one, or if it cannot be
+        written, the state stays in memory.
+        """
         self._workspace = workspace
 
     @cached_property
@@ -40,7 +44,7 @@ class SessionState:
         directory = state_directory(self._workspace)
         if directory == self._workspace / NAME:
             return directory / STORE
-        log.warning("%s: what was read and changed is forgotten at the end", why_not(self._workspace)[0])
+        log.warning("%s: what was read and changed is forgotten at the end", explain_unusable(self._workspace)[0])
         return None
 
     @cached_property
@@ -62,12 +66,12 @@ class SessionState:
         return Todos(self.path)
 
     def forget(self, session_id: str = "") -> None:
-        """A session begins anew: it has read nothing. What it changed can still be undone."""
+        """Forgets what a session read. Its changes can still be undone."""
         self.seen.forget(session_id)
 
     def end(self, session_id: str) -> None:
-        """A session is over. In a project's file, what it changed can still be undone; in memory nobody could ask."""
-        used = vars(self)  # what was never needed is not made for this
+        """Ends a session. With a project's file its changes can still be undone; in memory its undo log is dropped."""
+        used = vars(self)  # parts that were never used are not made now
         if "seen" in used:
             self.seen.forget(session_id)
         if "undo" in used and self.path is None:
@@ -76,37 +80,37 @@ class SessionState:
             self.todos.put(session_id, [])
 
     def remove(self, session_id: str) -> None:
-        """A session is deleted: nothing of it is kept."""
+        """Deletes all state of a session."""
         self.seen.forget(session_id)
         self.undo.forget(session_id)
         self.todos.put(session_id, [])
 
 
-class Tracking(NamedTuple):
-    """The call at work, and where its session's state is."""
+class TrackedCall(NamedTuple):
+    """The current call, and the state of its session."""
 
     state: SessionState
     session_id: str = LOCAL
     turn: str = ""
     call_id: str = ""
     tool: str = ""
-    checked: bool = False  # whether a file must have been read before it is changed
+    checked: bool = False  # True: a file must have been read before it is changed
 
 
-_Read = tuple[Place, os.stat_result, bytes | None]
+_Read = tuple[Location, os.stat_result, bytes | None]
 
 _waiting: ContextVar[list[_Read] | None] = ContextVar("waiting", default=None)
-_untracked = Tracking(SessionState())
-_current: ContextVar[Tracking] = ContextVar("tracking", default=_untracked)
+_untracked = TrackedCall(SessionState())
+_current: ContextVar[TrackedCall] = ContextVar("tracking", default=_untracked)
 
 
-def current() -> Tracking:
-    """What is known of the call at work; a state in memory, shared by all, where no step tracks it."""
+def current_call() -> TrackedCall:
+    """Returns the current call; without a tracking step, one with a state in memory that all calls share."""
     return _current.get()
 
 
 @contextmanager
-def tracking(now: Tracking) -> Iterator[None]:
+def track_call(now: TrackedCall) -> Iterator[None]:
     before = _current.set(now)
     try:
         yield
@@ -114,32 +118,34 @@ def tracking(now: Tracking) -> Iterator[None]:
         _current.reset(before)
 
 
-def note_read(place: Place, status: os.stat_result, content: bytes | None = None) -> None:
-    """The model saw some of this file. `content` is all of it, where it is at hand."""
+def note_read(location: Location, status: os.stat_result, content: bytes | None = None) -> None:
+    """Records that the model saw some of this file. `content` is the whole content, if it is at hand."""
     waiting = _waiting.get()
     if waiting is not None:
-        waiting.append((place, status, content))
+        waiting.append((location, status, content))
     else:
-        _note([(place, status, content)])
+        _note_reads([(location, status, content)])
 
 
 @contextmanager
-def noted_together() -> Iterator[None]:
-    """What is read meanwhile is noted at the end, in one go."""
+def batch_read_notes() -> Iterator[None]:
+    """Collects the files read inside the block and records them at its end, in one transaction."""
     waiting: list[_Read] = []
     before = _waiting.set(waiting)
     try:
         yield
     finally:
         _waiting.reset(before)
-        _note(waiting)
+        _note_reads(waiting)
 
 
-def _note(reads: Sequence[_Read]) -> None:
-    now = current()
+def _note_reads(reads: Sequence[_Read]) -> None:
+    now = current_call()
     if not now.checked or not reads:
         return
     try:
-        now.state.seen.note_all(now.session_id, [(str(place.path), status, text) for place, status, text in reads])
-    except ToolError as error:  # what was read is read; a later change will say that it was not
+        now.state.seen.note_all(
+            now.session_id, [(str(location.path), status, text) for location, status, text in reads]
+        )
+    except ToolError as error:  # the read itself succeeded; a later change will ask to read the file again
         log.warning("that %s was read could not be noted: %s", reads[0][0].shown, error)

@@ -1,7 +1,7 @@
-"""What files held before each change of a session, so that a call or a whole turn can be taken back.
+"""Records the contents of files before each change of a session, so that a call or a whole turn can be undone.
 
-An image is kept once, under the hash of its content. Of a large file of which little changed, only the difference to
-what it became is kept: a change is taken back only where the file still is what it became.
+An image is stored once, under the hash of its content. For a large file with a small change, only the difference to
+the new content is stored: a change is undone only if the file still has that new content.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pathlib import Path
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.commit import Change
 from forge.workspace.history.old_contents import CAP, Images
-from forge.workspace.history.undo_tables import COUNT, ENTRIES, FILES, LOST, undo_tables
-from forge.workspace.paths import Place, quoted
+from forge.workspace.history.undo_tables import COUNT, ENTRIES, FILES, LOST, create_undo_tables
+from forge.workspace.paths import Location, quote_path
 from forge.workspace.paths.digest import digest_of
-from forge.workspace.paths.open import explained, open_directory, open_file, status_of
+from forge.workspace.paths.open import explain_errors, open_directory, open_file, status_of
 from forge.workspace.state.store import Store
 
-_PAGE = 50  # entries looked at together
-NOTHING, SPECIAL, LINK = "", "special", "link:"  # in the place of a hash: nothing is there, or no regular file
+_PAGE = 50  # entries read at once
+NOTHING, SPECIAL, LINK = "", "special", "link:"  # instead of a hash: there is nothing, or no regular file
 
 
 @dataclass(frozen=True, slots=True)
 class UndoFile:
-    """One file of a change: the hashes of what was there and of what came in its place."""
+    """One file of a change: the hashes of the old and the new content."""
 
     root: str
     relative: str
@@ -36,17 +36,17 @@ class UndoFile:
     before: str
     after: str
     mode: int | None
-    base: str  # what the image is a difference to; empty: to nothing
+    base: str  # the image is a difference to this hash; empty: the image is complete
     dropped: bool  # the image was removed to make room
 
     @property
-    def place(self) -> Place:
-        return Place(Path(self.root), self.relative, self.shown)
+    def location(self) -> Location:
+        return Location(Path(self.root), self.relative, self.shown)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One change, by one call."""
+class UndoEntry:
+    """One change, made by one call."""
 
     id: int
     turn: str
@@ -59,10 +59,10 @@ class Entry:
 
 
 @dataclass(slots=True)
-class _Found:
-    """A file as it is now, or as it will be when some changes are taken back."""
+class _FileState:
+    """A file as it is now, or as it will be once some changes are undone."""
 
-    place: Place
+    location: Location
     was: str
     now: str
     content: bytes | None = None  # None: no regular file
@@ -75,11 +75,11 @@ class UndoLog:
     """Keyed by session, in the project's store or in memory. `cap`: bytes of images that a session may keep."""
 
     def __init__(self, path: Path | None = None, cap: int = CAP) -> None:
-        self._store = Store(path, "undo", [undo_tables])
+        self._store = Store(path, "undo", [create_undo_tables])
         self._images = Images(cap)
 
     def record(self, session: str, turn: str, call_id: str, tool: str, changes: Sequence[Change]) -> int:
-        """Keep what is there before it is changed. To be withdrawn if the change is not made."""
+        """Stores the old contents before a change. Returns the entry, which must be withdrawn if the change fails."""
         kept = [(change, _before(change), _after(change)) for change in changes]
         images = [
             self._images.image(change.before or b"", before, change.after, after)
@@ -88,14 +88,14 @@ class UndoLog:
             for change, before, after in kept
         ]
         size = sum(len(image.data) for image in images if image is not None)
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             entry = connection.execute(
                 "INSERT INTO undo_entries (session, turn, call_id, tool, time, bytes) VALUES (?, ?, ?, ?, ?, ?)",
                 (session, turn, call_id, tool, time.time(), size),
             ).lastrowid
             assert entry is not None
             for (change, before, after), image in zip(kept, images, strict=True):
-                where = (str(change.place.root), change.place.relative, change.place.shown)
+                where = (str(change.location.root), change.location.relative, change.location.shown)
                 base = image.base if image is not None else ""
                 row = (entry, *map(_storable, where), _storable(before), _storable(after), _mode(change), base)
                 connection.execute("INSERT INTO undo_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", row)
@@ -105,18 +105,18 @@ class UndoLog:
         return entry
 
     def withdraw(self, entry: int) -> None:
-        """The change was not made."""
-        with self._store.writing() as connection:
+        """Removes the entry of a change that was not made."""
+        with self._store.write_transaction() as connection:
             self._images.forget(connection, entry)
 
     def forget(self, session: str) -> None:
-        with self._store.writing() as connection:
+        with self._store.write_transaction() as connection:
             for (entry,) in connection.execute("SELECT id FROM undo_entries WHERE session = ?", (session,)).fetchall():
                 self._images.forget(connection, entry)
 
     def mark(self, session: str, undone: Sequence[int], call_id: str) -> None:
-        """The call has taken these changes back; what they themselves had taken back is there again."""
-        with self._store.writing() as connection:
+        """Marks changes as undone by this call; changes that they had undone count as made again."""
+        with self._store.write_transaction() as connection:
             by = connection.execute(
                 "SELECT max(id) FROM undo_entries WHERE session = ? AND call_id = ?", (session, call_id)
             ).fetchone()[0]
@@ -125,25 +125,25 @@ class UndoLog:
                 connection.execute("UPDATE undo_entries SET undone_by = ? WHERE id = ?", (by, entry))
 
     def sessions(self) -> list[str]:
-        """Those that changed something, the one that did so last first."""
-        with self._store.reading() as connection:
+        """Lists the sessions that changed files, the latest first."""
+        with self._store.read_transaction() as connection:
             rows = connection.execute("SELECT session FROM undo_entries GROUP BY session ORDER BY max(id) DESC")
             return [row[0] for row in rows]
 
     def count(self, session: str, *, call_id: str = "", turn: str = "") -> tuple[int, bool]:
-        """How many changes there are, and whether the images of some are gone."""
+        """Counts the changes; the second value is True if images of some of them were dropped."""
         which = {"session": session, "call_id": call_id, "turn": turn, "before": 0}
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             number = connection.execute(COUNT, which).fetchone()[0]
             return number, connection.execute(LOST, which).fetchone() is not None
 
     def entries(
         self, session: str, *, call_id: str = "", turn: str = "", before: int = 0, most: int = -1
-    ) -> list[Entry]:
-        """What was changed, the latest first: all of it, or so many, or what was before an entry."""
+    ) -> list[UndoEntry]:
+        """Lists changes, the latest first: all, or at most `most`, or those before an entry."""
         which = {"session": session, "call_id": call_id, "turn": turn, "before": before, "most": most}
         files: dict[int, list[UndoFile]] = {}
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             for entry, *row in connection.execute(FILES, which):
                 root, relative, shown, old, new, mode, base, dropped = row
                 where = (_readable(root), _readable(relative), _readable(shown))
@@ -151,14 +151,16 @@ class UndoLog:
                 files.setdefault(entry, []).append(file)
             rows = connection.execute(ENTRIES, which).fetchall()
         return [
-            Entry(id_, turn, call_id, tool, at, bool(undone), bool(is_undo), tuple(files.get(id_, ())))
+            UndoEntry(id_, turn, call_id, tool, at, bool(undone), bool(is_undo), tuple(files.get(id_, ())))
             for id_, turn, call_id, tool, at, undone, is_undo in rows
         ]
 
-    def chosen(self, session: str, *, call_id: str = "", turn: str = "") -> list[Entry]:
-        """The changes of a call or a turn that are there to be taken back, the latest first; else the last one."""
+    def choose_entries(self, session: str, *, call_id: str = "", turn: str = "") -> list[UndoEntry]:
+        """Returns the changes of a call or a turn that can be undone, the latest first; without either, the last
+        change.
+        """
         if not call_id and not turn:
-            return self._last(session)
+            return self._last_entry(session)
         found = self.entries(session, call_id=call_id, turn=turn)
         if call_id:
             found = [one for one in found if one.turn == found[0].turn]
@@ -177,103 +179,107 @@ class UndoLog:
         )
 
     def plan(self, session: str, *, call_id: str = "", turn: str = "") -> list[Change]:
-        """What restores the files as they were before a call, a turn, or the last change.
+        """Returns the changes that restore the files as they were before a call, a turn, or the last change.
 
-        Raises `ToolError` where one of them changed since, or its image is gone. Empty: they are as they were already.
+        Raises `ToolError` if one of the files changed since, or its image is gone. Empty: nothing has to be restored.
         """
-        return self.restored(session, self.chosen(session, call_id=call_id, turn=turn))
+        return self.plan_restore(session, self.choose_entries(session, call_id=call_id, turn=turn))
 
-    def restored(self, session: str, entries: Sequence[Entry]) -> list[Change]:
-        """What takes back these changes, the latest first."""
-        found: dict[Path, _Found] = {}
+    def plan_restore(self, session: str, entries: Sequence[UndoEntry]) -> list[Change]:
+        """Returns the changes that undo these entries, the latest first."""
+        found: dict[Path, _FileState] = {}
         for entry in entries:
             for file in reversed(entry.files):
-                now = found.get(file.place.path) or found.setdefault(file.place.path, _look(file.place))
+                now = found.get(file.location.path) or found.setdefault(file.location.path, _read_state(file.location))
                 if now.now != file.before:
                     self._step_back(session, entry, file, now)
-        return [_change(one) for one in found.values() if one.now != one.was]
+        return [_change_of(one) for one in found.values() if one.now != one.was]
 
-    def _last(self, session: str) -> list[Entry]:
-        """The last change that was made, and neither taken back nor a taking back; a killed process made none."""
+    def _last_entry(self, session: str) -> list[UndoEntry]:
+        """Returns the last change that is in effect, neither undone nor itself an undo."""
         page = self.entries(session, most=_PAGE)
         while page:
             for one in page:
-                if not one.undone and not one.is_undo and any(_look(f.place).now != f.before for f in one.files):
+                if (
+                    not one.undone
+                    and not one.is_undo
+                    and any(_read_state(f.location).now != f.before for f in one.files)
+                ):
                     return [one]
             page = self.entries(session, before=page[-1].id, most=_PAGE)
         raise ToolError("there is nothing to undo", ErrorKind.NOT_FOUND, "No file was changed that could be restored.")
 
-    def _step_back(self, session: str, entry: Entry, file: UndoFile, now: _Found) -> None:
+    def _step_back(self, session: str, entry: UndoEntry, file: UndoFile, now: _FileState) -> None:
         if now.now != file.after:
-            raise self._conflict(session, entry, file)
+            raise self._conflict_error(session, entry, file)
         if file.before == SPECIAL:
-            raise _lost(file, "it was a FIFO, a socket or a device")
+            raise _lost_error(file, "it was a FIFO, a socket or a device")
         if file.before == NOTHING or file.before.startswith(LINK):
             now.now, now.content = file.before, None
             return
         if file.dropped:
-            raise _lost(file, "what was there was dropped to make room for later changes")
-        with self._store.reading() as connection:
+            raise _lost_error(file, "what was there was dropped to make room for later changes")
+        with self._store.read_transaction() as connection:
             content = self._images.content(connection, file.before, file.base, now.content)
         if content is None:
-            raise _lost(file, "what was there is no longer kept")
+            raise _lost_error(file, "what was there is no longer kept")
         now.now, now.content, now.mode = file.before, content, file.mode
 
-    def _conflict(self, session: str, entry: Entry, file: UndoFile) -> ToolError:
+    def _conflict_error(self, session: str, entry: UndoEntry, file: UndoFile) -> ToolError:
         later = [
             one
             for one in self.entries(session)
             if one.id > entry.id
             and not (one.undone or one.is_undo)
-            and any(f.place.path == file.place.path for f in one.files)
+            and any(f.location.path == file.location.path for f in one.files)
         ]
         by = f" by call {later[0].call_id} ({later[0].tool})" if later else ", not by this session's tools"
         hint = f"Undo call_id={later[0].call_id} first" if later else "Read it and edit what should be different"
         return ToolError(
-            f"{quoted(file.shown)} was changed since call {entry.call_id}{by}; nothing was undone",
+            f"{quote_path(file.shown)} was changed since call {entry.call_id}{by}; nothing was undone",
             ErrorKind.USER,
             f"{hint}.",
         )
 
 
-def _without_pairs(left: list[Entry], found: Sequence[Entry]) -> list[Entry]:
-    """A change and its undo in the same turn cancel each other."""
+def _without_pairs(left: list[UndoEntry], found: Sequence[UndoEntry]) -> list[UndoEntry]:
+    """Removes each pair of a change and its undo in the same turn."""
     if not any(one.undone for one in found):
         return left
     return [one for one in left if not one.is_undo]
 
 
-def _look(place: Place) -> _Found:
-    status = status_of(place)
+def _read_state(location: Location) -> _FileState:
+    status = status_of(location)
     if status is None:
-        return _Found(place, NOTHING, NOTHING)
+        return _FileState(location, NOTHING, NOTHING)
     if stat.S_ISLNK(status.st_mode):
-        target = LINK + _target(place)
-        return _Found(place, target, target, status=status)
+        target = LINK + _link_target(location)
+        return _FileState(location, target, target, status=status)
     if not stat.S_ISREG(status.st_mode):
-        return _Found(place, SPECIAL, SPECIAL, status=status)
-    with open(open_file(place), "rb", buffering=0) as file, explained(place.shown):
+        return _FileState(location, SPECIAL, SPECIAL, status=status)
+    with open(open_file(location), "rb", buffering=0) as file, explain_errors(location.shown):
         status = os.fstat(file.fileno())
         content = file.read()
     digest = digest_of(content)
-    return _Found(place, digest, digest, content, content, status=status)
+    return _FileState(location, digest, digest, content, content, status=status)
 
 
-def _target(place: Place) -> str:
-    directory = open_directory(place.parent)
+def _link_target(location: Location) -> str:
+    directory = open_directory(location.parent)
     try:
-        with explained(place.shown):
-            return os.readlink(place.name, dir_fd=directory)
+        with explain_errors(location.shown):
+            return os.readlink(location.name, dir_fd=directory)
     finally:
         os.close(directory)
 
 
-def _change(one: _Found) -> Change:
+def _change_of(one: _FileState) -> Change:
     if one.now.startswith(LINK):
-        return Change(one.place, one.before, b"", link=one.now.removeprefix(LINK), status=one.status)
+        return Change(one.location, one.before, b"", link=one.now.removeprefix(LINK), status=one.status)
     if one.was.startswith(LINK):
-        return Change(one.place, None, one.content, link=one.was.removeprefix(LINK), status=one.status)
-    return Change(one.place, one.before, one.content, one.mode, status=one.status)
+        return Change(one.location, None, one.content, link=one.was.removeprefix(LINK), status=one.status)
+    return Change(one.location, one.before, one.content, one.mode, status=one.status)
 
 
 def _before(change: Change) -> str:
@@ -297,7 +303,7 @@ def _mode(change: Change) -> int | None:
 
 
 def _storable(text: str) -> str | bytes:
-    """Names that are no Unicode go in as bytes."""
+    """Encodes names that are not Unicode as bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -309,9 +315,9 @@ def _readable(value: str | bytes) -> str:
     return os.fsdecode(value) if isinstance(value, bytes) else value
 
 
-def _lost(file: UndoFile, why: str) -> ToolError:
+def _lost_error(file: UndoFile, why: str) -> ToolError:
     return ToolError(
-        f"{quoted(file.shown)} cannot be restored: {why}; nothing was undone",
+        f"{quote_path(file.shown)} cannot be restored: {why}; nothing was undone",
         ErrorKind.USER,
         "Undo other calls one by one with call_id, or restore this file by other means.",
     )

@@ -1,4 +1,4 @@
-"""The tables of the undo log, and what is asked of them."""
+"""Defines the tables of the undo log and their queries."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ENTRIES = (
 ).replace("WHICH", _WHICH)
 
 
-def undo_tables(connection: sqlite3.Connection) -> None:
-    """The first version of the store's part."""
+def create_undo_tables(connection: sqlite3.Connection) -> None:
+    """Creates the tables of the undo log: version 1 of its part of the store."""
     for statement in (
         "CREATE TABLE undo_entries (id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, turn TEXT NOT NULL,"
         " call_id TEXT NOT NULL, tool TEXT NOT NULL, time REAL NOT NULL, bytes INTEGER NOT NULL, undone_by INTEGER)",

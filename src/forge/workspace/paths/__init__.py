@@ -1,4 +1,4 @@
-"""Which paths lie inside the workspace: one validator for every tool, and the place a spelling leads to."""
+"""Resolves paths inside the workspace: one validator for every tool."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OFF = frozenset({"0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A path inside a root with all links resolved: what is opened, whatever its spelling was."""
+class Location:
+    """A path inside a root with all links resolved. Different spellings of a path have the same location."""
 
     root: Path  # real
     relative: str  # "a/b.txt"; "." is the root itself
@@ -30,7 +30,7 @@ class Place:
 
     @property
     def path(self) -> Path:
-        """For keys and messages. To open it by this name would follow a link put there meanwhile."""
+        """The path for keys and messages. Opening it by name would follow a link that was put there meanwhile."""
         return self.root if self.relative == "." else self.root / self.relative
 
     @property
@@ -38,20 +38,20 @@ class Place:
         return self.relative.rpartition("/")[2]
 
     @property
-    def parent(self) -> Place:
-        """The directory it is in; the root is its own."""
+    def parent(self) -> Location:
+        """The directory that contains it; the root is its own parent."""
         above = self.relative.rpartition("/")[0] or "."
         shown = self.shown.rpartition("/")[0] if self.relative != above else self.shown
-        return Place(self.root, above, shown or ".", self.writable)
+        return Location(self.root, above, shown or ".", self.writable)
 
-    def child(self, name: str) -> Place:
-        """What is called `name` in this directory, and is no link."""
+    def child(self, name: str) -> Location:
+        """Returns the location of `name` in this directory; `name` is no link."""
         relative = name if self.relative == "." else f"{self.relative}/{name}"
-        return Place(self.root, relative, name if self.shown == "." else f"{self.shown}/{name}", self.writable)
+        return Location(self.root, relative, name if self.shown == "." else f"{self.shown}/{name}", self.writable)
 
 
 class PathValidator:
-    """Confines paths to a workspace and further declared roots, and these to what the environment allows at most."""
+    """Confines paths to a workspace and further declared roots, and these to the environment's widest directory."""
 
     def __init__(
         self,
@@ -61,11 +61,13 @@ class PathValidator:
         writes: bool = True,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        held = [find_held(place) for place in (workspace, *(one.path for one in roots))]
+        held = [find_held(path) for path in (workspace, *(one.path for one in roots))]
         self._held = [one for one in held if one is not None]
-        self.workspace = _real(workspace, held[0])
+        self.workspace = _real_path(workspace, held[0])
         found = [Root(self.workspace, True)]
-        found += [Root(_real(one.path, place), one.writable) for one, place in zip(roots, held[1:], strict=True)]
+        found += [
+            Root(_real_path(one.path, directory), one.writable) for one, directory in zip(roots, held[1:], strict=True)
+        ]
         self.roots = tuple(sorted(found, key=lambda one: len(one.path.parts), reverse=True))  # the narrowest first
         self.writes = writes and environment.get(WRITES, "").strip().lower() not in _OFF
         self._cap = Path(os.path.realpath(environment[CAP])) if environment.get(CAP) else None
@@ -74,8 +76,8 @@ class PathValidator:
     def of(cls, scope: Scope) -> PathValidator:
         return cls(scope.workspace, scope.roots, writes=scope.writes)
 
-    def resolve(self, path: str, *, blank: bool = False, follow: bool = True) -> Place:
-        """Where a path leads, whether or not something is there. Raises `ToolError` if it leads outside.
+    def resolve(self, path: str, *, blank: bool = False, follow: bool = True) -> Location:
+        """Returns the location of a path, even if nothing exists there. Raises `ToolError` if it leads outside.
 
         A relative path starts at the workspace. `blank`: an empty one is the workspace itself. Without `follow` a link
         as the last component stands for itself.
@@ -86,44 +88,44 @@ class PathValidator:
         for held in self._held:
             held.check()
         whole = os.path.join(self.workspace, path)
-        real = _settled(whole, follow=follow, shown=path)
-        place = self._place(real)
-        if place is None:
-            raise outside(path)
+        real = _resolve_links(whole, follow=follow, shown=path)
+        location = self._locate(real)
+        if location is None:
+            raise outside_error(path)
         if path.endswith("/") and os.path.lexists(real) and not os.path.isdir(real):
             raise ToolError(
-                f"{quoted(path)} ends like a directory, and is none", ErrorKind.USER, "Leave out the last slash."
+                f"{quote_path(path)} ends like a directory, and is none", ErrorKind.USER, "Leave out the last slash."
             )
-        return place
+        return location
 
-    def resolve_for_writing(self, path: str, *, follow: bool = True) -> Place:
-        """The same where writing is enabled and the root may be written."""
+    def resolve_for_writing(self, path: str, *, follow: bool = True) -> Location:
+        """Returns the location of a path that may be written: writing is enabled and the root is writable."""
         if path.endswith("/"):
-            raise ToolError(f"{quoted(path)} names a directory", ErrorKind.VALIDATION, "Name a file.")
-        place = self.resolve(path, follow=follow)
+            raise ToolError(f"{quote_path(path)} names a directory", ErrorKind.VALIDATION, "Name a file.")
+        location = self.resolve(path, follow=follow)
         if not self.writes:
             raise ToolError(
-                f"{quoted(path)} cannot be written: writing files is switched off here",
+                f"{quote_path(path)} cannot be written: writing files is switched off here",
                 ErrorKind.PERMISSION,
                 f"The person can switch it on: {WRITES}, or workspace.writes in forge.yaml.",
             )
-        if not place.writable:
+        if not location.writable:
             raise ToolError(
-                f"{quoted(path)} is in a directory that is declared read-only",
+                f"{quote_path(path)} is in a directory that is declared read-only",
                 ErrorKind.PERMISSION,
                 "Write inside the workspace instead.",
             )
-        return place
+        return location
 
-    def spelled(self, path: str) -> str:
-        """The absolute path as it is written, with no link followed."""
+    def normalize(self, path: str) -> str:
+        """Returns the absolute path as written, without following links."""
         return os.path.normpath(os.path.join(self.workspace, path))
 
-    def place_of(self, real: str) -> Place | None:
-        """The place of a real path; None outside."""
-        return self._place(real)
+    def location_of(self, real: str) -> Location | None:
+        """Returns the location of a real path; None outside the roots."""
+        return self._locate(real)
 
-    def _place(self, real: str) -> Place | None:
+    def _locate(self, real: str) -> Location | None:
         parts = Path(real).parts
         if self._cap is not None and parts[: len(self._cap.parts)] != self._cap.parts:
             return None
@@ -131,35 +133,35 @@ class PathValidator:
             above = len(root.path.parts)
             if parts[:above] == root.path.parts:
                 relative = "/".join(parts[above:]) or "."
-                return Place(root.path, relative, self._shown(parts, real, relative), root.writable)
+                return Location(root.path, relative, self._display_path(parts, real, relative), root.writable)
         return None
 
-    def _shown(self, parts: tuple[str, ...], real: str, relative: str) -> str:
+    def _display_path(self, parts: tuple[str, ...], real: str, relative: str) -> str:
         above = self.workspace.parts
         return ("/".join(parts[len(above) :]) or ".") if parts[: len(above)] == above else real
 
 
-def _real(directory: Path, held: HeldDirectory | None) -> Path:
-    """Where it leads: for one that is held, where it led when that began."""
+def _real_path(directory: Path, held: HeldDirectory | None) -> Path:
+    """Resolves a directory; a held directory keeps the path it had when it was opened."""
     return Path(os.path.realpath(directory)) if held is None else held.path
 
 
-def outside(path: str) -> ToolError:
-    """The refusal of a path that leaves the root: the same words whether or not something is there."""
+def outside_error(path: str) -> ToolError:
+    """Builds the error for a path that leaves the roots: the same words whether or not the file exists."""
     return ToolError(
-        f"{quoted(path)} leads outside the workspace", ErrorKind.SECURITY, "Use a path inside the workspace."
+        f"{quote_path(path)} leads outside the workspace", ErrorKind.SECURITY, "Use a path inside the workspace."
     )
 
 
 def check_spelling(path: str) -> None:
-    """Raise `ToolError` for what cannot be a path here."""
+    """Raises `ToolError` for text that cannot be a path here."""
     if not path.strip():
         raise ToolError("the path is blank", ErrorKind.VALIDATION, "Name a file inside the workspace.")
     if "\0" in path:
         raise ToolError("the path contains a NUL byte", ErrorKind.SECURITY, "Leave it out.")
     if path.startswith("~"):
         raise ToolError(
-            f"{quoted(path)}: ~ does not stand for a home directory here",
+            f"{quote_path(path)}: ~ does not stand for a home directory here",
             ErrorKind.SECURITY,
             "Use a path inside the workspace; a name that begins with ~ is written ./~name.",
         )
@@ -175,24 +177,24 @@ def check_spelling(path: str) -> None:
         raise ToolError("the path is too long", ErrorKind.VALIDATION, "Shorten it.")
 
 
-def quoted(path: str) -> str:
-    """In quotes, on one line: a name may hold anything, line breaks included."""
-    shown = path[:200] if path[:200].isprintable() else "".join(map(_visible, path[:200]))
+def quote_path(path: str) -> str:
+    """Quotes a path on one line: a name may hold anything, line breaks included."""
+    shown = path[:200] if path[:200].isprintable() else "".join(map(_make_visible, path[:200]))
     return f'"{shown}"' if len(path) <= 200 else f'"{shown}…"'
 
 
-def _visible(letter: str) -> str:
+def _make_visible(letter: str) -> str:
     return letter if letter.isprintable() else ascii(letter)[1:-1]
 
 
-def _settled(whole: str, *, follow: bool, shown: str) -> str:
-    """The real path, where links come and go while they are followed."""
+def _resolve_links(whole: str, *, follow: bool, shown: str) -> str:
+    """Returns the real path; tries again if links change while they are followed."""
     for _ in range(8):
         try:
             return os.path.realpath(whole) if follow else _real_parent(whole)
         except OSError:
             continue
-    raise ToolError(f"{quoted(shown)} was replaced while it was looked up", ErrorKind.SECURITY, "Try again.")
+    raise ToolError(f"{quote_path(shown)} was replaced while it was looked up", ErrorKind.SECURITY, "Try again.")
 
 
 def _real_parent(whole: str) -> str:

@@ -1,19 +1,19 @@
-"""The hash of a file's content: computed once, and of a large one beside whatever else is to be done."""
+"""Hashes the content of a file once; large content in a thread."""
 
 from __future__ import annotations
 
 import threading
 from hashlib import sha256
 
-LARGE = 1024 * 1024  # bytes from which a thread is worth its while: hashing does not hold up other threads
+LARGE = 1024 * 1024  # bytes: larger content is hashed in a thread, since hashing releases the interpreter lock
 
 
 def digest_of(content: bytes) -> str:
-    return sha256(content).hexdigest()  # the one that processors help with
+    return sha256(content).hexdigest()  # processors have instructions for it
 
 
 class Digest:
-    """Begun when it is made, waited for when its value is asked for."""
+    """Starts hashing when it is made; `value` waits for the result."""
 
     def __init__(self, content: bytes) -> None:
         self._value = ""

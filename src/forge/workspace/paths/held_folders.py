@@ -1,4 +1,4 @@
-"""The directories a commit works in, held open so that nobody can put others in their place; missing ones are made."""
+"""Holds the directories of a commit open, so that they cannot be replaced meanwhile, and makes missing ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.paths import Place
+from forge.workspace.paths import Location
 from forge.workspace.paths.open import open_directory
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -18,12 +18,14 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class Folders:
-    """A context: everything is closed at its end. Raises `ToolError` for what is no directory or may not be opened."""
+    """A context manager that closes all directories at its end. Raises `ToolError` for a path that cannot be opened as
+    one.
+    """
 
-    def __init__(self, wanted: Iterable[Place]) -> None:
+    def __init__(self, wanted: Iterable[Location]) -> None:
         self._open: dict[Path, int] = {}
-        self._made: list[Place] = []
-        missing: dict[Path, Place] = {}
+        self._made: list[Location] = []
+        missing: dict[Path, Location] = {}
         try:
             for folder in wanted:
                 self._find(folder, missing)
@@ -38,30 +40,30 @@ class Folders:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._close()
 
-    def of(self, place: Place) -> int:
-        """The descriptor of the directory that a place is in."""
-        return self._open[place.parent.path]
+    def of(self, location: Location) -> int:
+        """Returns the descriptor of the directory that contains a location."""
+        return self._open[location.parent.path]
 
-    def has(self, place: Place) -> bool:
-        return place.parent.path in self._open
+    def has(self, location: Location) -> bool:
+        return location.parent.path in self._open
 
-    def make(self, folder: Place) -> None:
-        """Make a missing one. Raises `OSError`."""
+    def make(self, folder: Location) -> None:
+        """Makes a missing directory. Raises `OSError`."""
         above = self._open[folder.parent.path]
-        with suppress(FileExistsError):  # somebody else made it
+        with suppress(FileExistsError):  # another process made it
             os.mkdir(folder.name, dir_fd=above)
             self._made.append(folder)
         self._open[folder.path] = os.open(folder.name, _FLAGS, dir_fd=above)
 
     def unmake(self) -> None:
-        """Remove those that were made here, as far as they are empty."""
+        """Removes the directories made here, if they are empty."""
         while self._made:
             folder = self._made.pop()
             with suppress(OSError):
                 os.rmdir(folder.name, dir_fd=self._open[folder.parent.path])
 
     def sync(self) -> None:
-        """Let names survive a power failure, where the file system can promise that."""
+        """Makes names survive a power failure, if the file system can."""
         for descriptor in self._open.values():
             try:
                 os.fsync(descriptor)
@@ -69,7 +71,7 @@ class Folders:
                 if error.errno not in _CANNOT_SYNC:
                     raise
 
-    def _find(self, folder: Place, missing: dict[Path, Place]) -> None:
+    def _find(self, folder: Location, missing: dict[Path, Location]) -> None:
         while folder.path not in self._open and folder.path not in missing:
             try:
                 self._open[folder.path] = open_directory(folder)

@@ -1,4 +1,4 @@
-"""One writer a directory at a time, among all threads and processes that change files through Forge."""
+"""Locks directories: one writer at a time, among all threads and processes that change files through Forge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.paths import Place
+from forge.workspace.paths import Location
 from forge.workspace.paths.open import open_directory
 
 PATIENCE = 10.0  # seconds that another writer may take
@@ -24,39 +24,39 @@ _Inode = tuple[int, int]
 
 
 @contextmanager
-def locked(places: Iterable[Place], patience: float = PATIENCE) -> Iterator[None]:
-    """Hold the directories that the places are in; of one that is still to be made, the deepest that is there.
+def lock_directories(locations: Iterable[Location], patience: float = PATIENCE) -> Iterator[None]:
+    """Locks the parent directories of the locations; for a missing one, its deepest existing parent.
 
-    It blocks, so it belongs into a worker thread, and it is not to be nested: whoever holds a directory waits for it in
-    vain. Raises `ToolError` when another writer holds one of them for longer than `patience`. On a file system that has
-    no such locks nothing is held, and only the comparison before each replacement protects what others write.
+    Blocks, so call it in a worker thread. Do not nest it: a second lock on the same directory would wait for the first.
+    Raises `ToolError` if another writer holds a directory for longer than `patience`. A file system without locks locks
+    nothing; then only the comparison before each replacement protects the changes of others.
     """
-    wanted = {place.parent.path: place.parent for place in places}
+    wanted = {location.parent.path: location.parent for location in locations}
     until = time.monotonic() + patience
     while True:
         with ExitStack() as held:
-            opened = _opened(wanted.values(), held)
-            for inode in sorted(opened):  # in one order for everybody, so that no two wait for each other
-                _take(opened[inode], inode, until, patience)
+            opened = _open_directories(wanted.values(), held)
+            for inode in sorted(opened):  # in one order for all writers, so that no two wait for each other
+                _take_lock(opened[inode], inode, until, patience)
             with ExitStack() as brief:
-                is_current = _opened(wanted.values(), brief).keys() == opened.keys()
-            if is_current:  # and nobody made, moved or replaced a directory while this one waited
+                is_current = _open_directories(wanted.values(), brief).keys() == opened.keys()
+            if is_current:  # no directory was made, moved or replaced while this writer waited
                 yield
                 return
 
 
-def _opened(directories: Iterable[Place], stack: ExitStack) -> dict[_Inode, tuple[int, Place]]:
-    """Each by its inode: the same directory may be reached by two paths, and can be locked only once."""
-    found: dict[_Inode, tuple[int, Place]] = {}
+def _open_directories(directories: Iterable[Location], stack: ExitStack) -> dict[_Inode, tuple[int, Location]]:
+    """Opens the directories by inode: two paths may lead to one directory, which can be locked only once."""
+    found: dict[_Inode, tuple[int, Location]] = {}
     for directory in directories:
-        descriptor, there = _deepest(directory)
+        descriptor, there = _open_deepest(directory)
         stack.callback(os.close, descriptor)
         status = os.fstat(descriptor)
         found.setdefault((status.st_dev, status.st_ino), (descriptor, there))
     return found
 
 
-def _deepest(directory: Place) -> tuple[int, Place]:
+def _open_deepest(directory: Location) -> tuple[int, Location]:
     while True:
         try:
             return open_directory(directory), directory
@@ -66,7 +66,7 @@ def _deepest(directory: Place) -> tuple[int, Place]:
             directory = directory.parent
 
 
-def _take(opened: tuple[int, Place], inode: _Inode, until: float, patience: float) -> None:
+def _take_lock(opened: tuple[int, Location], inode: _Inode, until: float, patience: float) -> None:
     descriptor, directory = opened
     pause = _PAUSE
     while True:
@@ -80,7 +80,8 @@ def _take(opened: tuple[int, Place], inode: _Inode, until: float, patience: floa
             raise
         if left <= 0:
             raise ToolError(
-                f"waited {patience:g} s to change files in {directory.shown}: {_holder(inode)} is changing files there",
+                f"waited {patience:g} s to change files in {directory.shown}:"
+                f" {_describe_holder(inode)} is changing files there",
                 ErrorKind.TIMEOUT,
                 "Nothing was changed. Try again in a moment.",
                 passing=True,
@@ -89,8 +90,8 @@ def _take(opened: tuple[int, Place], inode: _Inode, until: float, patience: floa
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
-def _holder(inode: _Inode) -> str:
-    """Who holds the lock, where the system tells."""
+def _describe_holder(inode: _Inode) -> str:
+    """Describes the holder of the lock, if the system knows it."""
     device, number = inode
     key = f"{os.major(device):02x}:{os.minor(device):02x}:{number}"
     try:
@@ -99,7 +100,7 @@ def _holder(inode: _Inode) -> str:
         lines = []
     for line in lines:
         words = line.split()
-        if key in words and "->" not in words:  # an arrow: one that waits, too
+        if key in words and "->" not in words:  # an arrow marks another waiter
             owner = words[words.index(key) - 1]
             return "another call" if owner == str(os.getpid()) else f"process {owner}"
     return "another call or program"

@@ -1,4 +1,4 @@
-"""Opens what lies at a place, so that no link put there meanwhile leads out of the root and no special file hangs."""
+"""Opens files at a location, so that no link put there meanwhile leads out of the root and no special file blocks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.held_directories import find_held
-from forge.workspace.paths import PathValidator, Place, quoted
+from forge.workspace.paths import Location, PathValidator, quote_path
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO without a writer must not hang
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_WAY = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", 0)  # a directory that is only passed through
+_PASS_THROUGH = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", 0)  # a directory that is only passed through
 _OPENAT2 = 437  # the same number on every architecture
 _NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
 _SPECIAL = {
@@ -29,92 +29,94 @@ _SPECIAL = {
 }
 
 
-def open_file(place: Place) -> int:
-    """A descriptor for reading the regular file there; the caller closes it."""
-    with explained(place.shown):
-        descriptor = open_at(place, _READ)
+def open_file(location: Location) -> int:
+    """Opens the regular file at a location for reading; the caller closes the descriptor."""
+    with explain_errors(location.shown):
+        descriptor = open_at(location, _READ)
     try:
-        with explained(place.shown):
-            _check_regular(descriptor, place.shown)
+        with explain_errors(location.shown):
+            _check_regular(descriptor, location.shown)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def open_directory(place: Place) -> int:
-    """A descriptor of the directory there, for `os.scandir` and as `dir_fd`; the caller closes it."""
-    with explained(place.shown):
-        return open_at(place, _DIRECTORY)
+def open_directory(location: Location) -> int:
+    """Opens the directory at a location, for `os.scandir` and as `dir_fd`; the caller closes the descriptor."""
+    with explain_errors(location.shown):
+        return open_at(location, _DIRECTORY)
 
 
-def status_of(place: Place) -> os.stat_result | None:
-    """What is there, a link as itself; None if nothing is."""
-    with explained(place.shown):
+def status_of(location: Location) -> os.stat_result | None:
+    """Returns the status at a location, of a link itself; None if nothing exists there."""
+    with explain_errors(location.shown):
         try:
-            if place.relative == ".":
-                held = find_held(place.root)
-                return os.stat(place.root) if held is None else os.fstat(held.descriptor)
-            parent = open_at(place.parent, _WAY)
+            if location.relative == ".":
+                held = find_held(location.root)
+                return os.stat(location.root) if held is None else os.fstat(held.descriptor)
+            parent = open_at(location.parent, _PASS_THROUGH)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            return os.stat(place.name, dir_fd=parent, follow_symlinks=False)
+            return os.stat(location.name, dir_fd=parent, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
         finally:
             os.close(parent)
 
 
-def is_link(place: Place) -> bool:
-    status = status_of(place)
+def is_link(location: Location) -> bool:
+    status = status_of(location)
     return status is not None and stat.S_ISLNK(status.st_mode)
 
 
 def read_file(scope: Scope, path: str, limit: int) -> bytes:
-    """The whole content of a file of the workspace that has at most `limit` bytes."""
-    place = PathValidator.of(scope).resolve(path)
-    with open(open_file(place), "rb") as file, explained(place.shown):
+    """Returns the whole content of a file of the workspace, at most `limit` bytes."""
+    location = PathValidator.of(scope).resolve(path)
+    with open(open_file(location), "rb") as file, explain_errors(location.shown):
         content = file.read(limit + 1)
         if len(content) <= limit:
             return content
         size = os.fstat(file.fileno()).st_size
     raise ToolError(
-        f"{quoted(place.shown)} has {max(size, limit + 1):,} bytes, the limit is {limit:,}",
+        f"{quote_path(location.shown)} has {max(size, limit + 1):,} bytes, the limit is {limit:,}",
         ErrorKind.USER,
         "Make a smaller file of the part that matters.",
     )
 
 
-def open_at(place: Place, flags: int, mode: int = 0) -> int:
-    """Open below the root without following any link: a root that is held is not looked up again. Raises `OSError`."""
-    if (held := find_held(place.root)) is not None:
-        return _open_below(held.descriptor, place.relative, flags, mode)
+def open_at(location: Location, flags: int, mode: int = 0) -> int:
+    """Opens a location below its root without following links; a held root is not looked up again. Raises `OSError`."""
+    if (held := find_held(location.root)) is not None:
+        return _open_below(held.descriptor, location.relative, flags, mode)
     try:
-        top = os.open(place.root, _WAY)
+        top = os.open(location.root, _PASS_THROUGH)
     except OSError as error:
         problem = f"the workspace cannot be opened: {error.strerror}"
         raise ToolError(problem, ErrorKind.CONFIG, "Name an existing directory as the workspace.") from None
     try:
-        return _open_below(top, place.relative, flags, mode)
+        return _open_below(top, location.relative, flags, mode)
     finally:
         os.close(top)
 
 
 @contextmanager
-def explained(shown: str, doing: str = "read") -> Iterator[None]:
-    """Everything the system may say about a path, in words a model can act on."""
+def explain_errors(shown: str, doing: str = "read") -> Iterator[None]:
+    """Turns an `OSError` about a path into a `ToolError` that a model can act on."""
     try:
         yield
     except OSError as error:
         number = error.errno or 0
-        problem, kind, suggestion = _MEANING.get(number, (f"cannot be {doing}: {error.strerror}", ErrorKind.SYSTEM, ""))
+        problem, kind, suggestion = _EXPLANATIONS.get(
+            number, (f"cannot be {doing}: {error.strerror}", ErrorKind.SYSTEM, "")
+        )
         past = {"read": "read", "write": "written"}.get(doing, doing)
-        raise ToolError(f"{quoted(shown)} {problem.format(doing=past)}", kind, suggestion) from None
+        raise ToolError(f"{quote_path(shown)} {problem.format(doing=past)}", kind, suggestion) from None
 
 
 def _open_below(top: int, relative: str, flags: int, mode: int) -> int:
-    if _kernel_can():
+    if _has_openat2():
         for _ in range(8):  # EAGAIN: something was renamed meanwhile
             descriptor, problem = _openat2(top, relative, flags, mode)
             if problem == 0:
@@ -122,11 +124,11 @@ def _open_below(top: int, relative: str, flags: int, mode: int) -> int:
             if problem != errno.EAGAIN:
                 break
         raise OSError(problem, os.strerror(problem))
-    return _walk(top, relative, flags, mode)
+    return _open_stepwise(top, relative, flags, mode)
 
 
 def _openat2(top: int, relative: str, flags: int, mode: int) -> tuple[int, int]:
-    """A descriptor, or -1 and the error's number."""
+    """Returns a descriptor, or -1 and the error's number."""
     import ctypes  # slow to import, needed once a file is opened
 
     how = (ctypes.c_uint64 * 3)(flags, mode, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
@@ -150,10 +152,10 @@ def _syscall() -> Any:
 
 
 @cache
-def _kernel_can() -> bool:
+def _has_openat2() -> bool:
     if sys.platform != "linux":
         return False
-    top = os.open("/", _WAY)
+    top = os.open("/", _PASS_THROUGH)
     try:
         descriptor, problem = _openat2(top, ".", _DIRECTORY, 0)
     except ImportError:  # a Python built without ctypes
@@ -165,13 +167,13 @@ def _kernel_can() -> bool:
     return problem not in (errno.ENOSYS, errno.EPERM)  # EPERM: a seccomp filter that does not know the call
 
 
-def _walk(top: int, relative: str, flags: int, mode: int) -> int:
-    """Component by component, never following a link: where the kernel has no openat2."""
+def _open_stepwise(top: int, relative: str, flags: int, mode: int) -> int:
+    """Opens each component in turn, never following a link: used if the kernel has no openat2."""
     *above, last = relative.split("/")
     here = os.dup(top)
     try:
         for name in above:
-            below = os.open(name, _WAY | os.O_NOFOLLOW, dir_fd=here)
+            below = os.open(name, _PASS_THROUGH | os.O_NOFOLLOW, dir_fd=here)
             os.close(here)
             here = below
         return os.open(last, flags | os.O_NOFOLLOW, mode, dir_fd=here)
@@ -182,14 +184,14 @@ def _walk(top: int, relative: str, flags: int, mode: int) -> int:
 def _check_regular(descriptor: int, shown: str) -> None:
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISDIR(mode):
-        raise ToolError(f"{quoted(shown)} is a directory", ErrorKind.USER, "Name a file in it.")
+        raise ToolError(f"{quote_path(shown)} is a directory", ErrorKind.USER, "Name a file in it.")
     if not stat.S_ISREG(mode):
         kind = _SPECIAL.get(stat.S_IFMT(mode), "no regular file")
-        raise ToolError(f"{quoted(shown)} is {kind} and cannot be read", ErrorKind.SECURITY, "Name a regular file.")
+        raise ToolError(f"{quote_path(shown)} is {kind} and cannot be read", ErrorKind.SECURITY, "Name a regular file.")
     os.set_blocking(descriptor, True)
 
 
-_MEANING = {
+_EXPLANATIONS = {
     errno.ENOENT: ("does not exist", ErrorKind.NOT_FOUND, "Check the spelling."),
     errno.ENOTDIR: ("is not a directory, or passes through something that is none", ErrorKind.NOT_FOUND, ""),
     errno.EISDIR: ("is a directory", ErrorKind.USER, "Name a file in it."),

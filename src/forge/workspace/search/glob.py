@@ -1,7 +1,7 @@
-"""Glob patterns over whole paths, compiled once to expressions whose cost never explodes.
+"""Compiles glob patterns over whole paths to regular expressions whose cost never explodes.
 
-A `*` matches as little as it can and never tries again: what stands between two stars has a fixed length, so the first
-place where it fits is as good as any other. The same holds for the names between two `**`.
+A `*` matches as little as possible and never backtracks: the text between two stars has a fixed length, so the first
+match is as good as any other. The names between two `**` work likewise.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _END = r"(?=/|\Z)"
 
 
 class BadGlob(ValueError):
-    """The words say what is wrong with the pattern."""
+    """The pattern is invalid; the message explains the problem."""
 
 
 class Glob:
-    """One pattern. Paths are relative to where the pattern starts, with `/` between names."""
+    """One pattern. Paths are relative to the start of the pattern, with `/` between names."""
 
     def __init__(self, alternatives: list[list[str]], case_sensitive: bool = True) -> None:
         self._fold = not case_sensitive
         self.flags = re.DOTALL if case_sensitive else re.DOTALL | re.IGNORECASE
-        self.fits: Callable[[str], object] = self._compiled([path_expression(one) for one in alternatives])
+        self.fits: Callable[[str], object] = self._compile([path_expression(one) for one in alternatives])
         self.fits_name = self._last_names(alternatives)
         self.decided_by_name = all(len(one) == 2 and one[0] == ANYWHERE for one in alternatives)
         self._literal_names = {
@@ -50,11 +50,11 @@ class Glob:
         self._ways = [(self._head_names(one), ANYWHERE in one, len(one)) for one in alternatives]
 
     def __contains__(self, name: object) -> bool:
-        """Whether the pattern names this file or directory literally."""
+        """Returns True if the pattern names this file or directory literally."""
         return (name.lower() if self._fold and isinstance(name, str) else name) in self._literal_names
 
     def leads_below(self, directory: str) -> bool:
-        """Whether something below this directory may fit."""
+        """Returns True if something below this directory may match."""
         names = directory.split("/")
         return any(
             (recursive or len(names) < depth) and all(fits(name) for fits, name in zip(head, names, strict=False))
@@ -62,26 +62,26 @@ class Glob:
         )
 
     def _last_names(self, alternatives: list[list[str]]) -> Callable[[str], object] | None:
-        """What the file's own name must fit; None: any name may."""
+        """Returns a matcher for the file's own name; None: any name may match."""
         lasts = dict.fromkeys(one[-1] for one in alternatives)
         if ANYWHERE in lasts:
             return None
-        if all(_SUFFIX.fullmatch(last) for last in lasts):  # most patterns are like that, and this is quicker
+        if all(_SUFFIX.fullmatch(last) for last in lasts):  # most patterns are suffixes, and this is faster
             suffixes = [form for last in lasts for form in (_cases(last[1:]) if self._fold else [last[1:]])]
             return methodcaller("endswith", tuple(suffixes))
-        return self._compiled([name_expression(last) for last in lasts])
+        return self._compile([name_expression(last) for last in lasts])
 
     def _head_names(self, segments: list[str]) -> list[Callable[[str], object]]:
         head = segments[: segments.index(ANYWHERE)] if ANYWHERE in segments else segments
-        return [self._compiled([name_expression(name)]) for name in head]
+        return [self._compile([name_expression(name)]) for name in head]
 
-    def _compiled(self, expressions: list[str]) -> Callable[[str], object]:
+    def _compile(self, expressions: list[str]) -> Callable[[str], object]:
         return re.compile(rf"(?:{'|'.join(expressions)})\Z", self.flags).match
 
 
 @lru_cache(maxsize=256)
-def compiled(pattern: str, case_sensitive: bool = True) -> Glob:
-    """The pattern, or a `ToolError` that says what is wrong with it."""
+def compile_glob(pattern: str, case_sensitive: bool = True) -> Glob:
+    """Compiles a pattern. Raises `ToolError` if it is invalid."""
     try:
         return Glob([segments_of(text) for text in alternatives_of(pattern)], case_sensitive)
     except BadGlob as error:
@@ -89,13 +89,15 @@ def compiled(pattern: str, case_sensitive: bool = True) -> Glob:
 
 
 def plain_readings(pattern: str) -> list[str]:
-    """The pattern with its brackets, and with its braces too, as parts of names: `app/[slug]/*.tsx`. Empty without."""
-    readings = (_escaped(_BRACKETS, pattern), _escaped(_ALL_BRACKETS, pattern))
+    """Returns the pattern with its brackets, and also its braces, as literal characters: `app/[slug]/*.tsx`. Empty
+    without any.
+    """
+    readings = (_escape(_BRACKETS, pattern), _escape(_ALL_BRACKETS, pattern))
     return [reading for reading in dict.fromkeys(readings) if reading != pattern]
 
 
-def compiled_plain(pattern: str, case_sensitive: bool = True) -> Glob | None:
-    """What the pattern may also mean: names that have brackets in them."""
+def compile_plain_glob(pattern: str, case_sensitive: bool = True) -> Glob | None:
+    """Compiles the pattern as names that contain brackets; None if it has none."""
     try:
         alternatives = [text for reading in plain_readings(pattern) for text in alternatives_of(reading)]
         return Glob([segments_of(text) for text in alternatives], case_sensitive) if alternatives else None
@@ -103,22 +105,22 @@ def compiled_plain(pattern: str, case_sensitive: bool = True) -> Glob | None:
         return None
 
 
-def _escaped(characters: re.Pattern[str], pattern: str) -> str:
+def _escape(characters: re.Pattern[str], pattern: str) -> str:
     return characters.sub(lambda found: found[0] if found[0].startswith("\\") else f"\\{found[0]}", pattern)
 
 
 def literal_head(pattern: str) -> tuple[str, str]:
-    """The directories a pattern begins with, as a path, and the pattern below them: `a/b/*.c` is `a/b` and `*.c`."""
+    """Splits a pattern into the literal directories at its start and the rest: `a/b/*.c` is `a/b` and `*.c`."""
     *above, last = pattern.split("/")
     if last in ("", ".", ".."):
         above, last = [*above, last] if last else above, ANYWHERE
-    number = next((place for place, name in enumerate(above) if not is_literal(name)), len(above))
+    number = next((position for position, name in enumerate(above) if not is_literal(name)), len(above))
     head = "/".join(above[:number])
     return head or "/" * pattern.startswith("/"), "/".join([*above[number:], last])
 
 
 def alternatives_of(pattern: str) -> list[str]:
-    """`a{b,c}` as `ab` and `ac`; braces may be nested, and those without a partner stand for themselves."""
+    """Expands `a{b,c}` to `ab` and `ac`; braces may be nested; an unpaired brace is literal."""
     if len(pattern) > LONGEST:
         raise BadGlob(f"it has {len(pattern):,} characters, the limit is {LONGEST:,}")
     if not pattern or "\0" in pattern:
@@ -127,14 +129,16 @@ def alternatives_of(pattern: str) -> list[str]:
         return [pattern]
     if pattern.count("{") > MOST_GROUPS:
         raise BadGlob(f"it has more than {MOST_GROUPS} groups in braces")
-    found = list(dict.fromkeys(_expanded(pattern)))
+    found = list(dict.fromkeys(_expand_braces(pattern)))
     if sum(map(len, found)) > MOST_ALTERNATIVES * 256:
         raise BadGlob("its alternatives are too long")
     return found
 
 
 def segments_of(pattern: str) -> list[str]:
-    """The names of a pattern; `.` and doubled slashes are gone, `a/..` cancels out, `x/` is all below x."""
+    """Splits a pattern into names: drops `.` and doubled slashes, resolves `a/..`, and expands `x/` to everything below
+    x.
+    """
     segments: list[str] = []
     for name in (f"{pattern}{ANYWHERE}" if pattern.endswith("/") else pattern).split("/"):
         if name == "..":
@@ -149,7 +153,7 @@ def segments_of(pattern: str) -> list[str]:
 
 
 def path_expression(segments: list[str]) -> str:
-    """The regular expression of a whole path."""
+    """Builds the regular expression of a whole path."""
     runs: list[list[str]] = [[]]  # of names between two `**`
     for segment in segments:
         if segment == ANYWHERE:
@@ -166,9 +170,9 @@ def path_expression(segments: list[str]) -> str:
 
 
 def name_expression(segment: str) -> str:
-    """The regular expression of one name."""
+    """Builds the regular expression of one name."""
     pieces = [""]
-    for part in _parts(segment):
+    for part in _parse_name(segment):
         if part != "*":
             pieces[-1] += part
         elif pieces[-1] or len(pieces) == 1:
@@ -182,60 +186,60 @@ def name_expression(segment: str) -> str:
 
 
 def is_literal(text: str) -> bool:
-    """Whether it means itself and nothing else."""
+    """Returns True if the text has no wildcards."""
     return not _WILD.search(text) and "{" not in text
 
 
-def _parts(segment: str) -> Iterator[str]:
-    place = 0
-    while place < len(segment):
-        char = segment[place]
-        place += 1
+def _parse_name(segment: str) -> Iterator[str]:
+    position = 0
+    while position < len(segment):
+        char = segment[position]
+        position += 1
         if char == "*":
             yield "*"
         elif char == "?":
             yield "[^/]"
-        elif char == "[" and (end := _end_of_class(segment, place)):
-            yield _class(segment[place : end - 1])
-            place = end
+        elif char == "[" and (end := _end_of_class(segment, position)):
+            yield _class_expression(segment[position : end - 1])
+            position = end
         elif char == "\\":
-            if place == len(segment):
+            if position == len(segment):
                 raise BadGlob("it ends with a backslash that escapes nothing")
-            yield re.escape(segment[place])
-            place += 1
+            yield re.escape(segment[position])
+            position += 1
         else:
             yield re.escape(char)
 
 
 def _end_of_class(segment: str, start: int) -> int:
-    """The place behind the `]`; 0: there is none, and the `[` stands for itself."""
+    """Returns the position after the `]`; 0: there is none, and the `[` is literal."""
     first = start + 1 if segment[start : start + 1] in ("!", "^") else start
     return segment.find("]", first + 1) + 1
 
 
-def _class(text: str) -> str:
+def _class_expression(text: str) -> str:
     negated = text[:1] in ("!", "^")
     members = text[1:] if negated else text
     shown = ""
-    place = 0
-    while place < len(members):
-        low = high = members[place]
-        place += 1
-        if members[place : place + 1] == "-" and place + 1 < len(members):
-            high = members[place + 1]
-            place += 2
+    position = 0
+    while position < len(members):
+        low = high = members[position]
+        position += 1
+        if members[position : position + 1] == "-" and position + 1 < len(members):
+            high = members[position + 1]
+            position += 2
         if high < low:
             raise BadGlob(f"the range {low}-{high} goes backwards")
         shown += f"{re.escape(low)}-{re.escape(high)}"
     return f"[^/{shown}]" if negated else f"(?!/)[{shown}]"
 
 
-def _expanded(pattern: str) -> Iterator[str]:
+def _expand_braces(pattern: str) -> Iterator[str]:
     pending = [pattern]
     number = 0
     while pending:
         text = pending.pop()
-        group = _first_group(text)
+        group = _find_first_group(text)
         if group is None:
             number += 1
             yield text
@@ -247,8 +251,8 @@ def _expanded(pattern: str) -> Iterator[str]:
             raise BadGlob(f"it has more than {MOST_ALTERNATIVES} alternatives")
 
 
-def _first_group(pattern: str) -> tuple[int, list[int], int] | None:
-    """Where the first `{` that has a partner stands, the commas of its own, and the partner."""
+def _find_first_group(pattern: str) -> tuple[int, list[int], int] | None:
+    """Returns the positions of the first `{` that has a partner, of its commas, and of its partner."""
     open_groups: list[tuple[int, list[int]]] = []
     found: tuple[int, list[int], int] | None = None
     for mark in _BRACES.finditer(pattern):
@@ -266,5 +270,5 @@ def _first_group(pattern: str) -> tuple[int, list[int], int] | None:
 
 
 def _cases(text: str) -> list[str]:
-    """A few characters in every way to write them small and large."""
+    """Returns the text in every combination of lower and upper case."""
     return ["".join(chars) for chars in product(*({char.lower(), char.upper()} for char in text))]

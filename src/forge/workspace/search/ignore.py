@@ -1,4 +1,4 @@
-"""Ignore files as ripgrep reads them: `.rgignore` before `.ignore` before `.gitignore`, of each the nearest first."""
+"""Applies ignore files as ripgrep does: `.rgignore` before `.ignore` before `.gitignore`, the nearest of each first."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from forge.core.errors import ToolError
-from forge.workspace.paths import Place
+from forge.workspace.paths import Location
 from forge.workspace.paths.open import open_directory
 from forge.workspace.search.glob import BadGlob, alternatives_of, is_literal, name_expression, path_expression
 
-FILES = (".rgignore", ".ignore", ".gitignore")  # the first one with an opinion decides
-LARGEST = 256 * 1024  # bytes of an ignore file; what comes later is not read
+FILES = (".rgignore", ".ignore", ".gitignore")  # the first one with a matching rule decides
+LARGEST = 256 * 1024  # bytes of an ignore file; the rest is not read
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SUFFIX = re.compile(r"\*(\.[^*?\[\]{}\\./]+)")
@@ -24,44 +24,44 @@ _SUFFIX = re.compile(r"\*(\.[^*?\[\]{}\\./]+)")
 Fits = Callable[[str], object]
 
 
-class Rule(NamedTuple):
-    """A line of an ignore file; of those that fit the last one counts."""
+class IgnoreRule(NamedTuple):
+    """A line of an ignore file; the last matching line decides."""
 
     number: int
     keeps: bool  # begins with `!`
     only_directories: bool
-    fits: Fits | None = None  # None: found by its name or suffix
+    fits: Fits | None = None  # None: looked up by its name or suffix
 
 
-class Rules:
-    """The lines of one ignore file. Whole names and suffixes, which most of them are, are looked up and not tried."""
+class IgnoreRules:
+    """The lines of one ignore file. Whole names and suffixes, the most common kinds, are looked up in dictionaries."""
 
     def __init__(self, lines: list[str]) -> None:
-        self.names: dict[str, list[Rule]] = {}
-        self.suffixes: dict[str, list[Rule]] = {}
-        self.name_rules: list[Rule] = []
-        self.path_rules: list[Rule] = []
+        self.names: dict[str, list[IgnoreRule]] = {}
+        self.suffixes: dict[str, list[IgnoreRule]] = {}
+        self.name_rules: list[IgnoreRule] = []
+        self.path_rules: list[IgnoreRule] = []
         name_expressions: list[str] = []
         path_expressions: list[str] = []
         for number, line in enumerate(lines):
-            with contextlib.suppress(BadGlob):  # ripgrep leaves such a line out, too
+            with contextlib.suppress(BadGlob):  # ripgrep skips such a line, too
                 self._add(number, line, name_expressions, path_expressions)
         for found in (*self.names.values(), *self.suffixes.values(), self.name_rules, self.path_rules):
             found.reverse()
-        self.any_name = _any(name_expressions)
-        self.any_path = _any(path_expressions)
+        self.any_name = _compile_any(name_expressions)
+        self.any_path = _compile_any(path_expressions)
 
     def verdict(self, path: str, name: str, is_directory: bool) -> bool | None:
-        """Whether it is ignored; None: no line says anything about it."""
+        """Returns True if the path is ignored, False if a line keeps it; None: no line matches."""
         if not path.isascii():
             path, name = _as_bytes(path), _as_bytes(name)
-        found = _first(self.names.get(name, ()), is_directory, name)
+        found = _first_match(self.names.get(name, ()), is_directory, name)
         if self.suffixes and (dot := name.rfind(".")) >= 0 and (rules := self.suffixes.get(name[dot:])):
-            found = _later(found, _first(rules, is_directory, name))
+            found = _later(found, _first_match(rules, is_directory, name))
         if self.any_name is not None and self.any_name(name):
-            found = _later(found, _first(self.name_rules, is_directory, name))
+            found = _later(found, _first_match(self.name_rules, is_directory, name))
         if self.any_path is not None and self.any_path(path):
-            found = _later(found, _first(self.path_rules, is_directory, path))
+            found = _later(found, _first_match(self.path_rules, is_directory, path))
         return None if found is None else not found.keeps
 
     def _add(self, number: int, line: str, names: list[str], paths: list[str]) -> None:
@@ -75,11 +75,11 @@ class Rules:
         text = text[1:] if anchored else text
         only_directories = text.endswith("/")
         text = text[:-1].removesuffix("\\") if only_directories else text
-        rule = Rule(number, keeps, only_directories)
+        rule = IgnoreRule(number, keeps, only_directories)
         if anchored or "/" in text:
             expression = _expression(f"{text}/*" if text.endswith("/**") else text)
             paths.append(expression)
-            self.path_rules.append(rule._replace(fits=_compiled(expression)))
+            self.path_rules.append(rule._replace(fits=_compile(expression)))
         elif is_literal(text):
             self.names.setdefault(text, []).append(rule)
         elif suffix := _SUFFIX.fullmatch(text):
@@ -87,22 +87,24 @@ class Rules:
         else:
             expression = _expression(text)
             names.append(expression)
-            self.name_rules.append(rule._replace(fits=_compiled(expression)))
+            self.name_rules.append(rule._replace(fits=_compile(expression)))
 
 
-class Ignored:
-    """All rules in force in one directory."""
+class EffectiveRules:
+    """All rules in effect in one directory."""
 
     __slots__ = ("_kinds",)
 
-    def __init__(self, kinds: tuple[tuple[tuple[str, int, Rules], ...], ...] = ((), (), ())) -> None:
-        self._kinds = kinds  # for each of FILES, the nearest first: what to put before a path, what to cut off, rules
+    def __init__(self, kinds: tuple[tuple[tuple[str, int, IgnoreRules], ...], ...] = ((), (), ())) -> None:
+        self._kinds = (
+            kinds  # for each of FILES, the nearest first: the prefix to add to a path, the length to cut off, rules
+        )
 
     def __bool__(self) -> bool:
         return any(self._kinds)
 
     def verdict(self, path: str, name: str, is_directory: bool) -> bool | None:
-        """Whether what is at this path, seen from the place that is walked, is ignored; None: nothing is said."""
+        """Returns True if the path, relative to the start of the walk, is ignored; None: no rule matches."""
         for levels in self._kinds:
             for before, cut, rules in levels:
                 found = rules.verdict(before + path[cut:], name, is_directory)
@@ -110,13 +112,13 @@ class Ignored:
                     return found
         return None
 
-    def inside(self, directory: int, prefix: str, names: Collection[str] = FILES) -> Ignored | None:
-        """With the ignore files of a directory below, whose path is `prefix` with a slash; None: it has no rules."""
-        found = [_read(directory, name) if name in names else None for name in FILES]
-        return self._with(found, "", len(prefix)) or None
+    def inside(self, directory: int, prefix: str, names: Collection[str] = FILES) -> EffectiveRules | None:
+        """Adds the ignore files of a subdirectory, whose path is `prefix` with a slash; None: there are no rules."""
+        found = [_read_rules(directory, name) if name in names else None for name in FILES]
+        return self._add_rules(found, "", len(prefix)) or None
 
-    def _with(self, found: list[Rules | None], before: str, cut: int) -> Ignored:
-        return Ignored(
+    def _add_rules(self, found: list[IgnoreRules | None], before: str, cut: int) -> EffectiveRules:
+        return EffectiveRules(
             tuple(
                 levels if rules is None else ((before, cut, rules), *levels)
                 for rules, levels in zip(found, self._kinds, strict=True)
@@ -124,29 +126,29 @@ class Ignored:
         )
 
 
-def rules_above(place: Place) -> Ignored | None:
-    """What the directories between the root and the place say, if anything; nothing above the root counts."""
-    above: list[tuple[Place, str]] = []
+def read_rules_above(location: Location) -> EffectiveRules | None:
+    """Reads the ignore files between the root and the location; those above the root do not count."""
+    above: list[tuple[Location, str]] = []
     before = ""
-    while place.relative != ".":
-        before = f"{place.name}/{before}"
-        place = place.parent
-        above.append((place, before))
-    rules = Ignored()
+    while location.relative != ".":
+        before = f"{location.name}/{before}"
+        location = location.parent
+        above.append((location, before))
+    rules = EffectiveRules()
     for directory, before in reversed(above):
-        with contextlib.suppress(ToolError):  # it may be passed through and not be read
+        with contextlib.suppress(ToolError):  # the directory may be traversable but not readable
             descriptor = open_directory(directory)
             try:
-                found = [_read(descriptor, name) for name in FILES]
+                found = [_read_rules(descriptor, name) for name in FILES]
             finally:
                 os.close(descriptor)
-            rules = rules._with(found, before, 0)
+            rules = rules._add_rules(found, before, 0)
     return rules if rules else None
 
 
 @lru_cache(maxsize=256)
-def rules_of(content: bytes) -> Rules | None:
-    """The rules of an ignore file; None if it has none."""
+def parse_rules(content: bytes) -> IgnoreRules | None:
+    """Parses an ignore file; None if it has no rules."""
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     texts: list[str] = []
     for line in lines:
@@ -154,15 +156,15 @@ def rules_of(content: bytes) -> Rules | None:
             texts.append(line.removesuffix(b"\r").decode())
         except UnicodeDecodeError:  # where ripgrep stops reading
             break
-    return Rules(texts) if any(text.strip() and text[0] != "#" for text in texts) else None
+    return IgnoreRules(texts) if any(text.strip() and text[0] != "#" for text in texts) else None
 
 
 def _as_bytes(text: str) -> str:
-    """A character for each byte, since to ripgrep and git a `?` is one byte."""
+    """Maps each byte to one character: to ripgrep and git a `?` is one byte."""
     return os.fsencode(text).decode("latin-1")
 
 
-def _read(directory: int, name: str) -> Rules | None:
+def _read_rules(directory: int, name: str) -> IgnoreRules | None:
     try:
         file = os.open(name, _READ, dir_fd=directory)
     except OSError:  # mostly: there is none
@@ -173,7 +175,7 @@ def _read(directory: int, name: str) -> Rules | None:
         content = b""
         while len(content) < LARGEST and (more := os.read(file, LARGEST - len(content))):
             content += more
-        return rules_of(content)
+        return parse_rules(content)
     except OSError:
         return None
     finally:
@@ -183,32 +185,32 @@ def _read(directory: int, name: str) -> Rules | None:
 def _expression(text: str) -> str:
     alternatives = [one for one in alternatives_of(text) if one] if "{" in text else [text]
     shown = [
-        path_expression(_collapsed(one.split("/"))) if "/" in one else name_expression(one) for one in alternatives
+        path_expression(_collapse_stars(one.split("/"))) if "/" in one else name_expression(one) for one in alternatives
     ]
     return f"(?:{'|'.join(shown)})"
 
 
-def _collapsed(names: list[str]) -> list[str]:
-    return [name for place, name in enumerate(names) if name != "**" or names[place - 1 : place] != ["**"]]
+def _collapse_stars(names: list[str]) -> list[str]:
+    return [name for index, name in enumerate(names) if name != "**" or names[index - 1 : index] != ["**"]]
 
 
-def _compiled(expression: str) -> Fits:
+def _compile(expression: str) -> Fits:
     return re.compile(rf"{expression}\Z", re.DOTALL).match
 
 
-def _any(expressions: list[str]) -> Fits | None:
-    """Fits what any of them fits: mostly nothing, which is then known at once."""
-    return _compiled(f"(?:{'|'.join(expressions)})") if expressions else None
+def _compile_any(expressions: list[str]) -> Fits | None:
+    """Builds a matcher for any of the expressions: most names match none, which is then known at once."""
+    return _compile(f"(?:{'|'.join(expressions)})") if expressions else None
 
 
-def _first(rules: Collection[Rule], is_directory: bool, text: str) -> Rule | None:
+def _first_match(rules: Collection[IgnoreRule], is_directory: bool, text: str) -> IgnoreRule | None:
     for rule in rules:
         if (is_directory or not rule.only_directories) and (rule.fits is None or rule.fits(text)):
             return rule
     return None
 
 
-def _later(one: Rule | None, other: Rule | None) -> Rule | None:
+def _later(one: IgnoreRule | None, other: IgnoreRule | None) -> IgnoreRule | None:
     if one is None or other is None:
         return one or other
     return one if one.number > other.number else other

@@ -1,4 +1,4 @@
-"""Finds names that a missing file may have been meant by, looking at no more of the tree than is worth it."""
+"""Finds existing names similar to a missing file's name, in a bounded part of the tree."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import os
 from collections.abc import Iterator
 
 from forge.core.errors import ToolError
-from forge.workspace.paths import Place
+from forge.workspace.paths import Location
 from forge.workspace.paths.open import open_directory
 from forge.workspace.state import STRAY
 
-MOST_NAMES = 5_000  # looked at in one directory
-MOST_ELSEWHERE = 5_000  # looked at in the rest of the tree
+MOST_NAMES = 5_000  # compared in one directory
+MOST_ELSEWHERE = 5_000  # compared in the rest of the tree
 ALIKE = 0.6
 SKIPPED = frozenset({".git", ".forge", "node_modules", "vendor", "__pycache__", ".venv", "dist", "build"})
 
 
-def similar_names(place: Place, most: int = 3) -> list[str]:
-    """Files near a missing one, as they are shown: those called alike beside it, then those called the same elsewhere.
+def find_similar_names(location: Location, most: int = 3) -> list[str]:
+    """Returns paths similar to a missing one: similar names beside it, then the same name elsewhere.
 
-    Best first. Never raises: whatever cannot be looked at has no names.
+    Best first. Never raises: a directory that cannot be read has no names.
     """
-    beside = [entry for entry in _entries(place.parent, MOST_NAMES) if not entry[1]]
-    found = [place.parent.child(name).shown for name in _alike(place.name, [name for name, _ in beside], most)]
+    beside = [entry for entry in _list_entries(location.parent, MOST_NAMES) if not entry[1]]
+    found = [
+        location.parent.child(name).shown for name in _rank_alike(location.name, [name for name, _ in beside], most)
+    ]
     if len(found) < most:
-        found += [shown for shown in _elsewhere(place, most) if shown not in found][: most - len(found)]
+        found += [shown for shown in _find_elsewhere(location, most) if shown not in found][: most - len(found)]
     return found
 
 
-def _alike(wanted: str, names: list[str], most: int) -> list[str]:
-    """Those that differ in case, in the extension or in a few letters, in that order."""
+def _rank_alike(wanted: str, names: list[str], most: int) -> list[str]:
+    """Returns names that differ in case, in the extension or in a few letters, in that order."""
     from difflib import get_close_matches  # slow to import, needed only here
 
     folded, stem = wanted.casefold(), _stem(wanted)
@@ -45,31 +47,31 @@ def _stem(name: str) -> str:
     return os.path.splitext(name)[0].casefold()
 
 
-def _elsewhere(place: Place, most: int) -> list[str]:
-    """Files of the same name in other directories, the ones nearest to the root first."""
+def _find_elsewhere(location: Location, most: int) -> list[str]:
+    """Returns files of the same name in other directories, those nearest to the root first."""
     found: list[str] = []
-    waiting = [Place(place.root, ".", _top(place), place.writable)]
+    waiting = [Location(location.root, ".", _top(location), location.writable)]
     left = MOST_ELSEWHERE
-    folded = place.name.casefold()
+    folded = location.name.casefold()
     for directory in waiting:  # grows while it is walked
-        for name, is_directory in _entries(directory, left):
+        for name, is_directory in _list_entries(directory, left):
             left -= 1
             if is_directory:
                 if name not in SKIPPED:
                     waiting.append(directory.child(name))
-            elif name.casefold() == folded and directory.relative != place.parent.relative:
+            elif name.casefold() == folded and directory.relative != location.parent.relative:
                 found.append(directory.child(name).shown)
         if left <= 0 or len(found) >= most:
             break
     return found[:most]
 
 
-def _top(place: Place) -> str:
-    return "." if not os.path.isabs(place.shown) else str(place.root)
+def _top(location: Location) -> str:
+    return "." if not os.path.isabs(location.shown) else str(location.root)
 
 
-def _entries(directory: Place, most: int) -> Iterator[tuple[str, bool]]:
-    """Names in a directory, and whether each is one itself; special files and links out of sight are passed over."""
+def _list_entries(directory: Location, most: int) -> Iterator[tuple[str, bool]]:
+    """Yields names in a directory, with True for directories; skips special files."""
     try:
         descriptor = open_directory(directory)
     except ToolError:

@@ -1,4 +1,4 @@
-"""Walks the files below a place: no link is followed, no race leads out of the root, and what is ignored is counted."""
+"""Walks the files below a location: follows no link, never leaves the root, and counts ignored files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 from forge.core.errors import ToolError
-from forge.workspace.paths import Place
+from forge.workspace.paths import Location
 from forge.workspace.paths.open import open_directory
 from forge.workspace.search.glob import Glob
-from forge.workspace.search.ignore import FILES, Ignored, rules_above
+from forge.workspace.search.ignore import FILES, EffectiveRules, read_rules_above
 from forge.workspace.state import STRAY
 
-NEVER = frozenset({".git", ".forge"})  # not searched, whatever was asked for
+NEVER = frozenset({".git", ".forge"})  # never searched
 SKIPPED = frozenset({"node_modules", "vendor", "__pycache__", ".venv", "dist", "build"})  # unless named or asked for
-MOST_OPEN = 32  # directories held open on the way down
+MOST_OPEN = 32  # directories held open at once
 BATCH = 1_024  # entries of a directory held at once
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,64 +24,66 @@ _IGNORE_FILES = frozenset(FILES)
 
 
 def walk(
-    place: Place,
+    location: Location,
     *,
     include_ignored: bool = False,
     hidden: bool = True,
     named: Container[str] = (),
     only: Glob | None = None,
     stop: Callable[[], bool] | None = None,
-) -> Walk:
-    """Everything below a directory that is no directory itself.
+) -> FileWalk:
+    """Walks all files, links and special files below a directory.
 
-    Ignore files from the root down to each directory count, unless `include_ignored`. What the caller wrote literally
-    (`named`) is neither skipped nor ignored. Without `hidden` names that begin with a dot are left out. `only` prunes
-    the walk to where a pattern leads. `stop` is asked now and then.
+    Ignore files from the root down to each directory apply, unless `include_ignored`. Names that the caller wrote
+    literally (`named`) are neither skipped nor ignored. Without `hidden`, names that begin with a dot are left out.
+    `only` prunes the walk to where a pattern leads. `stop` is called now and then.
     """
-    return Walk(place, include_ignored, hidden, named, only, stop or (lambda: False))
+    return FileWalk(location, include_ignored, hidden, named, only, stop or (lambda: False))
 
 
-class Entry(NamedTuple):
+class WalkEntry(NamedTuple):
     """A file, a link or a special file."""
 
-    relative: str  # to the place that is walked: "a/b.txt"
+    relative: str  # to the start of the walk: "a/b.txt"
     entry: os.DirEntry[str]
-    directory: int  # descriptor of the directory it is in, for `dir_fd`: only until the walk goes on
+    directory: int  # descriptor of its directory, for `dir_fd`: valid until the next step of the walk
 
     def status(self) -> os.stat_result:
-        """A link's own. Only until the walk goes on; raises `OSError` when it is gone."""
+        """Returns the status, of a link itself. Valid until the next step of the walk; raises `OSError` if the file is
+        gone.
+        """
         return os.stat(self.entry.name, dir_fd=self.directory, follow_symlinks=False)
 
 
-class Walk:
-    """Iterate over it once; the numbers are right when it has ended."""
+class FileWalk:
+    """Iterate over it once; its counts are complete when the iteration has ended."""
 
     def __init__(
         self,
-        place: Place,
+        location: Location,
         include_ignored: bool,
         hidden: bool,
         named: Container[str],
         only: Glob | None,
         stop: Callable[[], bool],
     ) -> None:
-        self.place = place
+        self.location = location
         self.include_ignored = include_ignored
         self.hidden = hidden
         self.named = named
         self.only = only
         self.stop = stop
-        self.ignored_files = 0  # that `only` would have let through
-        self.ignored_directories = 0  # not entered, so nobody knows what is in them
+        self.ignored_files = 0  # that match `only`
+        self.ignored_directories = 0  # not entered, so their files are not counted
         self.unreadable = 0  # directories
         self.stopped = False
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[WalkEntry]:
         fits_name = None if self.only is None else self.only.fits_name
-        is_plain = self.only is None or self.only.decided_by_name  # the path says nothing more than the name
-        new = tuple.__new__  # quicker than Entry(…), which does the same
-        rules = None if self.include_ignored else rules_above(self.place)
-        frames = [self._frame(open_directory(self.place), "", rules)]
+        is_plain = self.only is None or self.only.decided_by_name  # the name alone decides
+        new = tuple.__new__  # faster than WalkEntry(…), with the same result
+        rules = None if self.include_ignored else read_rules_above(self.location)
+        frames = [self._open_frame(open_directory(self.location), "", rules)]
         try:
             while frames and not self.stopped:
                 frame = frames[-1]
@@ -97,38 +99,40 @@ class Walk:
                         if fits_name is not None and not fits_name(name):
                             continue
                         if (is_free and name[0] != ".") or self._shows(frame, name):
-                            yield new(Entry, (prefix + name, entry, directory))
+                            yield new(WalkEntry, (prefix + name, entry, directory))
                 except OSError:  # the directory went away, or its disk has an error
                     self.unreadable += 1
                 self.stopped = self.stopped or self.stop()
-                self._go_on(frames, frame.later.pop() if frame.later else "")
+                self._advance(frames, frame.later.pop() if frame.later else "")
         finally:
             for frame in frames:
                 frame.close()
 
-    def _go_on(self, frames: list[_Frame], name: str) -> None:
-        """Into the directory `name` of the last frame, or back to the one above."""
+    def _advance(self, frames: list[_Frame], name: str) -> None:
+        """Enters the directory `name` of the last frame, or returns to the one above."""
         frame = frames[-1]
-        below = self._entered(frame, name) if name else None
+        below = self._enter(frame, name) if name else None
         if not frame.later:  # nothing is left: a chain of directories holds one open
             frames.pop().close()
         if below is not None:
             frames.append(below)
             if len(frames) > MOST_OPEN:
-                frames[-1 - MOST_OPEN].shut()
+                frames[-1 - MOST_OPEN].release()
 
-    def _entered(self, frame: _Frame, name: str) -> _Frame | None:
+    def _enter(self, frame: _Frame, name: str) -> _Frame | None:
         try:
             if frame.directory < 0:
-                frame.directory = open_directory(self.place.child(frame.prefix[:-1]) if frame.prefix else self.place)
+                frame.directory = open_directory(
+                    self.location.child(frame.prefix[:-1]) if frame.prefix else self.location
+                )
             directory = os.open(name, _DIRECTORY, dir_fd=frame.directory)
-            return self._frame(directory, f"{frame.prefix}{name}/", frame.rules)
+            return self._open_frame(directory, f"{frame.prefix}{name}/", frame.rules)
         except (OSError, ToolError):
             self.unreadable += 1
             return None
 
-    def _frame(self, directory: int, prefix: str, rules: Ignored | None) -> _Frame:
-        """The directory with its entries and rules; the descriptor is closed if that fails."""
+    def _open_frame(self, directory: int, prefix: str, rules: EffectiveRules | None) -> _Frame:
+        """Reads the entries and rules of a directory; closes the descriptor if that fails."""
         try:
             scan = os.scandir(directory)
         except BaseException:
@@ -138,18 +142,18 @@ class Walk:
         try:
             entries = list(islice(scan, BATCH))
             is_whole = len(entries) < BATCH
-            frame.entries = iter(entries) if is_whole else chain(entries, self._rest(scan))
+            frame.entries = iter(entries) if is_whole else chain(entries, self._remaining_entries(scan))
             if not self.include_ignored and entries:
                 names = [entry.name for entry in entries] if is_whole else FILES
                 if min(names) < "/" and not _IGNORE_FILES.isdisjoint(names):  # a dot comes before the slash
-                    frame.rules = (rules or Ignored()).inside(directory, prefix, names)
+                    frame.rules = (rules or EffectiveRules()).inside(directory, prefix, names)
         except BaseException:
             frame.close()
             raise
         return frame
 
-    def _rest(self, scan: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-        """Of a directory so large that it must not wait for its end to be stopped."""
+    def _remaining_entries(self, scan: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+        """Yields the rest of a large directory in batches, so that the walk can be stopped in between."""
         while batch := list(islice(scan, BATCH)):
             self.stopped = self.stop()
             if self.stopped:
@@ -157,7 +161,7 @@ class Walk:
             yield from batch
 
     def _enters(self, frame: _Frame, name: str) -> bool:
-        if name in NEVER or (not self.hidden and name[0] == "." and not self._is_kept(frame, name, True)):
+        if name in NEVER or (not self.hidden and name[0] == "." and not self._is_unignored(frame, name, True)):
             return False
         if self.only is not None and not (self.only.leads_anywhere or self.only.leads_below(frame.prefix + name)):
             return False
@@ -170,7 +174,7 @@ class Walk:
         if name[0] == ".":
             if name in NEVER or name.startswith(STRAY):
                 return False
-            if not self.hidden and not self._is_kept(frame, name, False):
+            if not self.hidden and not self._is_unignored(frame, name, False):
                 return False
         if self.only is not None and not self.only.decided_by_name and not self.only.fits(frame.prefix + name):
             return False
@@ -185,13 +189,13 @@ class Walk:
             return False
         return name not in self.named
 
-    def _is_kept(self, frame: _Frame, name: str, is_directory: bool) -> bool:
-        """Whether an ignore file says `!` about it, which shows what is hidden."""
+    def _is_unignored(self, frame: _Frame, name: str, is_directory: bool) -> bool:
+        """Returns True if an ignore file keeps the name with `!`, which shows hidden files."""
         return frame.rules is not None and frame.rules.verdict(frame.prefix + name, name, is_directory) is False
 
 
-class Scan(Protocol):
-    """What `os.scandir` returns."""
+class DirectoryScan(Protocol):
+    """The result of `os.scandir`."""
 
     def close(self) -> None: ...
 
@@ -201,20 +205,20 @@ class _Frame:
 
     __slots__ = ("_scan", "directory", "entries", "later", "prefix", "rules")
 
-    def __init__(self, directory: int, prefix: str, rules: Ignored | None, scan: Scan) -> None:
+    def __init__(self, directory: int, prefix: str, rules: EffectiveRules | None, scan: DirectoryScan) -> None:
         self.directory = directory
         self.prefix = prefix
         self.rules = rules
         self.entries: Iterator[os.DirEntry[str]] = iter(())
-        self.later: list[str] = []  # directories to enter when the files are through
+        self.later: list[str] = []  # directories to enter after the files
         self._scan = scan
 
     def close(self) -> None:
         self._scan.close()
-        self.shut()
+        self.release()
 
-    def shut(self) -> None:
-        """Let go of the descriptor; it is opened again when it is needed."""
+    def release(self) -> None:
+        """Closes the descriptor; it is opened again when needed."""
         if self.directory >= 0:
             os.close(self.directory)
             self.directory = -1

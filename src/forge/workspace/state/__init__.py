@@ -1,4 +1,4 @@
-"""Where Forge keeps what it must remember: `.forge/` in the workspace, readable by its owner alone."""
+"""Manages the state directory `.forge/` of a workspace, readable by its owner alone."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from forge.core.plain_values import sendable
 from forge.workspace.state.ownership import is_foreign, is_own
 
 NAME = ".forge"
-STRAY = ".forge-tmp-"  # how the temporary files begin that are made beside their targets
+STRAY = ".forge-tmp-"  # prefix of temporary files beside their targets
 
 
 def state_directory(workspace: Path, *parts: str) -> Path:
-    """`.forge/parts…`, made when it is missing; a private temporary one where the workspace cannot be written.
+    """Returns `.forge/parts…`, made if missing; a private temporary directory if the workspace cannot be written.
 
-    The same where it was not made here: a clone may bring sessions, schedules and approvals that nobody gave. And where
-    another directory was put in the workspace's place.
+    Also returns a temporary one if `.forge` was not made here, since a clone may bring sessions, schedules and
+    approvals that nobody gave, and if the workspace's directory was replaced.
     """
     try:
         check_held([workspace])
-        return _made(workspace / NAME, parts, marked=True)
+        return _make_directory(workspace / NAME, parts, marked=True)
     except (OSError, ToolError):
         import tempfile  # only for a workspace that cannot be written
         from hashlib import sha256
 
         user = os.getuid() if hasattr(os, "getuid") else 0
-        mark = sha256(os.fsencode(workspace.absolute())).hexdigest()[:16]  # what one approves or notes is not another's
-        return _made(Path(tempfile.gettempdir()) / f"forge-{user}", (mark, *parts))
+        mark = sha256(os.fsencode(workspace.absolute())).hexdigest()[
+            :16
+        ]  # workspaces must not share approvals or notes
+        return _make_directory(Path(tempfile.gettempdir()) / f"forge-{user}", (mark, *parts))
 
 
-def why_not(workspace: Path) -> tuple[str, str]:
-    """What is wrong with a workspace's own directory, which `state_directory` did not give; and a way on."""
+def explain_unusable(workspace: Path) -> tuple[str, str]:
+    """Returns why a workspace's own directory is not used, and a suggestion."""
     if is_foreign(workspace / NAME):
         return (
             f"{workspace / NAME} was not made by Forge on this machine, and is not used",
@@ -45,9 +47,9 @@ def why_not(workspace: Path) -> tuple[str, str]:
 
 
 def write_private(path: Path, content: str | bytes | Iterable[str]) -> None:
-    """Write a new file that only its owner can read; an existing one, or a link planted in its place, is refused.
+    """Writes a new file that only its owner can read; refuses an existing one or a planted link.
 
-    All of it, or no file at all.
+    Writes all of it, or no file at all.
     """
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -60,7 +62,7 @@ def write_private(path: Path, content: str | bytes | Iterable[str]) -> None:
 
 
 def append_whole(file: int, line: bytes) -> None:
-    """Append all of a line, in one write if the system lets us, or nothing: what a full disk took is taken back."""
+    """Appends a whole line, in one write if possible, or nothing: a partial write on a full disk is undone."""
     written = os.write(file, line)
     if written == len(line):
         return
@@ -76,7 +78,7 @@ def append_whole(file: int, line: bytes) -> None:
 
 
 def keep_newest(folder: Path, files: int, size: int) -> None:
-    """Remove the oldest files of a folder beyond so many, or so many bytes; the newest one stays."""
+    """Removes the oldest files of a folder beyond `files` files or `size` bytes; keeps the newest one."""
     found = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -98,7 +100,7 @@ def _position(file: int) -> int:
         return -1
 
 
-def _made(root: Path, parts: tuple[str, ...], *, marked: bool = False) -> Path:
+def _make_directory(root: Path, parts: tuple[str, ...], *, marked: bool = False) -> Path:
     root.mkdir(mode=0o700, exist_ok=True)
     status = root.lstat()
     if not root.is_dir() or root.is_symlink() or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
@@ -115,6 +117,6 @@ def _made(root: Path, parts: tuple[str, ...], *, marked: bool = False) -> Path:
     for part in parts:
         path = path / part
         path.mkdir(mode=0o700, exist_ok=True)
-        if path.is_symlink():  # of a clone, say: what is old is removed here, and must be ours
+        if path.is_symlink():  # a clone may bring links: old files are removed here, and must be ours
             raise OSError(f"{path} is a link")
     return path

@@ -1,4 +1,4 @@
-"""A file in place of another: all of it or nothing, also when the power fails."""
+"""Replaces a file atomically, also when the power fails."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: str | bytes, mode: int = 0o600, *, lasting: bool = True) -> None:
-    """Readable by its owner alone, unless `mode` says otherwise. Raises `OSError`, and leaves what was there.
+    """Replaces a file, readable by its owner alone unless `mode` says otherwise. On `OSError` the old file stays.
 
-    Not `lasting`: what a power failure may take, and the next one makes anew.
+    Without `lasting`, a power failure may lose the new content.
     """
     beside = path.with_name(f".forge-tmp-{os.urandom(8).hex()}")
     file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

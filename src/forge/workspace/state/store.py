@@ -1,4 +1,4 @@
-"""One SQLite file that many processes share: private, migrated part by part, set aside when it is damaged.
+"""Stores data in one SQLite file that many processes share: private, migrated part by part, set aside when damaged.
 
 Writes go through a write-ahead log: a killed process loses nothing that was committed; a power failure may lose the
 last moments, never the file. A commit takes tens of microseconds, so that it may run on an event loop.
@@ -34,13 +34,13 @@ _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
 
 
 class StoreError(ToolError):
-    """What was saved cannot be read, or what was said cannot be saved. Nothing saved earlier is lost."""
+    """Stored data cannot be read, or new data cannot be stored. Nothing stored earlier is lost."""
 
 
 class Store:
-    """A part of the file: its tables, its version. Usable from any thread, and on both sides of a fork.
+    """A part of the file: its tables and its version. Usable from any thread, and on both sides of a fork.
 
-    Without a path it is kept in memory, for as long as the process lives.
+    Without a path the data stays in memory, until the process ends.
     """
 
     def __init__(
@@ -54,23 +54,23 @@ class Store:
         self._migrations = migrations
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None  # which one is open, wherever it may have been moved since
+        self._file: tuple[int, int] | None = None  # identity of the open file, which may have been moved since
         if path is not None:
             _stores.add(self)
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def read_transaction(self) -> Iterator[sqlite3.Connection]:
         with self._transaction("DEFERRED") as connection:
             yield connection
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """All of it is saved, or nothing."""
+    def write_transaction(self) -> Iterator[sqlite3.Connection]:
+        """Yields a connection; stores all changes, or none."""
         with self._transaction("IMMEDIATE") as connection:
             yield connection
 
-    def tidy(self) -> None:
-        """Write the log into the file and empty it, so that nothing deleted stays in it; later, if others are busy."""
+    def checkpoint(self) -> None:
+        """Writes the log into the file and empties it, so that deleted data is gone; later, if others are busy."""
         with self._lock, contextlib.suppress(sqlite3.Error):
             if self._connection is not None:
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -83,13 +83,13 @@ class Store:
 
     def __del__(self) -> None:
         connection = getattr(self, "_connection", None)
-        if connection is not None:  # nobody closed it, and nobody can any more
+        if connection is not None:  # not closed explicitly
             connection.close()
 
     @contextlib.contextmanager
     def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"]) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._explained():
-            connection = self._opened()
+        with self._lock, self._explain_errors():
+            connection = self._ensure_open()
             connection.execute(f"BEGIN {kind}")
             try:
                 yield connection
@@ -100,10 +100,10 @@ class Store:
                         connection.execute("ROLLBACK")
                 raise
 
-    def _opened(self) -> sqlite3.Connection:
+    def _ensure_open(self) -> sqlite3.Connection:
         if self._in_memory and self._connection is not None:
             return self._connection
-        if self._connection is not None and _identity(self.path) != self._file:  # deleted, or set aside by others
+        if self._connection is not None and _identity(self.path) != self._file:  # the file was deleted or set aside
             self.close()
         if self._connection is None:
             self._connection = self._open()
@@ -111,15 +111,17 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         if self._in_memory:
-            return self._connected()
+            return self._connect()
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _alone_in(self.path.parent, fcntl.LOCK_SH):  # set aside now, it would be read with its successor's log
+        with _lock_directory(
+            self.path.parent, fcntl.LOCK_SH
+        ):  # a file set aside now would be read with its successor's log
             make_private(self.path)
-            connection = self._connected()
+            connection = self._connect()
             self._file = _identity(self.path)
         return connection
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path,
             timeout=PATIENCE if self._patience is None else self._patience,
@@ -162,8 +164,8 @@ class Store:
         return found[0] if found else 0
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """SQLite's and the system's errors, in words."""
+    def _explain_errors(self) -> Iterator[None]:
+        """Turns errors of SQLite and the system into `StoreError`."""
         try:
             yield
         except (sqlite3.Error, OverflowError) as error:
@@ -171,7 +173,7 @@ class Store:
             if code in _DAMAGED:
                 self.close()
                 raise _set_aside(self.path, error) from error
-            raise _in_words(self.path, error, code) from error
+            raise _store_error(self.path, error, code) from error
         except OSError as error:
             raise StoreError(
                 f"{self.path} cannot be opened: {error.strerror or error}",
@@ -185,7 +187,7 @@ _held: list[Store] = []
 
 
 def _before_fork() -> None:
-    """SQLite's locks do not survive a fork, so nothing is open during one; both sides open the file again."""
+    """Closes all connections: SQLite's locks do not survive a fork, so both sides open the file again."""
     for store in list(_stores):
         store._lock.acquire()
         store.close()
@@ -200,7 +202,7 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
-def _in_words(path: Path, error: Exception, code: int) -> StoreError:
+def _store_error(path: Path, error: Exception, code: int) -> StoreError:
     if code in _BUSY:
         words = f"{path} has been locked by another process for {PATIENCE:g} seconds"
         return StoreError(words, suggestion="Wait for it to end, and try again.", passing=True)
@@ -224,7 +226,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def make_private(path: Path) -> None:
-    """The file exists afterwards, readable by its owner alone; a link or anything else in its place is refused."""
+    """Makes the file if missing, readable by its owner alone; refuses a link or anything else at its path."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
@@ -237,7 +239,7 @@ def make_private(path: Path) -> None:
 
 
 def _start_log(connection: sqlite3.Connection) -> bool:
-    """Whether the write-ahead log is on. SQLite does not wait by itself when several processes try this at once."""
+    """Switches the write-ahead log on. SQLite does not wait by itself if several processes try this at once."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
@@ -249,13 +251,13 @@ def _start_log(connection: sqlite3.Connection) -> bool:
 
 
 def _set_aside(path: Path, error: Exception) -> StoreError:
-    """Move a damaged file away, unless another process has done so already. What to say about it."""
-    with _alone_in(path.parent, fcntl.LOCK_EX):
+    """Moves a damaged file away, unless another process already did. Returns the error to raise."""
+    with _lock_directory(path.parent, fcntl.LOCK_EX):
         if not _is_damaged(path):
             return StoreError(
                 f"{path} was damaged ({error}), and has been replaced since", passing=True, suggestion="Try again."
             )
-        aside = _unused(path.with_name(f"{path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"))
+        aside = _unused_path(path.with_name(f"{path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"))
         for suffix in ("-wal", "-shm", ""):  # the log first: left behind, it would be replayed into the new file
             with contextlib.suppress(FileNotFoundError):
                 path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
@@ -266,7 +268,7 @@ def _set_aside(path: Path, error: Exception) -> StoreError:
     )
 
 
-def _unused(path: Path) -> Path:
+def _unused_path(path: Path) -> Path:
     names = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(one for one in chain([path], names) if not one.exists())
 
@@ -284,8 +286,8 @@ def _is_damaged(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _alone_in(directory: Path, kind: int) -> Iterator[None]:
-    """One process at a time sets a file aside (LOCK_EX), and none while another opens it (LOCK_SH)."""
+def _lock_directory(directory: Path, kind: int) -> Iterator[None]:
+    """Locks a directory: one process sets a file aside (LOCK_EX), and none does while another opens it (LOCK_SH)."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, kind)

@@ -1,4 +1,4 @@
-"""Text files as they are: what is decoded here is encoded to the same bytes again, line endings included."""
+"""Decodes text files so that encoding them again gives the same bytes, line endings included."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.text.common_lines import shared_blocks
+from forge.workspace.text.common_lines import find_shared_blocks
 
 HEAD = 4096  # bytes that decide whether a file is text
 _MARKS = (  # the longer first: a UTF-32 mark begins with a UTF-16 one
@@ -20,19 +20,19 @@ _CONTROL = bytes(byte for byte in [*range(32), 127] if byte not in b"\b\t\n\f\r\
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class DecodedText:
     """A decoded file, without its byte order mark and with its own line endings."""
 
     text: str
     encoding: str = "utf-8"
     mark: bytes = b""
 
-    def encoded(self, text: str) -> bytes:
-        """Another text as the bytes of this file: the same encoding, the same mark."""
-        return self.mark + self.unmarked(text) if self.mark else self.unmarked(text)
+    def encode_whole(self, text: str) -> bytes:
+        """Encodes another text as this file: with the same encoding and mark."""
+        return self.mark + self.encode_part(text) if self.mark else self.encode_part(text)
 
-    def unmarked(self, text: str) -> bytes:
-        """The same without the mark: a part of the file."""
+    def encode_part(self, text: str) -> bytes:
+        """Encodes a part of the file, without the mark."""
         try:
             return text.encode(self.encoding)
         except UnicodeEncodeError as error:
@@ -45,14 +45,14 @@ class Text:
             ) from None
 
 
-def decode(content: bytes) -> Text:
-    """The text of a file; `ToolError` when it is none, or would not be the same bytes after being written back."""
+def decode(content: bytes) -> DecodedText:
+    """Decodes a file. Raises `ToolError` if it is no text, or if encoding it again would change its bytes."""
     if is_binary(content[:HEAD]):
         raise ToolError("it is a binary file, not text", ErrorKind.USER, "Only text files can be used here.")
     encoding, mark = encoding_of(content)
     try:
-        # these codecs are strict both ways: no two contents have the same text, so there is nothing to compare
-        return Text(str(memoryview(content)[len(mark) :], encoding), encoding, mark)
+        # these codecs are strict both ways: no two contents have the same text
+        return DecodedText(str(memoryview(content)[len(mark) :], encoding), encoding, mark)
     except UnicodeDecodeError as error:
         raise ToolError(
             f"it is not {encoding[:6].rstrip('-').upper()} text: "
@@ -63,12 +63,12 @@ def decode(content: bytes) -> Text:
 
 
 def encoding_of(content: bytes) -> tuple[str, bytes]:
-    """The encoding that the first bytes of a text say it has, and the byte order mark that says so."""
+    """Returns the encoding that the byte order mark names, and the mark; UTF-8 without a mark."""
     return next(((encoding, mark) for mark, encoding in _MARKS if content.startswith(mark)), ("utf-8", b""))
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether the first bytes of a file are no text: a NUL byte, or more than 30 % control bytes."""
+    """Returns True if the first bytes of a file are no text: a NUL byte, or more than 30 % control bytes."""
     head = head[:HEAD]
     if encoding_of(head)[0] != "utf-8":
         return False
@@ -76,12 +76,12 @@ def is_binary(head: bytes) -> bool:
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines with their ends. Only \\n, \\r\\n and \\r end a line, not the other characters `splitlines` knows."""
+    """Splits text into lines with their ends. Only \\n, \\r\\n and \\r end a line, unlike `splitlines`."""
     return io.StringIO(text, newline="").readlines()
 
 
-def ending_of(text: str) -> str:
-    """The line ending that occurs most often."""
+def line_ending_of(text: str) -> str:
+    """Returns the most frequent line ending."""
     if "\r" not in text:
         return "\n"
     both = text.count("\r\n")
@@ -90,9 +90,9 @@ def ending_of(text: str) -> str:
 
 
 def with_endings_of(old: str, new: str) -> str:
-    """`new` with the line endings of `old`: an unchanged line keeps its own, a new line takes its neighbour's.
+    """Returns `new` with the line endings of `old`: an unchanged line keeps its own, a new line takes its neighbour's.
 
-    A `new` that says its endings itself, with a carriage return somewhere, stays as it is.
+    A `new` with a carriage return anywhere stays as it is.
     """
     if "\r" in new or "\r" not in old:
         return new
@@ -101,21 +101,21 @@ def with_endings_of(old: str, new: str) -> str:
         return new.replace("\n", "\r\n")
     if "\n" not in old:
         return new.replace("\n", "\r")
-    return _line_by_line(split_lines(old), new)
+    return _restore_endings(split_lines(old), new)
 
 
-def _line_by_line(old: list[str], new: str) -> str:
+def _restore_endings(old: list[str], new: str) -> str:
     bare = [line.rstrip("\r\n") for line in old]
     endings = [line[len(content) :] for line, content in zip(old, bare, strict=True)]
     lines = new.split("\n")
     chosen: list[str] = []
     here = there = 0
-    for start, position, size in shared_blocks(bare, lines):
+    for start, position, size in find_shared_blocks(bare, lines):
         chosen += _endings_between(endings, here, start, position - there)
         chosen += endings[start : start + size]
         here, there = start + size, position + size
-    chosen[-1] = ""  # nothing follows what stands after the last \n
-    for index in range(len(chosen) - 1):  # a line that was the last, without an ending, may have become another
+    chosen[-1] = ""  # the text after the last \n has no ending
+    for index in range(len(chosen) - 1):  # the former last line, without an ending, may have moved
         chosen[index] = chosen[index] or (chosen[index - 1] if index else next(filter(None, endings)))
         if index and not lines[index] and chosen[index - 1 : index + 1] == ["\r", "\n"]:
             chosen[index] = "\r"  # the two would be one ending
@@ -123,7 +123,7 @@ def _line_by_line(old: list[str], new: str) -> str:
 
 
 def _endings_between(endings: list[str], start: int, end: int, count: int) -> list[str]:
-    """Endings of `count` lines that stand where `endings[start:end]` stood."""
+    """Returns endings for `count` lines that replace the lines of `endings[start:end]`."""
     replaced = [ending for ending in endings[start:end] if ending][:count]
     # of two lines before, one has an ending: only the last line of a file may lack it
     neighbours = [*replaced[-1:], *reversed(endings[max(start - 2, 0) : start]), *endings[end : end + 1]]

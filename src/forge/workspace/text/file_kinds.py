@@ -1,4 +1,4 @@
-"""What a file is, told by its first bytes: images, and the usual kinds of binary files."""
+"""Recognises images and common binary files by their first bytes."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ _BRANDS = {  # of the ISO container
 
 
 def kind_of(head: bytes) -> Kind | None:
-    """The kind of a file that begins like this; None if it is none of those known here.
+    """Returns the kind of a file that begins like this; None if it is unknown.
 
-    Some marks are plain letters: ask about files that are known to be no text.
+    Some signatures are plain letters: use it only for files that are no text.
     """
     if head[4:8] == b"ftyp":
         return _BRANDS.get(head[8:12], Kind("MPEG-4 video", "video/mp4"))

@@ -1,4 +1,4 @@
-"""Reads a page of lines from a file of any size: the cost grows with the offset, the memory does not."""
+"""Reads a page of lines from a file of any size: the time grows with the offset, the memory does not."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import AnyStr, BinaryIO, Generic, NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.text import encoding_of, split_lines
 
-EXACT = 16 * 1024 * 1024  # bytes up to which all lines of a file are counted, and that one page may span
+EXACT = 16 * 1024 * 1024  # bytes: all lines of smaller files are counted, and one page may span so many
 BLOCK = 256 * 1024  # bytes read at once
-DENSE = 30  # bytes a line: below, counting beats deleting
+DENSE = 30  # bytes a line: below that, counting is faster than deleting
 
-_INSIDE = bytes(range(0x80, 0xC0))  # bytes that go on with a UTF-8 character
+_INSIDE = bytes(range(0x80, 0xC0))  # continuation bytes of UTF-8
 
 
-class Line(NamedTuple):
+class PageLine(NamedTuple):
     text: str
-    ending: str  # as in the file; nothing after the last line
+    ending: str  # as in the file; empty after the last line
     more: int = 0  # characters that were clipped
-    whole: bool = True  # False: reading stopped inside it, so there may be more
+    whole: bool = True  # False: reading stopped inside the line
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some lines, and what is known of the whole."""
+    """Some lines of a file, and its total number of lines."""
 
     first: int
-    lines: list[Line]
+    lines: list[PageLine]
     total: int  # lines of the file
-    exact: bool  # False: at least so many
-    ended: bool  # whether nothing follows these lines
+    exact: bool  # False: the total is a minimum
+    ended: bool  # True: no lines follow
 
     @property
     def last(self) -> int:
@@ -43,15 +43,15 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where a page ends: always after a whole line, and never before the first."""
+    """The limits of a page, which always ends after a whole line and has at least one."""
 
     lines: int = 0  # 0: no limit
     size: int = 0  # bytes of the lines with their numbers, as `numbered` shows them; 0: no limit
     characters: int = 2_000  # of a line
 
 
-def numbered(number: int, line: Line) -> str:
-    """A line as a model is shown it."""
+def number_line(number: int, line: PageLine) -> str:
+    """Formats a line for the model."""
     if not line.more:
         return f"{number:6d}\t{line.text}"
     least = "" if line.whole else "at least "
@@ -61,21 +61,22 @@ def numbered(number: int, line: Line) -> str:
 def read_page(
     file: BinaryIO, first: int, bounds: Bounds, *, exact: int = EXACT, stopped: Callable[[], bool] = lambda: False
 ) -> Page:
-    """The lines from number `first` on. Raises `ToolError` where they are no text, or when it was `stopped`.
+    """Reads the lines from number `first` on. Raises `ToolError` if they are no text, or if it was `stopped`.
 
-    Lines are told apart as `split_lines` does. What the file holds while it is read counts, should it grow or shrink.
+    Splits lines as `split_lines` does. If the file grows or shrinks meanwhile, its content at the time of reading
+    counts.
     """
-    source = _Source(file, stopped)
+    source = _BlockSource(file, stopped)
     mark = file.read(4)
     encoding, found = encoding_of(mark)
     file.seek(len(found))
     if encoding == "utf-8":
-        return _Reader(source, source.blocks(), _OF_BYTES, exact).page(first, bounds)
-    return _Reader(source, source.texts(encoding), _OF_TEXT, exact).page(first, bounds)
+        return _PageReader(source, source.blocks(), _OF_BYTES, exact).read_page_from(first, bounds)
+    return _PageReader(source, source.texts(encoding), _OF_TEXT, exact).read_page_from(first, bounds)
 
 
-class _Source:
-    """The file in blocks, from where it stands."""
+class _BlockSource:
+    """Reads the file in blocks, from its current position."""
 
     def __init__(self, file: BinaryIO, stopped: Callable[[], bool]) -> None:
         self.file = file
@@ -96,61 +97,63 @@ class _Source:
                 yield decoder.decode(block)
             yield decoder.decode(b"", final=True)
         except UnicodeDecodeError:
-            raise _not_text(encoding[:6].upper(), f"before byte {self.read:,}") from None
+            raise _not_text_error(encoding[:6].upper(), f"before byte {self.read:,}") from None
 
 
 @dataclass(frozen=True, slots=True)
-class _Form(Generic[AnyStr]):
-    """How lines are found in bytes, or in text: UTF-8 need not be decoded to be counted."""
+class _LineFormat(Generic[AnyStr]):
+    """Functions to find lines in bytes or in text: UTF-8 need not be decoded to count lines."""
 
     newline: AnyStr
     back: AnyStr
     end: re.Pattern[AnyStr]
     split: Callable[[AnyStr], list[AnyStr]]
     characters: Callable[[AnyStr], int]
-    text: Callable[[AnyStr, bool], str]  # True: it may end inside a character, which is left out
+    text: Callable[[AnyStr, bool], str]  # True: a partial character at the end is left out
     width: int  # units a character takes at most
 
 
-_OF_BYTES: _Form[bytes] = _Form(
+_OF_BYTES: _LineFormat[bytes] = _LineFormat(
     b"\n",
     b"\r",
     re.compile(rb"\r\n?|\n"),
-    lambda block: block.splitlines(keepends=True),  # of bytes it knows no other endings than ours
+    lambda block: block.splitlines(keepends=True),  # for bytes, it knows the same endings as we do
     lambda part: len(part) if part.isascii() else len(part.translate(None, _INSIDE)),
     lambda part, is_part: codecs.utf_8_decode(part, "strict", not is_part)[0],
     4,
 )
-_OF_TEXT: _Form[str] = _Form("\n", "\r", re.compile(r"\r\n?|\n"), split_lines, len, lambda part, is_part: part, 1)
+_OF_TEXT: _LineFormat[str] = _LineFormat(
+    "\n", "\r", re.compile(r"\r\n?|\n"), split_lines, len, lambda part, is_part: part, 1
+)
 
 
-class _Reader(Generic[AnyStr]):
-    """Skips to the first line, takes lines while they fit, counts what follows."""
+class _PageReader(Generic[AnyStr]):
+    """Skips to the first line, takes lines while they fit, counts the rest."""
 
-    def __init__(self, source: _Source, blocks: Iterator[AnyStr], form: _Form[AnyStr], exact: int) -> None:
+    def __init__(self, source: _BlockSource, blocks: Iterator[AnyStr], form: _LineFormat[AnyStr], exact: int) -> None:
         self.source = source
-        self.form: _Form[AnyStr] = form
+        self.form: _LineFormat[AnyStr] = form
         self.exact = exact
-        self.blocks: Iterator[AnyStr] = self._cut_between_lines(blocks)
+        self.blocks: Iterator[AnyStr] = self._split_between_lines(blocks)
         self.pieces: Iterator[AnyStr] = iter(())  # of the block whose lines are being taken
-        self.is_cut = False  # whether reading stopped inside a line
+        self.is_cut = False  # True: reading stopped inside a line
         self.is_sparse = True
 
-    def page(self, first: int, bounds: Bounds) -> Page:
+    def read_page_from(self, first: int, bounds: Bounds) -> Page:
         passed, block = self._skip(first - 1)
         if block is None:
             return Page(first, [], passed, exact=True, ended=True)
-        lines: list[Line] = []
+        lines: list[PageLine] = []
         used = 0
         taken = self._lines(block, bounds.characters)
         while not bounds.lines or len(lines) < bounds.lines:
             try:
                 line = next(taken, None)
             except UnicodeDecodeError:
-                raise _not_text("UTF-8", f"in line {first + len(lines)}") from None
+                raise _not_text_error("UTF-8", f"in line {first + len(lines)}") from None
             if line is None:
                 return Page(first, lines, passed + len(lines), exact=not self.is_cut, ended=not self.is_cut)
-            used += len(numbered(first + len(lines), line).encode()) + 1
+            used += len(number_line(first + len(lines), line).encode()) + 1
             if lines and 0 < bounds.size < used:
                 total, complete = self._count(passed + len(lines) + 1)
                 return Page(first, lines, total, exact=complete, ended=False)
@@ -159,8 +162,8 @@ class _Reader(Generic[AnyStr]):
         total, complete = self._count(last)
         return Page(first, lines, total, exact=complete, ended=complete and total == last)
 
-    def _cut_between_lines(self, blocks: Iterator[AnyStr]) -> Iterator[AnyStr]:
-        """The blocks cut anew, so that none ends between \\r and \\n."""
+    def _split_between_lines(self, blocks: Iterator[AnyStr]) -> Iterator[AnyStr]:
+        """Splits the blocks again, so that none ends between \\r and \\n."""
         held = nothing = self.form.back[:0]
         for piece in blocks:
             block = held + piece
@@ -170,7 +173,7 @@ class _Reader(Generic[AnyStr]):
             yield held
 
     def _skip(self, lines: int) -> tuple[int, AnyStr | None]:
-        """How many lines were passed, and what follows them in their block; None where the file ends before."""
+        """Returns the number of lines passed, and the rest of their block; None if the file ends before."""
         passed, inside = 0, False
         for block in self.blocks:
             ends = self._ends(block) if lines else 0
@@ -181,26 +184,26 @@ class _Reader(Generic[AnyStr]):
             inside = self._is_inside(block, inside)
         return passed + inside, None
 
-    def _lines(self, block: AnyStr | None, characters: int) -> Iterator[Line]:
+    def _lines(self, block: AnyStr | None, characters: int) -> Iterator[PageLine]:
         furthest, is_first = self.source.read + self.exact, True
-        line = _Open(self.form, characters)
+        line = _OpenLine(self.form, characters)
         while block is not None:
             self.pieces = iter(self.form.split(block))
             for piece in self.pieces:
                 body = piece.rstrip(self.form.newline + self.form.back)
                 line.add(body)
                 if len(body) < len(piece):
-                    yield line.closed(piece[len(body) :])
-                    line, is_first = _Open(self.form, characters), False
+                    yield line.close(piece[len(body) :])
+                    line, is_first = _OpenLine(self.form, characters), False
             block = next(self.blocks, None)
             if block is not None and self.source.read > furthest:
                 self.is_cut = True
                 break
         if line.size and (is_first or not self.is_cut):
-            yield line.closed(self.form.newline[:0], whole=not self.is_cut)
+            yield line.close(self.form.newline[:0], whole=not self.is_cut)
 
     def _count(self, total: int) -> tuple[int, bool]:
-        """The lines of the file, `total` of which are known; False: of its first part."""
+        """Counts the lines of the file, `total` of which are known; False: only of its first part."""
         inside = False
         for piece in self.pieces:
             inside = not piece.endswith((self.form.newline, self.form.back))
@@ -217,27 +220,27 @@ class _Reader(Generic[AnyStr]):
         return total + inside, True
 
     def _ends(self, block: AnyStr) -> int:
-        """How many lines end in the block."""
+        """Counts the lines that end in the block."""
         if self.form.back in block:
             return len(self.form.split(block)) - self._is_inside(block, False)
         newline = self.form.newline
-        # deleting jumps from one to the next, counting looks at each byte
+        # deleting jumps from one newline to the next, counting reads each byte
         found = len(block) - len(block.replace(newline, newline[:0])) if self.is_sparse else block.count(newline)
         self.is_sparse = found * DENSE < len(block)
         return found
 
     def _is_inside(self, block: AnyStr, before: bool) -> bool:
-        """Whether after the last ending something came."""
+        """Returns True if text follows the last line ending."""
         return not block.endswith((self.form.newline, self.form.back)) if block else before
 
 
-class _Open(Generic[AnyStr]):
-    """A line that is being read: as much of it as will be shown, and how much more there was."""
+class _OpenLine(Generic[AnyStr]):
+    """A line being read: the part that will be shown, and the length of the rest."""
 
     __slots__ = ("characters", "form", "kept", "rest", "size")
 
-    def __init__(self, form: _Form[AnyStr], characters: int) -> None:
-        self.form: _Form[AnyStr] = form
+    def __init__(self, form: _LineFormat[AnyStr], characters: int) -> None:
+        self.form: _LineFormat[AnyStr] = form
         self.characters = characters
         self.kept: AnyStr = form.newline[:0]
         self.rest = 0  # characters
@@ -252,17 +255,17 @@ class _Open(Generic[AnyStr]):
             self.kept = self.kept + body[:room]
             self.rest += self.form.characters(body[room:])
 
-    def closed(self, ending: AnyStr, *, whole: bool = True) -> Line:
+    def close(self, ending: AnyStr, *, whole: bool = True) -> PageLine:
         is_part = self.size > len(self.kept)
         text = self.form.text(self.kept, is_part or not whole)
         more = 0
         if is_part or len(text) > self.characters:
             text = text[: self.characters]
             more = self.form.characters(self.kept) + self.rest - len(text)
-        return Line(text, ending.decode() if isinstance(ending, bytes) else str(ending), more, whole)
+        return PageLine(text, ending.decode() if isinstance(ending, bytes) else str(ending), more, whole)
 
 
-def _not_text(encoding: str, where: str) -> ToolError:
+def _not_text_error(encoding: str, where: str) -> ToolError:
     return ToolError(
         f"it is not {encoding} text: a byte {where} cannot be decoded", ErrorKind.USER, "Convert it to UTF-8 first."
     )
