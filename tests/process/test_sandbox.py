@@ -452,7 +452,10 @@ def test_inside_a_sandbox_the_next_best_is_found_by_trying(tier: Tier, tmp_path:
     """As in a container that forbids namespaces."""
     needs(Tier.LANDLOCK)
     source = Path(sandbox.__file__).parents[3]
-    code = "from forge.process.sandbox import choose_tier, report_tiers; print(choose_tier(), [row['usable'] for row in report_tiers()])"
+    code = (
+        "from forge.process.sandbox import choose_tier, report_tiers; "
+        "print(choose_tier(), [row['usable'] for row in report_tiers()])"
+    )
     env = {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     confinement = Confinement(workspace=tmp_path, readable=(source,))
     told = run([sys.executable, "-c", code], confinement, tier, env)
