@@ -28,7 +28,7 @@ from forge.memory.index import (
 )
 from forge.memory.notes import Notes, day_of, decode_note
 from forge.memory.search import best_by_words, fade, score_by_words
-from forge.workspace.state import NAME, state_directory, explain_unusable
+from forge.workspace.state import NAME, explain_unusable, state_directory
 from forge.workspace.state.store import StoreError
 
 if TYPE_CHECKING:  # it loads numpy

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from forge.core.arguments.checks import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.paths import PathValidator, Location, quote_path
+from forge.workspace.paths import Location, PathValidator, quote_path
 from forge.workspace.paths.open import explain_errors, open_directory, open_file
-from forge.workspace.state import NAME, state_directory, explain_unusable
+from forge.workspace.state import NAME, explain_unusable, state_directory
 from forge.workspace.text import DecodedText, decode, split_lines
 
 EVERGREEN = "MEMORY.md"
@@ -79,7 +79,8 @@ class Notes:
             after = os.fstat(descriptor)
         if len(content) > LARGEST:
             raise ToolError(
-                f"{quote_path(name)} has {max(after.st_size, LARGEST + 1):,} bytes; the most for a note are {LARGEST:,}",
+                f"{quote_path(name)} has {max(after.st_size, LARGEST + 1):,} bytes;"
+                f" the most for a note are {LARGEST:,}",
                 ErrorKind.USER,
                 "Make several notes of it.",
             )
@@ -190,7 +191,7 @@ def append_entry(old: DecodedText | None, entry: str) -> tuple[bytes, tuple[int,
     first = len(split_lines(before + gap)) + 1
     lines = entry.strip("\r\n").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     text = f"{before}{gap}{end.join(lines)}{end}"
-    return (old or DecodedText("")).encoded(text), (first, first + len(lines) - 1)
+    return (old or DecodedText("")).encode_whole(text), (first, first + len(lines) - 1)
 
 
 def _stamps(directory: int, above: str, depth: int, folders: list[str]) -> Iterator[tuple[str, str]]:

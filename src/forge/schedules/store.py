@@ -27,7 +27,7 @@ from forge.schedules._definitions import (
     revise_row,
 )
 from forge.schedules.schedule import Outcome, Run, Schedule, Source, Status
-from forge.workspace.state import NAME, state_directory, explain_unusable
+from forge.workspace.state import NAME, explain_unusable, state_directory
 from forge.workspace.state.store import Store
 
 FILE = "state.db"

@@ -17,7 +17,7 @@ from forge.skills.catalog import Problem
 from forge.skills.front_matter import one_line
 from forge.skills.sections import Section
 from forge.skills.skill import Skill, resolve_skill_file
-from forge.workspace.paths import PathValidator, Location
+from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.digest import digest_of
 from forge.workspace.paths.open import explain_errors, open_file
 

@@ -13,7 +13,7 @@ from forge.skills import front_matter
 from forge.skills.front_matter import FrontMatter, Requires
 from forge.skills.guardrails import Guardrails
 from forge.skills.sections import Section, read_sections
-from forge.workspace.paths import PathValidator, Location
+from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.open import explain_errors, open_file
 
 LARGEST = 1024 * 1024  # bytes of a file of a skill
@@ -114,7 +114,9 @@ def resolve_skill_file(skill: Skill, file: str) -> Location:
 
 
 def _find_missing(requires: Requires, writable: Sequence[Path], environment: Mapping[str, str]) -> list[str]:
-    found = [f"the program {name} is not installed" for name in requires.bins if not find_trusted_program(name, writable)]
+    found = [
+        f"the program {name} is not installed" for name in requires.bins if not find_trusted_program(name, writable)
+    ]
     found += [f"the variable {name} is not set" for name in requires.env if not environment.get(name)]
     if requires.one_of and not any(environment.get(name) for name in requires.one_of):
         found.append(f"none of the variables {', '.join(requires.one_of)} is set")
