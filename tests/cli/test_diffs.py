@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from forge.cli.terminal.diffs import coloured, summary
+from forge.cli.terminal.diffs import colour_diff, summarise_diff
 from forge.core.result import ToolResult
 
 DIFF = "--- a/q.sql\n+++ b/q.sql\n@@ -1,3 +1,2 @@\n-- keep\n--- old remark\n+++ counter\n select 1\n"
@@ -12,7 +12,7 @@ OTHER = "--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-bye\n\\ No newline at en
 
 
 def test_lines_that_look_like_names_are_shown_where_they_are_content():
-    assert summary(ToolResult(for_llm="", for_user=DIFF)) == [
+    assert summarise_diff(ToolResult(for_llm="", for_user=DIFF)) == [
         "@@ -1,3 +1,2 @@",
         "-- keep",
         "--- old remark",
@@ -22,13 +22,13 @@ def test_lines_that_look_like_names_are_shown_where_they_are_content():
 
 
 def test_of_several_files_each_is_named_a_deleted_one_by_its_old_name():
-    lines = summary(ToolResult(for_llm="", for_user=DIFF + OTHER))
+    lines = summarise_diff(ToolResult(for_llm="", for_user=DIFF + OTHER))
     assert [line for line in lines if line.startswith(("--- a/", "+++ b/"))] == ["+++ b/q.sql", "--- a/gone.txt"]
 
 
 def test_colours_tell_names_from_what_goes_and_comes():
     def colour(text, before=""):
-        return coloured(text, before).split("\n")
+        return colour_diff(text, before).split("\n")
 
     assert colour(DIFF)[0] == click.style("--- a/q.sql", fg="bright_black")
     assert colour(DIFF)[4:6] == [click.style("--- old remark", fg="red"), click.style("+++ counter", fg="green")]

@@ -10,7 +10,7 @@ import pytest
 import forge.cli.terminal.output
 from forge.cli.terminal.ending import Ending
 from forge.cli.terminal.output import Output, clip
-from forge.cli.terminal.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, seconds, spelled
+from forge.cli.terminal.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, format_seconds, describe_call
 from forge.core.errors import ErrorKind
 from forge.core.events import (
     Event,
@@ -274,11 +274,16 @@ def test_while_the_model_thinks_the_terminal_says_so(drawn):
     ],
 )
 def test_a_call_is_spelled_shortly_whatever_was_sent(arguments, shown):
-    assert spelled(ToolCall("t", arguments, "1")) == shown
+    assert describe_call(ToolCall("t", arguments, "1")) == shown
 
 
 def test_times_are_short():
-    assert [seconds(0.004), seconds(0.5), seconds(3.14), seconds(125)] == ["0.00 s", "0.50 s", "3.1 s", "2 min 05 s"]
+    assert [format_seconds(0.004), format_seconds(0.5), format_seconds(3.14), format_seconds(125)] == [
+        "0.00 s",
+        "0.50 s",
+        "3.1 s",
+        "2 min 05 s",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ async def test_while_a_question_is_open_nothing_is_shown(view):
     screen = Screen(view)
     screen.begin()
     screen.take(TextDelta("before"))
-    async with screen.held():
+    async with screen.hold():
         assert texts(view) == ["before", "cleared"]
         screen.take(TextDelta("meanwhile"))
     await asyncio.to_thread(screen.settle)
@@ -113,7 +113,7 @@ async def test_a_question_that_is_cancelled_holds_nothing_up(view):
     screen.take(TextDelta("slow"))
 
     async def ask() -> None:
-        async with screen.held():
+        async with screen.hold():
             raise AssertionError
 
     asking = asyncio.create_task(ask())

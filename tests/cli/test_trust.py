@@ -12,7 +12,7 @@ import click
 import pytest
 
 from forge.cli.commands.trust import command
-from forge.cli.options import Options, needed_project
+from forge.cli.options import Options, require_project
 from forge.schedules.store import ScheduleStore
 from tests.cli.conftest import Ended
 from tests.cli.scripts import call, script
@@ -273,12 +273,12 @@ def test_without_a_home_a_project_stops_because_its_rules_may_have_been_accepted
 def test_a_command_that_cannot_do_without_ends_with_2(place, trust):
     options = Options(None, None, None, False, "cli", False, False, False)
     with pytest.raises(click.ClickException, match="untrusted project") as caught:
-        needed_project(options, "build")
+        require_project(options, "build")
     assert caught.value.exit_code == 2
-    assert needed_project(options._replace(config="forge.yaml"), "build") == "forge.yaml"
+    assert require_project(options._replace(config="forge.yaml"), "build") == "forge.yaml"
     (place / "forge.yaml").unlink()
     with pytest.raises(click.ClickException, match=r"there is no forge\.yaml"):
-        needed_project(options, "build")
+        require_project(options, "build")
 
 
 def test_the_variable_names_a_file_like_the_flag(here, place, monkeypatch):

@@ -1,4 +1,4 @@
-"""The command `forge`: what a person types, and how it ends."""
+"""The command `forge`: its entry point, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, help="Say which version this is.",
-    callback=lambda ctx, _, wanted: _say_version(ctx) if wanted else None,
+    callback=lambda ctx, _, wanted: _print_version(ctx) if wanted else None,
 )  # fmt: skip
 def forge() -> None:
     """Agents and their tools: run one, see its conversations; list tools, look at one, call it as an agent would."""
 
 
 def main() -> NoReturn:
-    """The entry point."""
+    """The entry point of the program."""
     _occupy_standard_streams()
     code = perform(sys.argv[1:])
     gc.disable()  # the interpreter would collect once more at its end, before the system takes everything back
@@ -62,8 +62,8 @@ def main() -> NoReturn:
 
 
 def perform(arguments: Sequence[str]) -> int:
-    """Run a command to its exit code. Whatever happens, a person reads a sentence and not a traceback."""
-    _speak_utf8()
+    """Runs a command and returns its exit code. Errors are printed as a sentence, never as a traceback."""
+    _use_utf8()
     try:
         code = forge.main(list(arguments), prog_name="forge", standalone_mode=False, color=_colour())
         sys.stdout.flush()
@@ -78,13 +78,13 @@ def perform(arguments: Sequence[str]) -> int:
         _leave_quietly()
         return 1
     except Exception as error:
-        _apologise(error, in_detail="--debug" in arguments)
+        _print_error(error, in_detail="--debug" in arguments)
         return 1
     return code if isinstance(code, int) else 0
 
 
 def _occupy_standard_streams() -> None:
-    """Where one is closed, the next file that is opened would take its place and receive what is meant for a person."""
+    """Opens /dev/null for closed standard streams, so that no file opened later takes their numbers."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -95,32 +95,32 @@ def _occupy_standard_streams() -> None:
 
 
 def _colour() -> bool | None:
-    """None lets each stream decide: colours on a terminal, none elsewhere."""
+    """Returns None to let each stream decide: colours on a terminal, none elsewhere."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
-def _say_version(ctx: click.Context) -> None:
+def _print_version(ctx: click.Context) -> None:
     from forge.project.version import version  # reads the installed metadata: only where it is asked for
 
     click.echo(f"forge {version()}")
     ctx.exit()
 
 
-def _speak_utf8() -> None:
-    """What programs read is UTF-8 whatever the locale says; a terminal keeps its own encoding, without failing."""
+def _use_utf8() -> None:
+    """Writes UTF-8 to pipes and files whatever the locale says; a terminal keeps its encoding but never fails."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
 def _leave_quietly() -> None:
-    """Nobody reads any more: let the interpreter's last flush go nowhere."""
+    """Sends the interpreter's last flush to /dev/null, because the reader of the output has gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
 
 
-def _apologise(error: Exception, *, in_detail: bool) -> None:
+def _print_error(error: Exception, *, in_detail: bool) -> None:
     if in_detail:
         import traceback
 

@@ -1,4 +1,4 @@
-"""A click group that loads a command's module when the command is used, and not before."""
+"""A click group that imports a command's module only when the command is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 
 class LazyGroup(click.Group):
-    """`modules` maps the name of a command to the module whose `command` it is."""
+    """Maps the names of commands to modules; the attribute `command` of a module is the click command."""
 
     def __init__(self, *args: Any, modules: Mapping[str, str], **options: Any) -> None:
         super().__init__(*args, **options)

@@ -1,4 +1,4 @@
-"""The flags that every command understands."""
+"""The flags that every command has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATE = ".forge"
 
 
 class Options(NamedTuple):
-    """What the person asked for, beside the command itself.
+    """The common flags of a command.
 
     `config` is the file that they named or, where one was accepted, the workspace's own.
     """
@@ -68,104 +68,108 @@ _FLAGS = (
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the common flags, as its first argument `options`."""
-    return _with_flags(function, found=True)
+    """Gives a command the common flags as its first argument `options`."""
+    return _with_flags(function, find_config=True)
 
 
 def with_named_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for commands that look at the workspace's configuration themselves, trusted or not."""
-    return _with_flags(function, found=False)
+    """Gives the common flags to a command that reads the workspace's configuration itself, trusted or not."""
+    return _with_flags(function, find_config=False)
 
 
-def _with_flags(function: Callable[..., Any], *, found: bool) -> Callable[..., Any]:
+def _with_flags(function: Callable[..., Any], *, find_config: bool) -> Callable[..., Any]:
     @functools.wraps(function)
-    def collected(**given: Any) -> Any:
+    def collect_flags(**given: Any) -> Any:
         options = Options(**{name: given.pop(name) for name in Options._fields})
-        listen(debug=options.debug)
-        if found and options.config is None and given.get("built") is None:  # what was built is not looked for
-            options = options._replace(config=_found(options))
-        if found:
-            _say_what_is_foreign(options)
+        set_up_log(debug=options.debug)
+        if find_config and options.config is None and given.get("built") is None:  # a build has its own configuration
+            options = options._replace(config=_find_config(options))
+        if find_config:
+            _warn_of_untrusted_files(options)
         return function(options, **given)
 
     for flag in reversed(_FLAGS):
-        collected = flag(collected)
-    return collected
+        collect_flags = flag(collect_flags)
+    return collect_flags
 
 
 def workspace_of(options: Options) -> str:
-    """Where a configuration is looked for; whether tools can work there is another question."""
+    """Returns the directory in which a configuration is looked for; tools may be unable to work there."""
     return options.workspace or os.environ.get("AGENT_WORKSPACE_ROOT") or "."
 
 
-def _found(options: Options) -> str | None:
-    """The configuration that was accepted for the workspace; one line says where the file is another by now.
+def _find_config(options: Options) -> str | None:
+    """Returns the accepted configuration of the workspace; prints a line if the file has changed since.
 
     Raises `Refusal` (exit code 2) where the accepted rules cannot be known.
     """
-    where = workspace_of(options)
-    if "\0" in where:
+    workspace = workspace_of(options)
+    if "\0" in workspace:
         return None
     from forge.project.trust import Found, check_known, notice, standing
 
-    now = standing(where)
+    now = standing(workspace)
     with refusals():
         check_known(now)
-    if told := notice(now):
-        click.echo(f"forge: {told}", err=True)
+    if warning := notice(now):
+        click.echo(f"forge: {warning}", err=True)
     return None if now.before is None else Found(str(now.path))
 
 
-def _say_what_is_foreign(options: Options) -> None:
-    """One line for what a clone brought and nobody accepted, and one for what the file named with --config is not."""
-    where = workspace_of(options)
-    if "\0" in where:
+def _warn_of_untrusted_files(options: Options) -> None:
+    """Prints a line for a state directory of a clone, and one for an unaccepted forge.yaml beside --config."""
+    workspace = workspace_of(options)
+    if "\0" in workspace:
         return
-    if os.path.lexists(os.path.join(where, STATE)):
+    if os.path.lexists(os.path.join(workspace, STATE)):
         from pathlib import Path
 
         from forge.workspace.state.ownership import is_foreign
 
-        if is_foreign(Path(where, STATE)):
+        if is_foreign(Path(workspace, STATE)):
             way = "`forge trust` shows and accepts it"
             click.echo(f"forge: {STATE}/ was not made by Forge on this machine, and is not used; {way}", err=True)
-    own = os.path.join(where, PROJECT)
-    if options.config is None or not os.path.lexists(own) or os.path.realpath(own) == os.path.realpath(options.config):
+    own_file = os.path.join(workspace, PROJECT)
+    if (
+        options.config is None
+        or not os.path.lexists(own_file)
+        or os.path.realpath(own_file) == os.path.realpath(options.config)
+    ):
         return
     from forge.project.trust import is_trusted
 
-    if not is_trusted(where):
+    if not is_trusted(workspace):
         way = "`forge trust` accepts them"
         click.echo(f"forge: {PROJECT} here is not accepted, so tools/ and skills/ are not used; {way}", err=True)
 
 
-def needed_project(options: Options, doing: str) -> str:
-    """The project's configuration as it is now, for a command that needs one. Raises `Refusal` (exit code 2)."""
+def require_project(options: Options, action: str) -> str:
+    """Returns the project's current configuration for a command that needs one. Raises `Refusal` (exit code 2)."""
     from forge.project.trust import Found, standing
 
     if isinstance(options.config, Found) and standing(workspace_of(options)).status != "trusted":
         way = "`forge trust` shows the difference and accepts it; --config names another file."
-        raise Refusal(f"cannot {doing}: {PROJECT} is not as it was accepted\n{way}")
+        raise Refusal(f"cannot {action}: {PROJECT} is not as it was accepted\n{way}")
     if options.config is not None:
         return options.config
-    there = os.path.lexists(os.path.join(workspace_of(options), PROJECT))
-    if there:
+    exists = os.path.lexists(os.path.join(workspace_of(options), PROJECT))
+    if exists:
         raise Refusal(
-            f"cannot {doing}: untrusted project: {PROJECT} is not accepted\n`forge trust` shows and accepts it."
+            f"cannot {action}: untrusted project: {PROJECT} is not accepted\n`forge trust` shows and accepts it."
         )
-    raise Refusal(f"cannot {doing}: there is no {PROJECT} here\n`forge init` writes one; --config names another.")
+    raise Refusal(f"cannot {action}: there is no {PROJECT} here\n`forge init` writes one; --config names another.")
 
 
-def listen(*, debug: bool) -> None:
-    """Set up the log, now or as soon as `logging` is loaded."""
+def set_up_log(*, debug: bool) -> None:
+    """Sets up the log now, or as soon as `logging` is imported."""
     if debug or "logging" in sys.modules:
-        _set_up(debug)
-    elif not any(isinstance(one, _SetUpWhenLoaded) for one in sys.meta_path):
-        sys.meta_path.insert(0, _SetUpWhenLoaded())
+        _configure_log(debug)
+    elif not any(isinstance(one, _ConfigureWhenLoaded) for one in sys.meta_path):
+        sys.meta_path.insert(0, _ConfigureWhenLoaded())
 
 
-class _SetUpWhenLoaded:
-    """Finds the module `logging` as usual, and sets up the log behind its last line."""
+class _ConfigureWhenLoaded:
+    """Finds the module `logging` as usual, and sets up the log once the module is loaded."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "logging":
@@ -180,28 +184,28 @@ class _SetUpWhenLoaded:
 
         def load_and_set_up(module: Any) -> None:
             load(module)
-            _set_up(debug=False)
+            _configure_log(debug=False)
 
         spec.loader.exec_module = load_and_set_up  # type: ignore[method-assign]
         return spec
 
 
-def _set_up(debug: bool) -> None:
-    """Failed calls are logged as warnings too: their results say so already."""
+def _configure_log(debug: bool) -> None:
+    """Prints errors only. Failed calls are also logged as warnings, but their results already say so."""
     import logging
 
     class Terse(logging.Handler):
-        """Errors alone, one line each, no message twice."""
+        """Prints errors only, one line each, no message twice."""
 
         def __init__(self) -> None:
             super().__init__(logging.ERROR)
-            self.told: set[str] = set()
+            self.printed: set[str] = set()
 
         def emit(self, record: LogRecord) -> None:
             cause = record.exc_info[1] if record.exc_info else None
             text = f"forge: {record.getMessage()}{f': {cause}' if cause else ''}"
-            if text not in self.told:
-                self.told.add(text)
+            if text not in self.printed:
+                self.printed.add(text)
                 print(text[:1_000], file=sys.stderr)  # noqa: T201
 
     log = logging.getLogger("forge")

@@ -1,4 +1,4 @@
-"""`forge policy`: the group of the commands about permissions."""
+"""`forge policy`: the group of commands about permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command that cannot start: the words of whoever refused it, and exit code 2."""
+"""Ends a command that cannot start: prints the reason and exits with code 2."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from forge.core.errors import DefinitionError, ToolError
 
 
 class Refusal(click.ClickException):
+    """The reason for which a command cannot start."""
+
     exit_code = 2
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Errors in what the person gave (flags, configuration, rules, recordings) end the command."""
+    """Turns errors in the person's input (flags, configuration, rules, recordings) into a `Refusal`."""
     try:
         yield
     except ToolError as error:

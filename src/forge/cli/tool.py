@@ -1,4 +1,4 @@
-"""`forge tool`: the group of the commands about tools."""
+"""`forge tool`: the group of commands about tools."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The commands of `forge`: one a file."""
+"""The commands of `forge`, one per file."""

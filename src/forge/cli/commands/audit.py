@@ -1,4 +1,4 @@
-"""`forge audit`: what agents did here, from the log of events."""
+"""`forge audit`: prints the log of events of a workspace."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ if TYPE_CHECKING:  # loaded when a log is read
     from forge.project.audit.log_summary import Summary
     from forge.project.audit.read_log import Log
 
-TOLD = ("run_*", "tool_call_end", "tool_completed", "permission_*")  # what a person reads; the rest says it piecemeal
-PAUSE = 250  # milliseconds between two looks at a log that is followed
-LAST = 10  # events that are shown before those to come
-LONGEST = 300  # characters of what is told of one event, unless it is a terminal's line
+DEFAULT_EVENTS = (
+    "run_*",
+    "tool_call_end",
+    "tool_completed",
+    "permission_*",
+)  # for people; other events repeat these in pieces
+PAUSE = 250  # milliseconds between two reads of a log that is followed
+LAST = 10  # events that are shown before new ones
+LONGEST = 300  # characters of an event's line where no terminal limits its width
 
 
 @click.command("audit")
@@ -41,7 +46,7 @@ LONGEST = 300  # characters of what is told of one event, unless it is a termina
 @click.option("--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
 @click.option("--summary", is_flag=True, help="A table: calls, errors, refusals, questions and seconds by tool.")
 @click.option("--file", metavar="FILE", help="Another log than .forge/audit.ndjson of the workspace.")
-def command(options: Options, **asked: Any) -> None:
+def command(options: Options, **flags: Any) -> None:
     """Show what agents did here: every call, question and run, the oldest first.
 
     \b
@@ -63,14 +68,14 @@ def command(options: Options, **asked: Any) -> None:
     \b
     Exit codes: 0 fine, also when there is nothing     2 a flag or the log cannot be used     130 interrupted
     """
-    if asked["follow"] and asked["summary"]:
+    if flags["follow"] and flags["summary"]:
         raise click.UsageError("--follow and --summary exclude each other: a sum needs an end. Leave one of them out.")
     with refusals():
-        log = _log(options, asked)
-        if asked["summary"]:
-            _sum_up(log, as_json=options.json)
+        log = _log(options, flags)
+        if flags["summary"]:
+            _print_summary(log, as_json=options.json)
         else:
-            _show(_entries(log, asked), as_json=options.json, at_once=asked["follow"])
+            _print_events(_entries(log, flags), as_json=options.json, at_once=flags["follow"])
     for note in log.notes:
         click.echo(f"forge: {note}", err=True)
     if log.unreadable:
@@ -86,29 +91,29 @@ for _option in command.params:
         _option.help = "Only the sessions of this name."
 
 
-def _log(options: Options, asked: dict[str, Any]) -> Log:
+def _log(options: Options, flags: dict[str, Any]) -> Log:
     from forge.project.audit.log_events import Wanted
     from forge.project.audit.log_summary import Summary
     from forge.project.audit.read_log import Log, index_beside
 
-    path = _path(options, asked["file"])
-    usual = Summary.COUNTED if asked["summary"] else () if options.json else TOLD
+    path = _path(options, flags["file"])
+    usual = Summary.COUNTED if flags["summary"] else () if options.json else DEFAULT_EVENTS
     wanted = Wanted(
-        tools=asked["tools"],
+        tools=flags["tools"],
         sessions=_session(options),
-        agents=asked["agents"],
-        events=asked["events"] or usual,
-        since=_moment("--since", asked["since"], 0.0),
-        until=_moment("--until", asked["until"], float("inf")),
-        denied=asked["denied"],
-        errors=asked["errors"],
+        agents=flags["agents"],
+        events=flags["events"] or usual,
+        since=_parse_moment("--since", flags["since"], 0.0),
+        until=_parse_moment("--until", flags["until"], float("inf")),
+        denied=flags["denied"],
+        errors=flags["errors"],
     )
-    own = asked["file"] is None
+    own = flags["file"] is None
     log = Log(path, wanted, rotated=own, index=index_beside(path) if own else None)
-    if not log.files and not asked["follow"]:
-        if asked["file"] is not None:
+    if not log.files and not flags["follow"]:
+        if flags["file"] is not None:
             raise Refusal(
-                f"cannot show the audit log {asked['file']!r}: there is no such file\n"
+                f"cannot show the audit log {flags['file']!r}: there is no such file\n"
                 "Name another, or leave --file out to read the workspace's own."
             )
         click.echo(
@@ -129,14 +134,14 @@ def _path(options: Options, file: str | None) -> Path:
 
 
 def _session(options: Options) -> tuple[str, ...]:
-    """The common flag has a default, which is not meant here."""
+    """Returns the sessions that --session names; the default of the common flag does not count here."""
     from click.core import ParameterSource
 
     named = click.get_current_context().get_parameter_source("session") is not ParameterSource.DEFAULT
     return (options.session,) if named else ()
 
 
-def _moment(flag: str, text: str | None, otherwise: float) -> float:
+def _parse_moment(flag: str, text: str | None, otherwise: float) -> float:
     if text is None:
         return otherwise
     from forge.project.audit.log_events import moment
@@ -150,14 +155,14 @@ def _moment(flag: str, text: str | None, otherwise: float) -> float:
         ) from None
 
 
-def _entries(log: Log, asked: dict[str, Any]) -> Iterable[Entry]:
-    if asked["follow"]:
-        return log.follow(_watching(), asked["last"] or LAST)
-    return log.last(asked["last"]) if asked["last"] else log
+def _entries(log: Log, flags: dict[str, Any]) -> Iterable[Entry]:
+    if flags["follow"]:
+        return log.follow(_make_wait(), flags["last"] or LAST)
+    return log.last(flags["last"]) if flags["last"] else log
 
 
-def _watching() -> Callable[[], bool]:
-    """Waits a moment; False once nobody reads the output any more, which writing nothing would never tell."""
+def _make_wait() -> Callable[[], bool]:
+    """Returns a function that waits a moment, and returns False once the reader of the output has gone."""
     import select
 
     watch = select.poll()
@@ -165,11 +170,11 @@ def _watching() -> Callable[[], bool]:
     return lambda: not watch.poll(PAUSE)
 
 
-def _show(entries: Iterable[Entry], *, as_json: bool, at_once: bool) -> None:
+def _print_events(entries: Iterable[Entry], *, as_json: bool, at_once: bool) -> None:
     at_terminal = sys.stdout.isatty()
     for entry in entries:
         if not as_json:
-            line = _fitting(_told(entry.event), at_terminal=at_terminal)
+            line = _clip_line(_render_event(entry.event), at_terminal=at_terminal)
         elif at_terminal:  # other people's text must not steer it: everything but ASCII is escaped
             line = json.dumps(entry.event)
         else:
@@ -179,45 +184,45 @@ def _show(entries: Iterable[Entry], *, as_json: bool, at_once: bool) -> None:
             sys.stdout.flush()
 
 
-def _fitting(line: str, *, at_terminal: bool) -> str:
+def _clip_line(line: str, *, at_terminal: bool) -> str:
     import shutil
 
     width = shutil.get_terminal_size().columns if at_terminal else LONGEST
     return line if len(line) <= width else f"{line[: max(1, width - 1)]}…"
 
 
-def _told(event: dict[str, Any]) -> str:
-    """One event on one line, with nothing invisible in it."""
-    who = _brief(event.get("session"), 40)
-    agent = _brief(event.get("agent"), 40)
+def _render_event(event: dict[str, Any]) -> str:
+    """Renders one event on one line, without invisible characters."""
+    who = _shorten(event.get("session"), 40)
+    agent = _shorten(event.get("agent"), 40)
     who = who if agent in ("", "main") else f"{who}/{agent}"
-    return f"{_clock(event.get('ts'))}  {who}  {_words(event)}"
+    return f"{_format_time(event.get('ts'))}  {who}  {_describe_event(event)}"
 
 
-def _words(event: dict[str, Any]) -> str:
+def _describe_event(event: dict[str, Any]) -> str:
     from forge.project.audit.log_events import is_error, is_refusal, result_of, tool_of
 
     kind = event.get("event")
-    tool = _brief(tool_of(event), 80)
+    tool = _shorten(tool_of(event), 80)
     if kind in ("tool_call_end", "tool_completed"):
         result = result_of(event)
         if is_error(event):
             mark = "⊘" if is_refusal(event) else "✗"
-            return f"{mark} {tool}: {_brief(result.get('error'))}  {_brief(_arguments(event))}"
+            return f"{mark} {tool}: {_shorten(result.get('error'))}  {_shorten(_arguments(event))}"
         later = " (in the background)" if kind == "tool_completed" else ""
-        return f"✓ {tool}{later}  {_seconds(event)}{_brief(_arguments(event))}"
+        return f"✓ {tool}{later}  {_seconds(event)}{_shorten(_arguments(event))}"
     if kind == "permission_asked":
-        return f"? {tool} wants to {_brief(event.get('permission') or 'run')} {_brief(event.get('target'))}"
+        return f"? {tool} wants to {_shorten(event.get('permission') or 'run')} {_shorten(event.get('target'))}"
     if kind == "permission_answered":
-        by = _brief(event.get("by"))
-        return f"! {tool}: {_brief(event.get('answer'))}{f', said by {by}' if by else ''}"
+        by = _shorten(event.get("by"))
+        return f"! {tool}: {_shorten(event.get('answer'))}{f', said by {by}' if by else ''}"
     if kind == "run_started":
-        return f"▶ {_brief(event.get('prompt'))}"
+        return f"▶ {_shorten(event.get('prompt'))}"
     if kind == "run_finished":
-        why = _brief(event.get("error") or event.get("text"))
-        return f"■ {_brief(event.get('reason'))} after {_brief(event.get('turns'))} turns: {why}"
+        why = _shorten(event.get("error") or event.get("text"))
+        return f"■ {_shorten(event.get('reason'))} after {_shorten(event.get('turns'))} turns: {why}"
     rest = {key: value for key, value in event.items() if key not in ("event", "ts", "seq", "session", "agent", "call")}
-    return f"· {_brief(kind)} {tool}  {_brief(json.dumps(rest, ensure_ascii=False))}".replace("   ", "  ")
+    return f"· {_shorten(kind)} {tool}  {_shorten(json.dumps(rest, ensure_ascii=False))}".replace("   ", "  ")
 
 
 def _arguments(event: dict[str, Any]) -> Any:
@@ -231,21 +236,21 @@ def _seconds(event: dict[str, Any]) -> str:
     return f"{seconds:.2f} s  " if isinstance(seconds, float | int) and abs(seconds) < 1e9 else ""
 
 
-def _brief(value: Any, limit: int = LONGEST) -> str:
+def _shorten(value: Any, limit: int = LONGEST) -> str:
     from forge.permissions.display import visible
 
     text = value if isinstance(value, str) else "" if value is None else str(value)
     return visible(text, limit).replace("\n", "⟨U+000A⟩")
 
 
-def _clock(at: Any) -> str:
+def _format_time(at: Any) -> str:
     try:
         return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
     except (TypeError, ValueError, OverflowError, OSError):
         return "????-??-?? ??:??:??"
 
 
-def _sum_up(log: Log, *, as_json: bool) -> None:
+def _print_summary(log: Log, *, as_json: bool) -> None:
     summary = log.summary()
     if as_json:
         click.echo(json.dumps({**summary.to_dict(), "unreadable": log.unreadable}, ensure_ascii=False))
@@ -258,10 +263,10 @@ def _table(summary: Summary) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("TOOL", "CALLS", "ERRORS", "DENIED", "ASKED", "UNFINISHED", "SECONDS")]
     for name, one in [*summary.ranked(), ("all", summary.total)]:
         counts = (one.calls, one.errors, one.denied, one.asked, one.unfinished)
-        rows.append((_brief(name, 60), *(f"{count:,}" for count in counts), f"{one.seconds:,.2f}"))
+        rows.append((_shorten(name, 60), *(f"{count:,}" for count in counts), f"{one.seconds:,.2f}"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         yield "  ".join((row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:]))).rstrip()
     if summary.first is not None:
-        runs = ", ".join(f"{_brief(reason)} {count:,}" for reason, count in sorted(summary.runs.items()))
-        yield f"\nFrom {_clock(summary.first)} to {_clock(summary.last)}; runs: {runs or 'none ended'}."
+        runs = ", ".join(f"{_shorten(reason)} {count:,}" for reason, count in sorted(summary.runs.items()))
+        yield f"\nFrom {_format_time(summary.first)} to {_format_time(summary.last)}; runs: {runs or 'none ended'}."

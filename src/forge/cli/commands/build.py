@@ -1,4 +1,4 @@
-"""`forge build`: what a project is in production, in one directory."""
+"""`forge build`: writes a project for production into one directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.options import Options, needed_project, with_options
+from forge.cli.options import Options, require_project, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.show import harmless
 
@@ -53,28 +53,28 @@ def command(options: Options, *, prod: bool, output: str | None) -> int:
     with refusals():
         order = _order(options, prod=prod, output=output)
     try:
-        made = build(order, _progress(quiet=options.json))
+        build_result = build(order, _progress(quiet=options.json))
     except BuildError as error:
         if options.json:
             problems = [{"problem": one.text, "advice": one.advice} for one in error.problems]
-            _print({"ok": False, "stage": error.stage, "problems": problems})
+            _print_json({"ok": False, "stage": error.stage, "problems": problems})
             return 2
-        raise Refusal("\n".join(_told(error.stage, one) for one in error.problems)) from error
+        raise Refusal("\n".join(_render_problem(error.stage, one) for one in error.problems)) from error
     if options.json:
-        _print(_summary(made))
+        _print_json(_summary(build_result))
         return 0
-    _show(made)
+    _print_build(build_result)
     return 0
 
 
 def _order(options: Options, *, prod: bool, output: str | None) -> Order:
-    """Raises `ToolError`."""
+    """Reads the flags into an order. Raises `ToolError`."""
     from forge.project.assemble.workspace import workspace_root
     from forge.project.build.record import Order
 
     workspace = workspace_root(options.workspace)
     return Order(
-        config=needed_project(options, "build"),  # to build it is to start its servers
+        config=require_project(options, "build"),  # to build it is to start its servers
         workspace=workspace,
         output=Path(output) if output is not None else workspace / OUTPUT,
         named=options.workspace is not None,
@@ -84,48 +84,48 @@ def _order(options: Options, *, prod: bool, output: str | None) -> Order:
 
 
 def _progress(*, quiet: bool) -> Any:
-    """A line a stage, where a person watches."""
+    """Returns a function that prints one line per stage if a person watches."""
     watched = sys.stderr.isatty() and not quiet
 
-    def told(stage: str, words: str) -> None:
+    def report(stage: str, words: str) -> None:
         if watched and words:
             click.echo(f"{click.style('✓', fg='green')} {stage:<9} {harmless(words)}", err=True)
         elif watched:
             click.echo(f"· {stage}\r", err=True, nl=False)
 
-    return told
+    return report
 
 
-def _told(stage: str, problem: Problem) -> str:
+def _render_problem(stage: str, problem: Problem) -> str:
     return f"forge build: {stage}: {harmless(str(problem))}"
 
 
-def _summary(made: Build) -> dict[str, Any]:
+def _summary(build: Build) -> dict[str, Any]:
     from forge.project.build.manifest import environment
 
     return {
         "ok": True,
-        "output": str(made.order.output),
-        "sha256": made.sha256,
-        "mode": made.order.mode,
-        "counts": made.counts,
-        "files": len(made.files),
-        "environment": environment(made),
-        "notes": made.notes,
+        "output": str(build.order.output),
+        "sha256": build.sha256,
+        "mode": build.order.mode,
+        "counts": build.counts,
+        "files": len(build.files),
+        "environment": environment(build),
+        "notes": build.notes,
     }
 
 
-def _show(made: Build) -> None:
-    for note in made.notes:
+def _print_build(build: Build) -> None:
+    for note in build.notes:
         click.echo(f"forge: {harmless(note)}", err=True)
-    counts = made.counts
+    counts = build.counts
     shares = ", ".join(f"{number} {what}" for what, number in counts.items() if number and what != "total")
-    click.echo(f"Built: {counts['total']} tools ({shares}), {len(made.files)} files in {made.order.output}")
-    click.echo(f"sha256 of its manifest: {made.sha256}")
-    if made.required:
-        click.echo(f"It needs: {', '.join(sorted(made.required))}")
-    click.echo(f"To run it: forge run --from {shlex.quote(str(made.order.output))} --expect {made.sha256}")
+    click.echo(f"Built: {counts['total']} tools ({shares}), {len(build.files)} files in {build.order.output}")
+    click.echo(f"sha256 of its manifest: {build.sha256}")
+    if build.required:
+        click.echo(f"It needs: {', '.join(sorted(build.required))}")
+    click.echo(f"To run it: forge run --from {shlex.quote(str(build.order.output))} --expect {build.sha256}")
 
 
-def _print(value: dict[str, Any]) -> None:
+def _print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))

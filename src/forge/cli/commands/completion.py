@@ -1,4 +1,4 @@
-"""`forge completion`: the script that lets a shell complete commands, flags and tool names."""
+"""`forge completion`: prints the script with which a shell completes commands, flags and tool names."""
 
 from __future__ import annotations
 

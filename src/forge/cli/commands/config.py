@@ -1,4 +1,4 @@
-"""`forge config`: what holds here, who said it, and how it is written."""
+"""`forge config`: shows the effective configuration, the origin of each value, and the schema of forge.yaml."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def show(options: Options, explain: bool) -> None:
     flags = {"workspace.root": options.workspace, "permissions.rules (session)": options.policy}
     with refusals():
         configuration = load_configuration(options.config, resolve=False)
-        values = effective(configuration, {place: os.path.abspath(given) for place, given in flags.items() if given})
+        values = effective(
+            configuration, {key_path: os.path.abspath(value) for key_path, value in flags.items() if value}
+        )
     if options.json:
         document: dict[str, object] = {"values": nested(values)}
         if explain:
@@ -72,16 +74,16 @@ def show(options: Options, explain: bool) -> None:
             }
         click.echo(json.dumps(document, ensure_ascii=False, default=str))
         return
-    _print(values, configuration.notes, explain)
+    _print_values(values, configuration.notes, explain)
 
 
-def _print(values: list[Value], notes: tuple[str, ...], explain: bool) -> None:
+def _print_values(values: list[Value], notes: tuple[str, ...], explain: bool) -> None:
     from forge.project.config.key_paths import on_one_line
 
     lines = [harmless(f"{one.place}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]
-    shown = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in lines]
-    width = min(max(map(len, shown)), 60)
-    for line, one in zip(shown, values, strict=True):
+    clipped = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in lines]
+    width = min(max(map(len, clipped)), 60)
+    for line, one in zip(clipped, values, strict=True):
         why = harmless(f"{one.origin}: {one.description}" if one.description else one.origin)
         click.echo(f"{line:<{width}}  {click.style(why, dim=True)}" if explain else line)
     for note in notes if explain else ():

@@ -1,4 +1,4 @@
-"""`forge console`: the web page of a project, for the person who is responsible for its agent."""
+"""`forge console`: serves the web console of a project."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def serve_console(
     settings: dict[str, Any] | None = None,
     grace: float | None = None,
 ) -> int:
-    """Until it is told to end. With a prompt, a run is begun first; `settings` and `version` are those of a worker."""
+    """Serves the console until a signal ends it. A prompt starts a run first; `settings` are a worker's."""
     if options.yes:
         raise click.UsageError("A console is there to be asked, so --yes says too much: write rules instead.")
     with refusals():
@@ -77,19 +77,21 @@ def serve_console(
         from forge.project.project import RunOptions
 
         given = RunOptions(workspace=options.workspace, config=options.config, policy=options.policy, dev=options.dev)
-        _quiet_packages(debug=options.debug)
-        with _listening(port) as listening:
-            home = open_project(
+        _silence_packages(debug=options.debug)
+        with _open_socket(port) as listening:
+            state = open_project(
                 given, model=model, database=database, version=version, notes=_notes(options), settings=settings
             )
             if grace is not None:
-                home.grace = grace
-            asyncio.run(_until_told(_served(home, listening, prompt=prompt, session=session, opens=opens)))
+                state.grace = grace
+            asyncio.run(
+                _run_until_signal(_serve_until_closed(state, listening, prompt=prompt, session=session, opens=opens))
+            )
     return 0
 
 
 def check_installed() -> None:
-    """Raises `ToolError` where the extra is not installed."""
+    """Raises `ToolError` if the extra is not installed."""
     from importlib.util import find_spec
 
     from forge.core.errors import ErrorKind, ToolError
@@ -100,34 +102,34 @@ def check_installed() -> None:
         raise ToolError(words, ErrorKind.CONFIG, "pip install 'forge-tools[console]'")
 
 
-async def _served(home: Home, listening: socket.socket, *, prompt: str, session: str, opens: bool) -> None:
+async def _serve_until_closed(state: Home, listening: socket.socket, *, prompt: str, session: str, opens: bool) -> None:
     from forge.console.api.runs import begin
     from forge.console.running_console import register_console, unregister_console
     from forge.console.server import make_app, serve
     from forge.core.execution.threads import in_thread
 
     port = listening.getsockname()[1]
-    async with home.opened():
-        running = register_console(home.workspace, port)
-        run = (await in_thread(lambda: begin(home, prompt, session))).id if prompt else ""
+    async with state.opened():
+        running = register_console(state.workspace, port)
+        run = (await in_thread(lambda: begin(state, prompt, session))).id if prompt else ""
 
         def ready() -> None:
-            _introduce(home, running, run, opens=opens)
+            _print_greeting(state, running, run, opens=opens)
 
         try:
-            await serve(make_app(home, running.entrance, port), home, listening, ready)
+            await serve(make_app(state, running.entrance, port), state, listening, ready)
         finally:
             unregister_console(running)
 
 
-def _introduce(home: Home, running: Running, run: str, *, opens: bool) -> None:
+def _print_greeting(state: Home, running: Running, run: str, *, opens: bool) -> None:
     link = running.url + (f"&run={run}" if run else "")
-    click.echo(f"forge: the console of {home.workspace} is at", err=True)
+    click.echo(f"forge: the console of {state.workspace} is at", err=True)
     click.echo(link)
     click.echo("forge: the link works once; forge console --url prints another. Ctrl-C ends the console.", err=True)
-    for problem in home.problems:
+    for problem in state.problems:
         click.echo(f"forge: {problem}", err=True)
-    if not home.has_model:
+    if not state.has_model:
         click.echo("forge: there is no model, so there is no chat; tools, policy and all else work", err=True)
     if opens:
         import webbrowser
@@ -146,7 +148,7 @@ def _print_link(options: Options) -> int:
     return 0
 
 
-def _listening(port: int | None) -> AbstractContextManager[socket.socket]:
+def _open_socket(port: int | None) -> AbstractContextManager[socket.socket]:
     for number in (PORT, 0) if port is None else (port,):
         try:
             return socket.create_server((HOST, number))
@@ -156,34 +158,34 @@ def _listening(port: int | None) -> AbstractContextManager[socket.socket]:
 
 
 def _notes(options: Options) -> list[str]:
-    """What the page says as well as the terminal: the project's file is not what is in force."""
+    """Returns the notes that the page shows, too: the effective configuration is not the project's file."""
     from forge.project.trust import Found, notice, standing
 
     if options.config is not None and not isinstance(options.config, Found):
         return []
-    told = notice(standing(workspace_of(options)))
-    return [f"{told}."] if told else []
+    warning = notice(standing(workspace_of(options)))
+    return [f"{warning}."] if warning else []
 
 
-def _quiet_packages(*, debug: bool) -> None:
-    """What they log holds what pages sent: of interest to whoever looks for an error, and to nobody else."""
+def _silence_packages(*, debug: bool) -> None:
+    """Silences the logs of packages, except with --debug: they hold text that pages sent."""
     for name in ("uvicorn", "starlette"):
         log = logging.getLogger(name)
         log.propagate = False
         log.handlers = logging.getLogger("forge").handlers if debug else [logging.NullHandler()]
 
 
-async def _until_told(work: Coroutine[Any, Any, None]) -> None:
-    """To its end, or until SIGTERM or Ctrl-C; what it has to clean up it cleans up. Told twice, at once."""
+async def _run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Runs to the end, or until SIGTERM or Ctrl-C, and cleans up. A second signal ends the process at once."""
     task = asyncio.ensure_future(work)
-    told = False
+    is_ending = False
 
     def end(number: signal.Signals) -> None:
-        nonlocal told
-        if told:
+        nonlocal is_ending
+        if is_ending:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        told = True
+        is_ending = True
         task.cancel()
 
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -191,5 +193,5 @@ async def _until_told(work: Coroutine[Any, Any, None]) -> None:
     try:
         await task
     except asyncio.CancelledError:
-        if not told:
+        if not is_ending:
             raise

@@ -1,4 +1,4 @@
-"""`forge doctor`: what is here, what is active, and what is broken."""
+"""`forge doctor`: checks a setup and suggests fixes."""
 
 from __future__ import annotations
 
@@ -39,24 +39,26 @@ def command(options: Options) -> int:
         checks: list[dict[str, Any]] = [finding._asdict() for finding in findings]
         click.echo(json.dumps({"ok": usable, "checks": checks}, ensure_ascii=False))
         return 0 if usable else 1
-    shown, unset = _folded(findings)
-    width = max(len(finding.check) for finding in shown)
-    for finding in shown:
+    listed, unset = _split_unset_keys(findings)
+    width = max(len(finding.check) for finding in listed)
+    for finding in listed:
         mark, colour = _MARKS[finding.status]
-        click.echo(f"{click.style(mark, fg=colour)} {_line(finding.check):<{width}}  {_line(finding.detail)}")
+        click.echo(
+            f"{click.style(mark, fg=colour)} {_on_one_line(finding.check):<{width}}  {_on_one_line(finding.detail)}"
+        )
         if finding.status != "ok" and finding.fix:
-            click.echo(click.style(f"  {'':<{width}}  → {_line(finding.fix)}", dim=finding.status == "note"))
+            click.echo(click.style(f"  {'':<{width}}  → {_on_one_line(finding.fix)}", dim=finding.status == "note"))
     if unset:
         click.echo(f"· Not set: {', '.join(unset)}; to use one: export NAME=…")
     return 0 if usable else 1
 
 
-def _folded(findings: list[Finding]) -> tuple[list[Finding], list[str]]:
-    """Keys that nobody set are many, and no trouble: their names are enough."""
+def _split_unset_keys(findings: list[Finding]) -> tuple[list[Finding], list[str]]:
+    """Splits off the names of unset keys: they are many and no problem."""
     unset = [one.check for one in findings if one.status == "note" and one.detail == "not set"]
     return [one for one in findings if one.check not in unset], unset
 
 
-def _line(text: str) -> str:
-    """Names of files and servers are other people's: none of them begins a line of its own."""
+def _on_one_line(text: str) -> str:
+    """Puts a text on one line: names of files and servers come from others and must not begin a line."""
     return harmless(" ".join(text.split()))

@@ -1,4 +1,4 @@
-"""`forge init`: a project to begin with, that passes its own checks."""
+"""`forge init`: writes a new project that passes its own checks."""
 
 from __future__ import annotations
 
@@ -47,26 +47,28 @@ def command(options: Options, directory: str | None, template: str, name: str | 
     with refusals():
         if name is not None and (not name or name != _id(name)):
             raise Refusal(f"{name[:80]!r} cannot be the id of an agent\nWrite lower-case letters, digits and hyphens.")
-        asked = directory or options.workspace or "."
-        root = _directory(asked)
-        kept = [path for path in OFTEN_THERE if os.path.lexists(root / path)]
-        files = {path: text for path, text in files_of(template, name or _name(root)).items() if path not in kept}
+        target = directory or options.workspace or "."
+        root = _directory(target)
+        existing = [path for path in OFTEN_THERE if os.path.lexists(root / path)]
+        files = {path: text for path, text in files_of(template, name or _name(root)).items() if path not in existing}
         write_new(root, files)
-        accepted = _accepted(root)
+        accepted = _accept_project(root)
     if options.json:
-        click.echo(json.dumps({"directory": str(root), "template": template, "files": sorted(files), "kept": kept}))
+        click.echo(json.dumps({"directory": str(root), "template": template, "files": sorted(files), "kept": existing}))
         return 0
     click.echo("".join(f"  {path}\n" for path in sorted(files)), nl=False)
-    for path in kept:
+    for path in existing:
         click.echo(f"  {path} is yours, and stays as it is")
-    there = "" if asked == "." else f"  cd {shlex.quote(asked)}\n"
+    there = "" if target == "." else f"  cd {shlex.quote(target)}\n"
     trust = "" if accepted else "  forge trust\n"
     click.echo(f'Next:\n{there}{trust}  forge tool list\n  forge run "What is in this directory?"')
     return 0
 
 
-def _accepted(root: Path) -> bool:
-    """Whoever begins a project trusts it; where nothing can be remembered, `forge trust` says why."""
+def _accept_project(root: Path) -> bool:
+    """Accepts the new project for its author. Returns False if the trust store cannot be written; `forge trust` says
+    why.
+    """
     from forge.core.errors import ToolError
     from forge.project.trust import accept
 

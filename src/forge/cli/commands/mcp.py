@@ -1,4 +1,4 @@
-"""`forge mcp`: the project's MCP servers, and which of their tools a person approved."""
+"""`forge mcp`: lists the project's MCP servers and approves their tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.terminal.diffs import coloured
+from forge.cli.terminal.diffs import colour_diff
 from forge.cli.terminal.show import harmless
 
 if TYPE_CHECKING:  # showing the help does without
@@ -47,14 +47,14 @@ def list_(options: Options) -> None:
                   tools: [{name, tool, state, hidden}], left_out: {name: why}, problems: []}]}.
     """
     with refusals():
-        found = asyncio.run(_looked_at(_servers(options)))
+        servers = asyncio.run(_inspect_servers(_servers(options)))
     if options.json:
-        click.echo(json.dumps({"servers": found}, ensure_ascii=False))
+        click.echo(json.dumps({"servers": servers}, ensure_ascii=False))
         return
-    if not found:
+    if not servers:
         click.echo("No MCP server is configured: name a forge.yaml with mcpServers by --config.", err=True)
-    for server in found:
-        _show(server)
+    for server in servers:
+        _print_server(server)
 
 
 @command.command()
@@ -74,8 +74,8 @@ def approve(options: Options, server: str) -> int:
                 2 a flag, the configuration or the server cannot be used
     """
     with refusals():
-        chosen = _named(_servers(options), server)
-        approved, left = asyncio.run(_approved(chosen, yes=options.yes))
+        chosen = _find_server(_servers(options), server)
+        approved, left = asyncio.run(_approve_tools(chosen, yes=options.yes))
     if options.json:
         click.echo(json.dumps({"server": server, "approved": approved, "left": left}, ensure_ascii=False))
     elif not approved and not left:
@@ -101,7 +101,7 @@ def forget(options: Options, server: str) -> None:
         pins = next(iter(servers.values())).pins if servers else None
         known = [*servers, *(pins.servers() if pins is not None else ())]
         if pins is None or server not in known:
-            raise _unknown(server, known)
+            raise _unknown_server(server, known)
         gone = pins.forget(server)
     if options.json:
         click.echo(json.dumps({"server": server, "forgotten": gone}))
@@ -115,18 +115,18 @@ def _servers(options: Options) -> dict[str, McpServer]:
     return project_servers(options)
 
 
-def _named(servers: Mapping[str, McpServer], name: str) -> McpServer:
+def _find_server(servers: Mapping[str, McpServer], name: str) -> McpServer:
     if name not in servers:
-        raise _unknown(name, list(servers))
+        raise _unknown_server(name, list(servers))
     return servers[name]
 
 
-def _unknown(name: str, known: Sequence[str]) -> Refusal:
+def _unknown_server(name: str, known: Sequence[str]) -> Refusal:
     there = f"Configured are {', '.join(dict.fromkeys(known))}." if known else "None is configured: --config names one."
     return Refusal(f"there is no MCP server {name!r}\n{there}")
 
 
-async def _looked_at(servers: Mapping[str, McpServer]) -> list[dict[str, Any]]:
+async def _inspect_servers(servers: Mapping[str, McpServer]) -> list[dict[str, Any]]:
     return await asyncio.gather(*(_facts(name, server) for name, server in servers.items()))
 
 
@@ -145,7 +145,7 @@ async def _facts(name: str, server: McpServer) -> dict[str, Any]:
     return {**facts, "left_out": dict(server.left_out), "problems": list(server.problems)}
 
 
-def _show(server: Mapping[str, Any]) -> None:
+def _print_server(server: Mapping[str, Any]) -> None:
     click.echo(f"{click.style(server['name'], bold=True)}  {server['state']}  {harmless(server['target'])}")
     for line in filter(None, harmless(server["error"]).split("\n")):
         click.echo(f"  {click.style(line, fg='red')}")
@@ -160,8 +160,8 @@ def _show(server: Mapping[str, Any]) -> None:
         click.echo(f"  {harmless(name)} is left out: {harmless(why)}")
 
 
-async def _approved(server: McpServer, *, yes: bool) -> tuple[list[str], dict[str, str]]:
-    """The names of what was approved, and of what was not, with the reason."""
+async def _approve_tools(server: McpServer, *, yes: bool) -> tuple[list[str], dict[str, str]]:
+    """Returns the names of the approved tools, and of the others with the reason."""
     from forge.sources.pins import State
 
     left: dict[str, str] = {}
@@ -170,16 +170,16 @@ async def _approved(server: McpServer, *, yes: bool) -> tuple[list[str], dict[st
         if server.pins.problem:
             click.echo(harmless(server.pins.problem), err=True)
         waiting = [tool for tool in server.tools if tool.state is not State.PINNED]
-        rest = yes  # whether all that is new is approved from here on
-        every = False  # whether a person said so: then also what may have been approved once
+        rest = yes  # approve all further new tools
+        every = False  # a person said so: approve unknown tools, too
         for number, tool in enumerate(waiting, 1):
             if (rest and tool.state is State.NEW) or (every and tool.state is State.UNKNOWN):
                 chosen.append(tool)
             elif not _at_terminal():
-                left[tool.spec.name] = "it needs a person at a terminal" + _or_yes(tool)
-            elif (said := _asks(tool, f"{number} of {len(waiting)}")) != "n":
+                left[tool.spec.name] = "it needs a person at a terminal" + _yes_hint(tool)
+            elif (reply := _ask_person(tool, f"{number} of {len(waiting)}")) != "n":
                 chosen.append(tool)
-                every = every or said == "a"
+                every = every or reply == "a"
                 rest = rest or every
             else:
                 left[tool.spec.name] = "you said no"
@@ -192,25 +192,25 @@ async def _approved(server: McpServer, *, yes: bool) -> tuple[list[str], dict[st
     return [tool.spec.name for tool in chosen], left
 
 
-def _or_yes(tool: McpTool) -> str:
+def _yes_hint(tool: McpTool) -> str:
     return "" if tool.needs_person else ", or --yes"
 
 
-def _asks(tool: McpTool, which: str) -> str:
-    """The whole definition, or what changed in it, with nothing invisible in it; then y, n, or a for all new ones."""
+def _ask_person(tool: McpTool, which: str) -> str:
+    """Shows the whole definition or its changes without invisible characters; returns y, n, or a for all new ones."""
     from forge.permissions.display import visible
     from forge.sources.pins import written
 
     difference = tool.difference()
-    shown = visible(difference or written(tool.offer.definition, tool.offer.target), 24_000)
+    text = visible(difference or written(tool.offer.definition, tool.offer.target), 24_000)
     click.echo(f"\n{tool.spec.name} is {tool.state} ({which}):", err=True)
-    click.echo(coloured(shown) if difference else shown, err=True)
+    click.echo(colour_diff(text) if difference else text, err=True)
     if difference:
         return "y" if click.confirm("Approve it?", default=False, err=True) else "n"
     choice = click.Choice(["y", "n", "a"], case_sensitive=False)
     words = "Approve it? [y]es, [n]o, [a]ll that is new"
-    said: str = click.prompt(words, default="n", type=choice, show_choices=False, err=True)
-    return said
+    reply: str = click.prompt(words, default="n", type=choice, show_choices=False, err=True)
+    return reply
 
 
 def _at_terminal() -> bool:

@@ -1,4 +1,4 @@
-"""`forge memory`: what is remembered in a workspace."""
+"""`forge memory`: searches, shows and indexes the notes of a workspace."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def search(options: Options, query: str, max_results: int) -> None:
     with _memory(options) as memory:
         found = asyncio.run(memory.search(query, max_results))
     if options.json:
-        _print({"results": [hit._asdict() for hit in found.hits], "remarks": found.remarks})
+        _print_json({"results": [hit._asdict() for hit in found.hits], "remarks": found.remarks})
         return
     for hit in found.hits:
-        place = f"{hit.source}:{hit.line_start}"
-        click.echo(f"{click.style(harmless(place), bold=True)}  {click.style(f'{hit.score:.3f}', dim=True)}")
+        location = f"{hit.source}:{hit.line_start}"
+        click.echo(f"{click.style(harmless(location), bold=True)}  {click.style(f'{hit.score:.3f}', dim=True)}")
         click.echo("".join(f"    {harmless(line)}\n" for line in hit.text.split("\n")))
     if not found.hits:
         click.echo("Nothing was found.", err=True)
-    _remark(found.remarks)
+    _print_remarks(found.remarks)
 
 
 @command.command()
@@ -63,12 +63,12 @@ def show(options: Options, file: str | None) -> None:
     """
     with _memory(options) as memory:
         if file is None:
-            _list(memory, options)
+            _print_names(memory, options)
             return
         text = memory.read(file)
         name = memory.notes.name_of(memory.notes.resolve(file))
     if options.json:
-        _print({"path": name, "content": text})
+        _print_json({"path": name, "content": text})
         return
     click.echo(harmless(text), nl=not text.endswith("\n"))
 
@@ -89,14 +89,14 @@ def reindex(options: Options, anew: bool) -> None:
     with _memory(options) as memory:
         done = asyncio.run(memory.reindex(anew=anew))
     if options.json:
-        _print(done._asdict())
+        _print_json(done._asdict())
         return
     embedded = f", {done.embedded:,} embedded" if done.embedded else ""
     click.echo(
         f"{_count(done.notes, 'note')} in {_count(done.chunks, 'piece')}; {done.changed:,} changed{embedded},"
         f" in {done.seconds:.2f} s."
     )
-    _remark(done.remarks)
+    _print_remarks(done.remarks)
 
 
 @command.command()
@@ -112,7 +112,7 @@ def stats(options: Options) -> None:
     with _memory(options) as memory:
         found = memory.stats()
     if options.json:
-        _print(found)
+        _print_json(found)
         return
     rows = {
         "notes": f"{found['notes']:,} in {found['directory']}",
@@ -124,17 +124,17 @@ def stats(options: Options) -> None:
     }
     for name, value in rows.items():
         click.echo(f"{name:<9} {harmless(value)}")
-    _remark(found["remarks"])
+    _print_remarks(found["remarks"])
 
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def _list(memory: Memory, options: Options) -> None:
+def _print_names(memory: Memory, options: Options) -> None:
     names = memory.names()
     if options.json:
-        _print({"notes": names})
+        _print_json({"notes": names})
         return
     if not names:
         click.echo("Nothing is remembered here.", err=True)
@@ -154,10 +154,10 @@ def _memory(options: Options) -> Iterator[Memory]:
             memory.close()
 
 
-def _remark(remarks: list[str]) -> None:
+def _print_remarks(remarks: list[str]) -> None:
     for remark in remarks:
         click.echo(click.style(harmless(remark), dim=True), err=True)
 
 
-def _print(value: Any) -> None:
+def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))

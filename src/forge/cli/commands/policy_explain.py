@@ -1,4 +1,4 @@
-"""`forge policy explain`: which rule would decide about a call, and why. Nothing is called."""
+"""`forge policy explain`: shows which rule would decide about a call. No tool is called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
-from forge.cli.running.names import complete_name, project_tools, tool_named
+from forge.cli.running.names import complete_name, find_tool, project_tools
 
 _STRICTNESS = ("allow", "ask", "deny")
 
@@ -49,7 +49,7 @@ def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[st
     from forge.project.preview_call import preview_call
 
     configuration = load_configuration(options.config)
-    tool = tool_named(name, project_tools(options, name))
+    tool = find_tool(name, project_tools(options, name))
     scope = project_scope(options.workspace, configuration, options.session)
     policy = project_policy(configuration, options.policy)
     parsed = tool.parse(arguments) if arguments is not None else {}

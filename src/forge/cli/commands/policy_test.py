@@ -1,4 +1,4 @@
-"""`forge policy test`: whether the rules say to examples of calls what they should. Nothing is called."""
+"""`forge policy test`: checks the policy's decisions against a file of examples. No tool is called."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def command(options: Options, file: str) -> int:
         verdicts = try_examples(options, file)
     wrong = [one for one in verdicts if not one.is_expected]
     if options.json:
-        found: dict[str, Any] = {"ok": not wrong, "examples": [one.to_dict() for one in verdicts]}
-        click.echo(json.dumps(found, ensure_ascii=False))
+        report: dict[str, Any] = {"ok": not wrong, "examples": [one.to_dict() for one in verdicts]}
+        click.echo(json.dumps(report, ensure_ascii=False))
         return 1 if wrong else 0
-    _table(wrong)
+    _print_table(wrong)
     examples = "1 example" if len(verdicts) == 1 else f"{len(verdicts):,} examples"
     differ = "1 differs" if len(wrong) == 1 else f"{len(wrong):,} differ"
     click.echo(f"{examples}, {differ}." if wrong else f"{examples}, all as expected.", err=bool(wrong))
     return 1 if wrong else 0
 
 
-def _table(wrong: Sequence[Verdict]) -> None:
+def _print_table(wrong: Sequence[Verdict]) -> None:
     if not wrong:
         return
     rows = [("EXAMPLE", "CALL", "EXPECTED", "GOT", "BECAUSE"), *map(_row, wrong)]

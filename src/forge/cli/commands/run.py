@@ -1,4 +1,4 @@
-"""`forge run`: the agent, with the tools of this project."""
+"""`forge run`: runs the agent of this project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 
-KEPT = ("database", "detach", "queue", "tenant", "priority", "app_version")  # flags of runs that are kept
+DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_version")  # flags of durable runs
 
 
 @click.command("run")
@@ -82,11 +82,11 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         )
     if more["expect"] is not None and more["built"] is None:
         raise click.UsageError("--expect says which build is meant: name it with --from.")
-    if more["built"] is not None and (options.dev or _source("config") is ParameterSource.COMMANDLINE):
+    if more["built"] is not None and (options.dev or _parameter_source("config") is ParameterSource.COMMANDLINE):
         raise click.UsageError("--from runs what was built: --config and --dev belong to forge build.")
     if more.pop("console"):
-        return _in_browser(options, prompt, **more)
-    durable = {name: more.pop(name) for name in ("durable", *KEPT)}
+        return _run_in_console(options, prompt, **more)
+    durable = {name: more.pop(name) for name in ("durable", *DURABLE_FLAGS)}
     if not durable.pop("durable"):
         _refuse_without_durable(**durable)
         durable = {}
@@ -94,18 +94,18 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         raise click.UsageError('A durable run needs its task at once: forge run --durable "TASK"')
     from forge.cli.running.chat_session import RunFlags  # the whole agent, which showing the help does without
 
-    named = _source("session") is not ParameterSource.DEFAULT
-    asked = RunFlags(
+    named = _parameter_source("session") is not ParameterSource.DEFAULT
+    flags = RunFlags(
         **more, session=options.session if named else None, reads_stdin=prompt == "-" or not sys.stdin.isatty()
     )
     if prompt is None:
         from forge.cli.running.chat import chat
 
-        return chat(options, asked)
-    task = _whole_input() if prompt == "-" else prompt
+        return chat(options, flags)
+    task = _read_prompt() if prompt == "-" else prompt
     if durable:
-        return _durably(options, asked, task, **durable)
-    return _once(options, asked, task)
+        return _run_durably(options, flags, task, **durable)
+    return _run_task(options, flags, task)
 
 
 for _option in command.params:
@@ -115,60 +115,60 @@ for _option in command.params:
         _option.help = "The session to go on with; made if it is not there."
 
 
-def _source(option: str) -> ParameterSource | None:
+def _parameter_source(option: str) -> ParameterSource | None:
     return click.get_current_context().get_parameter_source(option)
 
 
 def _refuse_without_durable(**given: Any) -> None:
     for name, value in given.items():
         if value is not None and value is not False:
-            raise click.UsageError(f"{_flag(name)} is about runs that are kept: add --durable.")
+            raise click.UsageError(f"{_flag_name(name)} is about runs that are kept: add --durable.")
 
 
-def _flag(name: str) -> str:
+def _flag_name(name: str) -> str:
     return {"built": "--from"}.get(name, f"--{name.replace('_', '-')}")
 
 
-def _in_browser(options: Options, prompt: str | None, **more: Any) -> int:
-    for name in ("built", "max_turns", "quiet", "audit", *KEPT[1:]):
+def _run_in_console(options: Options, prompt: str | None, **more: Any) -> int:
+    for name in ("built", "max_turns", "quiet", "audit", *DURABLE_FLAGS[1:]):
         if more[name]:
-            raise click.UsageError(f"{_flag(name)} is for runs at the terminal: leave it out, or --console.")
+            raise click.UsageError(f"{_flag_name(name)} is for runs at the terminal: leave it out, or --console.")
     from forge.cli.commands.console import serve_console
 
-    named = _source("session") is not ParameterSource.DEFAULT
+    named = _parameter_source("session") is not ParameterSource.DEFAULT
     return serve_console(
         options,
         model=more["model"],
         database=more["database"],
-        prompt=_whole_input() if prompt == "-" else prompt or "",
+        prompt=_read_prompt() if prompt == "-" else prompt or "",
         session=options.session if named else "",
     )
 
 
-def _durably(options: Options, asked: Any, prompt: str, **how: Any) -> int:
+def _run_durably(options: Options, flags: Any, prompt: str, **how: Any) -> int:
     with refusals():
         from forge.project.runs.durable_runs import check_installed  # an extra
 
         check_installed()
     from forge.cli.running.durable_run import run_durably
 
-    return run_durably(options, asked, prompt, **how)
+    return run_durably(options, flags, prompt, **how)
 
 
-def _once(options: Options, asked: Any, prompt: str) -> int:
+def _run_task(options: Options, flags: Any, prompt: str) -> int:
     from forge.cli.running.chat_session import open_chat_session
     from forge.cli.terminal.keyboard import Keyboard
 
-    with open_chat_session(options, asked) as made:
-        ending = made.ask(prompt, wait=True)
-        answers = not asked.reads_stdin and sys.stderr.isatty() and not options.json
+    with open_chat_session(options, flags) as chat:
+        ending = chat.ask(prompt, wait=True)
+        answers = not flags.reads_stdin and sys.stderr.isatty() and not options.json
         while answers and ending.reason == "question" and (answer := Keyboard().message()):
-            ending = made.ask(answer, wait=True)
-        made.say_goodbye(ending)
+            ending = chat.ask(answer, wait=True)
+        chat.say_goodbye(ending)
         return ending.exit_code
 
 
-def _whole_input() -> str:
+def _read_prompt() -> str:
     from forge.cli.terminal.keyboard import LONGEST
     from forge.cli.terminal.pipes import read_all
 

@@ -1,4 +1,4 @@
-"""`forge runs`: the runs that are kept, what they wait for, and how they go on."""
+"""`forge runs`: lists stored runs, answers their questions, resumes and removes them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import click
 
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.running.run_lines import brief_prompt, everything_of, plain_run, state_of, told, when
-from forge.cli.running.runs_kept import Kept, kept_runs, print_json, with_database
-from forge.cli.running.runs_removed import delete, prune
+from forge.cli.running.remove_runs import delete, prune
+from forge.cli.running.run_lines import all_run_fields, format_time, run_fields, run_lines, shorten_prompt, state_of
+from forge.cli.running.stored_runs import StoredRuns, open_stored_runs, print_json, with_database
 from forge.cli.terminal.show import harmless
 
 if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
@@ -48,21 +48,23 @@ def list_(
     """
     found: list[RunInfo] = []
     alone: list[str] = []
-    with kept_runs(options, database) as kept:
-        if kept.runs is not None:
-            from forge.cli.running.waits import nobody_takes
+    with open_stored_runs(options, database) as stored:
+        if stored.runs is not None:
+            from forge.cli.running.waits import unattended_lines
 
             parent = None if everything else ""
-            found = kept.runs.list(status=status or None, tenant=tenant, parent=parent, limit=limit)
-            alone = [] if options.json else list(nobody_takes(kept.runs, found, kept.commands))
+            found = stored.runs.list(status=status or None, tenant=tenant, parent=parent, limit=limit)
+            alone = [] if options.json else list(unattended_lines(stored.runs, found, stored.commands))
     if options.json:
-        print_json({"runs": [plain_run(run) for run in found]})
+        print_json({"runs": [run_fields(run) for run in found]})
         return
     if not found:
         click.echo("No such run is kept here." if status or tenant else "No run is kept here.", err=True)
     width = max((len(run.id) for run in found), default=0)
     for run in found:
-        click.echo(f"{run.id:<{width}}  {state_of(run):<9}  {when(run.created)}  {brief_prompt(run.prompt)}".rstrip())
+        click.echo(
+            f"{run.id:<{width}}  {state_of(run):<9}  {format_time(run.created)}  {shorten_prompt(run.prompt)}".rstrip()
+        )
     for line in alone:
         click.echo(line, err=True)
 
@@ -80,16 +82,16 @@ def show(options: Options, run: str, database: str | None, follow: bool) -> int:
     With --json: all that is known of it, with messages, questions, files and the runs it started. With --follow --json
     every event is a line of JSON, as with `forge run`; the exit codes are those of `forge run`, too.
     """
-    with kept_runs(options, database, run) as kept:
-        found = kept.runs.find(run)
+    with open_stored_runs(options, database, run) as stored:
+        found = stored.runs.find(run)
         if follow:
-            from forge.cli.running.watching import watch
+            from forge.cli.running.follow_run import follow_run
 
-            return watch(kept.runs, found.id, kept.commands, as_json=options.json)
+            return follow_run(stored.runs, found.id, stored.commands, as_json=options.json)
         if options.json:
-            print_json(everything_of(kept.runs, found))
+            print_json(all_run_fields(stored.runs, found))
             return 0
-        for line in told(kept.runs, found, kept.commands):
+        for line in run_lines(stored.runs, found, stored.commands):
             click.echo(line)
     return 0
 
@@ -122,13 +124,13 @@ def answer(
 
     An answer is taken once, and counts for exactly the call that was asked about.
     """
-    from forge.cli.running.waits import answered, question_meant  # the permissions
+    from forge.cli.running.waits import find_question, parse_answer  # the permissions
 
-    said = answered(text, yes=options.yes, no=no, always=always, edit=edit)
-    with kept_runs(options, database, run) as kept:
-        asker = kept.runs.find(run)
-        after = kept.runs.answer(asker.id, said, question_meant(kept.runs, asker, question), by="forge runs")
-        _report(options, kept, after)
+    reply = parse_answer(text, yes=options.yes, no=no, always=always, edit=edit)
+    with open_stored_runs(options, database, run) as stored:
+        asker = stored.runs.find(run)
+        after = stored.runs.answer(asker.id, reply, find_question(stored.runs, asker, question), by="forge runs")
+        _print_next_step(options, stored, after)
 
 
 @command.command()
@@ -142,15 +144,15 @@ def cancel(options: Options, run: str, database: str | None) -> None:
 
     One that is at work is stopped by its worker, within seconds.
     """
-    with kept_runs(options, database, run) as kept:
-        before = kept.runs.find(run)
+    with open_stored_runs(options, database, run) as stored:
+        before = stored.runs.find(run)
         if before.is_over:
             say = ' --say "…"' if before.status == "finished" else ""
-            way = f"To go on with it: {kept.commands.line('runs', 'resume', before.id)}{say}"
+            way = f"To go on with it: {stored.commands.line('runs', 'resume', before.id)}{say}"
             raise Refusal(f"cannot cancel run {before.id}: it is {before.status}\n{way}")
-        after = kept.runs.cancel(before.id)
+        after = stored.runs.cancel(before.id)
     if options.json:
-        print_json(plain_run(after))
+        print_json(run_fields(after))
         return
     click.echo(f"{after.id} is {'cancelled' if after.is_over else 'being cancelled'}.", err=True)
 
@@ -191,10 +193,10 @@ def resume(
 
         check_installed()
     from forge.cli.running.chat_session import RunFlags
-    from forge.cli.running.durable_run import resume as going_on
+    from forge.cli.running.durable_run import resume as resume_run
 
-    asked = RunFlags(model=model, session=None, reads_stdin=not sys.stdin.isatty(), **more)
-    return going_on(options, asked, run, say=say, database=database, detach=detach, app_version=app_version)
+    flags = RunFlags(model=model, session=None, reads_stdin=not sys.stdin.isatty(), **more)
+    return resume_run(options, flags, run, say=say, database=database, detach=detach, app_version=app_version)
 
 
 @command.command()
@@ -214,8 +216,8 @@ def migrate(options: Options, run: str | None, database: str | None, everything:
     """
     if (run is None) is not everything:
         raise click.UsageError("Name a run, or --all of them.")
-    with kept_runs(options, database, run or "") as kept:
-        runs, to = kept.runs, version or _version(options)
+    with open_stored_runs(options, database, run or "") as stored:
+        runs, to = stored.runs, version or _version(options)
         found = runs.list(status=STATUSES[:3], parent="", limit=100_000) if run is None else [runs.find(run)]
         moved = [runs.migrate(one.id, to).id for one in found if one.version != to]
     if options.json:
@@ -237,8 +239,8 @@ def files(options: Options, run: str, database: str | None, name: str | None) ->
 
     With --json: {"files": [{name, size}]}.
     """
-    with kept_runs(options, database, run) as kept:
-        store, run_id = kept.runs.store, kept.runs.find(run).id
+    with open_stored_runs(options, database, run) as stored:
+        store, run_id = stored.runs.store, stored.runs.find(run).id
         if name is not None:
             sys.stdout.flush()
             sys.stdout.buffer.write(store.file(run_id, name))
@@ -260,15 +262,15 @@ def _version(options: Options) -> str:
     return project_version(load_configuration(options.config))
 
 
-def _report(options: Options, kept: Kept, run: RunInfo) -> None:
+def _print_next_step(options: Options, stored: StoredRuns, run: RunInfo) -> None:
     from forge.cli.running.waits import worker_for
 
     if options.json:
-        print_json(plain_run(run))
-    elif run.is_over or kept.runs.is_attended(run):
+        print_json(run_fields(run))
+    elif run.is_over or stored.runs.is_attended(run):
         click.echo(f"{run.id} goes on.", err=True)
     else:
-        way = f"{worker_for(run.queue, kept.commands)}, or here: {kept.commands.line('runs', 'resume', run.id)}"
+        way = f"{worker_for(run.queue, stored.commands)}, or here: {stored.commands.line('runs', 'resume', run.id)}"
         click.echo(f"{run.id} goes on as soon as a worker is up: {way}", err=True)
 
 

@@ -1,4 +1,4 @@
-"""`forge schedule`: tasks by the clock, seen, added, removed, and run."""
+"""`forge schedule`: lists, adds, removes and runs scheduled tasks."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def list_(options: Options, enabled: bool) -> None:
 
     With --json: {"schedules": [{id, cron, task, enabled, source, next_fire, last_fire, timezone, …}]}.
     """
-    with _store(options, looking=True) as store:
+    with _store(options, read_only=True) as store:
         found = store.list(enabled)
     if options.json:
-        _print({"schedules": [one.to_dict() for one in found]})
+        _print_json({"schedules": [one.to_dict() for one in found]})
         return
     if not found:
         click.echo("Nothing is scheduled.", err=True)
         return
     rows = [("ID", "RULE", "NEXT", "FROM", "TASK"), *map(_row, found)]
-    _table(rows)
+    _print_table(rows)
 
 
 @command.command()
@@ -83,25 +83,29 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
         secrets = project_secrets(load_configuration(options.config))
         check_no_secret({"cron": cron, "task": task, "target": target, **more}, secrets)
     with _store(options) as store:
-        made = store.set(cron=cron, task=task, channel_target=target, by=Source.PERSON, **more)
-    _warn_of(made, options)
+        schedule = store.set(cron=cron, task=task, channel_target=target, by=Source.PERSON, **more)
+    _warn_of_missing_names(schedule, options)
     if options.json:
-        _print(made.to_dict())
+        _print_json(schedule.to_dict())
         return
-    following = made.format_time(made.next_fire)
-    click.echo(f"{made.id}: {_explained(made)}; {f'next at {following}' if following else 'switched off'}", err=True)
+    following = schedule.format_time(schedule.next_fire)
+    click.echo(
+        f"{schedule.id}: {_explain_rule(schedule)}; {f'next at {following}' if following else 'switched off'}", err=True
+    )
 
 
-def _warn_of(made: Schedule, options: Options) -> None:
-    """A name that nothing has is said now, and not at night."""
+def _warn_of_missing_names(schedule: Schedule, options: Options) -> None:
+    """Warns now about a channel or skill that does not exist, not when the schedule fires."""
     from forge.project.assemble.skills import project_skills
     from forge.project.config import load_configuration
 
     with refusals():
-        if made.channel and made.channel not in load_configuration(options.config).channels:
-            _warn(f"There is no channel {made.channel!r} in the configuration: until there is, nothing is delivered.")
-        if made.skill and made.skill not in project_skills(options).skills:
-            _warn(f"There is no skill {made.skill!r}: `forge skill list` shows those there are.")
+        if schedule.channel and schedule.channel not in load_configuration(options.config).channels:
+            _warn(
+                f"There is no channel {schedule.channel!r} in the configuration: until there is, nothing is delivered."
+            )
+        if schedule.skill and schedule.skill not in project_skills(options).skills:
+            _warn(f"There is no skill {schedule.skill!r}: `forge skill list` shows those there are.")
 
 
 def _warn(words: str) -> None:
@@ -122,7 +126,7 @@ def remove(options: Options, id: str) -> None:
     with _store(options) as store:
         gone = store.delete(id, Source.PERSON)
     if options.json:
-        _print({"removed": gone.id})
+        _print_json({"removed": gone.id})
         return
     click.echo(f"{gone.id} is removed.", err=True)
     if gone.origin:
@@ -143,17 +147,17 @@ def history(options: Options, id: str | None, limit: int) -> None:
     is running, completed, failed, skipped (the one before was active), cancelled, or lost (its process was killed).
     What workers ran (forge worker) is shown with it; `run` is its name there, for `forge runs show`.
     """
-    elsewhere = _ran_on_workers(options, id, limit)
-    with _store(options, looking=True) as store:
+    elsewhere = _list_worker_runs(options, id, limit)
+    with _store(options, read_only=True) as store:
         here = _history(store, id, limit, needed=not elsewhere)
     found = sorted([*here, *elsewhere], key=lambda one: one.started, reverse=True)[:limit]
     if options.json:
-        _print({"history": [one.to_dict() for one in found]})
+        _print_json({"history": [one.to_dict() for one in found]})
         return
     if not found:
         click.echo("Nothing has been run yet.", err=True)
         return
-    _table([("STARTED", "ID", "STATUS", "TOOK", ""), *map(_run_row, found)])
+    _print_table([("STARTED", "ID", "STATUS", "TOOK", ""), *map(_run_row, found)])
 
 
 @command.command()
@@ -189,29 +193,29 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
 
         if id is None:
             ProjectClaims(options).prepare()
-        made: Runner = runner(options, model)
-        made.report = _tell_json if options.json else _tell
+        scheduler: Runner = runner(options, model)
+        scheduler.report = _report_run_as_json if options.json else _report_run
         if id is not None:
-            return _code([_driven(made.now(id))])
+            return _exit_code([_run_coroutine(scheduler.now(id))])
         if once:
-            return _code(_driven(made.once()))
+            return _exit_code(_run_coroutine(scheduler.once()))
         if not options.json:
-            count = len(made.store.list(enabled_only=True))
+            count = len(scheduler.store.list(enabled_only=True))
             click.echo(f"{count} {'schedule is' if count == 1 else 'schedules are'} enabled. Ctrl-C stops.", err=True)
-        return _for_ever(made)
+        return _run_forever(scheduler)
 
 
 @contextmanager
-def _store(options: Options, *, looking: bool = False) -> Iterator[ScheduleStore]:
+def _store(options: Options, *, read_only: bool = False) -> Iterator[ScheduleStore]:
     with refusals():
         from forge.project.assemble.schedule_store import project_schedules, read_schedules
 
-        with read_schedules(options) if looking else project_schedules(options) as store:
+        with read_schedules(options) if read_only else project_schedules(options) as store:
             yield store
 
 
-def _ran_on_workers(options: Options, id: str | None, limit: int) -> list[Run]:
-    """A database that is away does not hide what was run here."""
+def _list_worker_runs(options: Options, id: str | None, limit: int) -> list[Run]:
+    """Returns the runs of workers. An unreachable database does not hide the runs of this machine."""
     from forge.core.errors import ToolError
 
     with refusals():
@@ -225,7 +229,7 @@ def _ran_on_workers(options: Options, id: str | None, limit: int) -> list[Run]:
 
 
 def _history(store: ScheduleStore, id: str | None, limit: int, *, needed: bool) -> Sequence[Run]:
-    """What was run here. Workers may know a schedule that this machine does not: then it is not `needed`."""
+    """Returns the runs of this machine. `needed` is False if workers know the schedule and this machine may not."""
     from forge.core.errors import ErrorKind, ToolError
 
     try:
@@ -236,21 +240,21 @@ def _history(store: ScheduleStore, id: str | None, limit: int, *, needed: bool) 
         return []
 
 
-def _driven(work: Coroutine[Any, Any, Any]) -> Any:
+def _run_coroutine(work: Coroutine[Any, Any, Any]) -> Any:
     import asyncio
 
     return asyncio.run(work)
 
 
-def _for_ever(made: Runner) -> int:
-    """Until Ctrl-C, which ends the command, or SIGTERM, which is how a service is told to stop."""
+def _run_forever(scheduler: Runner) -> int:
+    """Runs until Ctrl-C, which interrupts the command, or SIGTERM, with which a service is stopped."""
     import asyncio
     import signal
 
     from forge.workspace.state.store import StoreError
 
     async def until_stopped() -> int:
-        task = asyncio.ensure_future(made.forever())
+        task = asyncio.ensure_future(scheduler.forever())
         stopped: list[int] = []
 
         def stop() -> None:
@@ -272,19 +276,19 @@ def _for_ever(made: Runner) -> int:
         return 1
 
 
-def _code(ended: list[Run]) -> int:
+def _exit_code(ended: list[Run]) -> int:
     from forge.schedules.schedule import Status
 
     return 0 if all(run.status is Status.COMPLETED for run in ended) else 1
 
 
-def _tell_json(run: Run) -> None:
-    _print(run.to_dict())
+def _report_run_as_json(run: Run) -> None:
+    _print_json(run.to_dict())
     sys.stdout.flush()
 
 
-def _tell(run: Run) -> None:
-    """What happens goes to the standard error, what a run says to the standard output."""
+def _report_run(run: Run) -> None:
+    """Prints events of a run to the standard error and its result to the standard output."""
     at = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
     took = f" in {run.duration:.1f} s" if run.duration is not None else ""
     words = f": {harmless(run.error)}" if run.error else ""
@@ -296,36 +300,36 @@ def _tell(run: Run) -> None:
 def _row(one: Schedule) -> tuple[str, ...]:
     following = one.format_time(one.next_fire)
     source = one.origin or str(one.source)
-    return one.id, f"{one.cron} ({one.timezone})", following or "off", harmless(source), _short(one.task)
+    return one.id, f"{one.cron} ({one.timezone})", following or "off", harmless(source), _on_one_line(one.task)
 
 
 def _run_row(one: Run) -> tuple[str, ...]:
     started = datetime.fromtimestamp(one.started).strftime("%Y-%m-%d %H:%M:%S")
     took = f"{one.duration:.1f} s" if one.duration is not None else ""
-    return started, one.schedule_id, str(one.status), took, _short(one.error or one.result)
+    return started, one.schedule_id, str(one.status), took, _on_one_line(one.error or one.result)
 
 
-def _short(text: str) -> str:
-    """On one line, whatever it holds: nobody's text passes for a line of its own."""
+def _on_one_line(text: str) -> str:
+    """Puts a text on one line, so that nobody's text looks like a line of its own."""
     return harmless(" ".join(text.split()))
 
 
-def _table(rows: list[tuple[str, ...]]) -> None:
-    """Aligned columns; on a terminal the lines end at its edge."""
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    """Prints aligned columns; a terminal's width clips the lines."""
     columns = len(rows[0]) - 1
     widths = [max(len(row[column]) for row in rows) for column in range(columns)]
     lines = ["  ".join((*map(str.ljust, row, widths), row[columns])).rstrip() for row in rows]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else max(map(len, lines))
     for number, line in enumerate(lines):
-        shown = line if len(line) <= width else f"{line[: width - 1]}…"
-        click.echo(click.style(shown, bold=True) if number == 0 and sys.stdout.isatty() else shown)
+        clipped = line if len(line) <= width else f"{line[: width - 1]}…"
+        click.echo(click.style(clipped, bold=True) if number == 0 and sys.stdout.isatty() else clipped)
 
 
-def _explained(one: Schedule) -> str:
+def _explain_rule(one: Schedule) -> str:
     from forge.schedules.cron import Cron
 
     return Cron.parse(one.cron, one.timezone).explain()
 
 
-def _print(value: Any) -> None:
+def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""`forge serve`: the project's tools as an MCP server."""
+"""`forge serve`: offers the project's tools as an MCP server."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ def command(options: Options, **flags: Any) -> int:
                 2 a flag, the configuration, a policy, the workspace or the port cannot be used
                 130 interrupted
     """
-    from forge.cli.running.serving import print_config, serve  # the whole pipeline, which showing the help does without
+    from forge.cli.running.serve_mcp import (  # the whole pipeline, which showing the help does without
+        print_config,
+        serve,
+    )
 
     return print_config(options, flags) if flags["print_config"] else serve(options, flags)

@@ -1,4 +1,4 @@
-"""`forge session`: the conversations that are kept in a workspace."""
+"""`forge session`: lists, shows, copies and removes the stored conversations of a workspace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from forge.cli.commands.run import command as run
 from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.running.run_lines import readable_message
+from forge.cli.running.run_lines import render_message
 from forge.cli.terminal.show import harmless
 
 if TYPE_CHECKING:  # the store loads SQLite, which showing the help does without
@@ -37,16 +37,18 @@ def list_(options: Options) -> None:
 
     With --json: {"sessions": [{name, created, updated, messages, turns, title}]}.
     """
-    with _store(options, looking=True) as store:
+    with _store(options, read_only=True) as store:
         found = store.list() if store is not None else ()
     if options.json:
-        _print({"sessions": [asdict(one) for one in found]})
+        _print_json({"sessions": [asdict(one) for one in found]})
         return
     if not found:
         click.echo("No session is kept here.", err=True)
     width = max((len(one.name) for one in found), default=0)
     for one in found:
-        click.echo(f"{one.name:<{width}}  {_when(one)}  {one.messages:>5} messages  {harmless(one.title)}".rstrip())
+        click.echo(
+            f"{one.name:<{width}}  {_format_time(one)}  {one.messages:>5} messages  {harmless(one.title)}".rstrip()
+        )
 
 
 @command.command()
@@ -60,13 +62,13 @@ def show(options: Options, name: str) -> None:
 
     With --json: {name, created, updated, messages: [{role, text, tool_calls?, call_id?, …}], …}.
     """
-    with _store(options, name, looking=True) as store:
+    with _store(options, name, read_only=True) as store:
         session = store.show(name)
         if options.json:
-            _print({**asdict(session.info), "messages": store.export(name)})
+            _print_json({**asdict(session.info), "messages": store.export(name)})
             return
     for message in session.messages:
-        click.echo(readable_message(message))
+        click.echo(render_message(message))
 
 
 @command.command()
@@ -81,11 +83,11 @@ def fork(options: Options, name: str, new: str, upto: int | None) -> None:
     forge session fork cli attempt-2
     """
     with _store(options, name) as store:
-        made = store.fork(name, new, upto).info
+        copy = store.fork(name, new, upto).info
     if options.json:
-        _print(asdict(made))
+        _print_json(asdict(copy))
         return
-    click.echo(f"{new}: {made.messages} messages of {name}. To go on: forge run --session {new}", err=True)
+    click.echo(f"{new}: {copy.messages} messages of {name}. To go on: forge run --session {new}", err=True)
 
 
 @command.command()
@@ -97,8 +99,8 @@ def export(options: Options, name: str) -> None:
     \b
     forge session export cli > cli.json
     """
-    with _store(options, name, looking=True) as store:
-        _print({"name": name, "messages": store.export(name)}, None if options.json else 2)
+    with _store(options, name, read_only=True) as store:
+        _print_json({"name": name, "messages": store.export(name)}, None if options.json else 2)
 
 
 @command.command()
@@ -115,34 +117,34 @@ def remember(options: Options, name: str, model: str | None) -> None:
     """
     import asyncio
 
-    from forge.project.assemble.memory import remember as noted
+    from forge.project.assemble.memory import remember as remember_session
 
-    with _store(options, name, looking=True) as store:
+    with _store(options, name, read_only=True) as store:
         messages = store.show(name).messages
     with refusals():
-        written = asyncio.run(noted(options, name, messages, model))
-    if written is None:
+        note = asyncio.run(remember_session(options, name, messages, model))
+    if note is None:
         way = f"Look at it with forge session show {shlex.quote(name)}, or remember another session."
         raise Refusal(f"cannot remember session {name!r}: nothing was said that could be noted\n{way}")
     if options.json:
-        _print({"session": name, "note": written.source, "line": written.line_start})
+        _print_json({"session": name, "note": note.source, "line": note.line_start})
         return
-    click.echo(f"{name} is noted in {written.source}. To read it: forge memory show {written.source}", err=True)
+    click.echo(f"{name} is noted in {note.source}. To read it: forge memory show {note.source}", err=True)
 
 
 def _resume(name: str, **given: Any) -> int:
     options = Options(**{key: given[key] for key in Options._fields if key != "session"}, session=name)
-    where = workspace_of(options)
+    workspace = workspace_of(options)
     if options.config is None:
         from forge.project.trust import found_in
 
         with refusals():
-            options = options._replace(config=found_in(where))  # `run` says so where the file is another by now
+            options = options._replace(config=found_in(workspace))  # `run` says so where the file is another by now
     with _store(options, name) as store:
         store.show(name)  # refuses a name that none has, with near ones
-    going_on = run.callback
-    assert going_on is not None
-    code: int = going_on(**given, session=name)
+    run_agent = run.callback
+    assert run_agent is not None
+    code: int = run_agent(**given, session=name)
     return code
 
 
@@ -178,16 +180,16 @@ def delete(options: Options, name: str) -> None:
         store.delete(name)
         SessionState(store.path.parent.parent).remove(name)
     if options.json:
-        _print({"deleted": name})
+        _print_json({"deleted": name})
         return
     click.echo(f"{name} is deleted.", err=True)
 
 
 @contextmanager
-def _store(options: Options, needed: str | None = None, *, looking: bool = False) -> Iterator[Any]:
-    """The workspace's store; None where there is none yet, unless a session of it is needed.
+def _store(options: Options, needed: str | None = None, *, read_only: bool = False) -> Iterator[Any]:
+    """Opens the workspace's store; yields None if there is none yet and no session of it is needed.
 
-    `looking`: nothing will be changed, so that a copy is as good where nothing can be.
+    With `read_only` nothing is changed, so a copy is opened if the directory cannot be written.
     """
     with refusals():
         from forge.agent.session import FILE, SessionStore
@@ -204,21 +206,21 @@ def _store(options: Options, needed: str | None = None, *, looking: bool = False
                 raise Refusal(f"there is no session {needed!r}: none is kept in {workspace}\n{way}")
             yield None
             return
-        if not looking or is_writable(workspace):
+        if not read_only or is_writable(workspace):
             store: SessionStore = session_store(workspace)
             with store:
                 yield store
             return
         with copy_state_file(workspace, FILE) as path:
-            if path is None:  # it is somebody else's
+            if path is None:  # the file belongs to another user
                 session_store(workspace)
             with SessionStore(path or workspace / NAME / FILE) as store:
                 yield store
 
 
-def _when(info: SessionInfo) -> str:
+def _format_time(info: SessionInfo) -> str:
     return datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
 
 
-def _print(value: Any, indent: int | None = None) -> None:
+def _print_json(value: Any, indent: int | None = None) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=indent))

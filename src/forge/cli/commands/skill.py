@@ -1,4 +1,4 @@
-"""`forge skill`: what an agent can be taught here."""
+"""`forge skill`: lists, shows, checks and writes skills."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def list_(options: Options) -> None:
     with _catalog(options) as catalog:
         skills, problems = list(catalog.skills.values()), catalog.problems
     if options.json:
-        _print({"skills": [_brief(one) for one in skills], "problems": [one._asdict() for one in problems]})
+        _print_json({"skills": [_main_fields(one) for one in skills], "problems": [one._asdict() for one in problems]})
         return
     width = max((len(one.name) for one in skills), default=0)
     for one in skills:
@@ -45,7 +45,7 @@ def list_(options: Options) -> None:
         click.echo(f"{one.name:<{width}}  {harmless(one.description)}{lacks}")
     if not skills:
         click.echo("There is no skill here. `forge skill new NAME` writes one.", err=True)
-    _tell(problems)
+    _print_problems(problems)
 
 
 @command.command()
@@ -62,12 +62,12 @@ def show(options: Options, name: str) -> None:
     """
     with _catalog(options) as catalog:
         skill = catalog.find(name)
-        whole = _whole(skill)
+        fields = _all_fields(skill)
     if options.json:
-        _print(whole)
+        _print_json(fields)
         return
     click.echo(click.style(skill.name, bold=True))
-    for label, value in _rows(whole):
+    for label, value in _rows(fields):
         click.echo(f"{label:<15} {harmless(value)}")
     click.echo(f"\n{harmless(skill.body)}")
 
@@ -86,15 +86,15 @@ def check(options: Options, name: str | None) -> int:
     Exit codes: 0 nothing is     1 something is broken, or missing here     2 there is no such skill
     """
     with _catalog(options) as catalog:
-        found = _checked(catalog, name)
-    broken = not found["ok"]
+        report = _check_skills(catalog, name)
+    broken = not report["ok"]
     if options.json:
-        _print(found)
+        _print_json(report)
         return int(broken)
-    for problem in found["problems"]:
+    for problem in report["problems"]:
         click.echo(f"{click.style('✗', fg='red')} {harmless(problem['path'])}: {harmless(problem['why'])}")
     for mark, key, colour in (("!", "missing", "yellow"), ("·", "notes", None)):
-        for one, words in found[key].items():
+        for one, words in report[key].items():
             for word in words:
                 click.echo(f"{click.style(mark, fg=colour)} {one}: {harmless(word)}")
     if not broken:
@@ -116,9 +116,9 @@ def new(options: Options, name: str) -> None:
     Exit codes: 0 it is written     2 the name cannot be used, or something is there already
     """
     with _catalog(options) as catalog:
-        files = _written(catalog, name)
+        files = _write_skill(catalog, name)
     if options.json:
-        _print({"skill": name, "files": files})
+        _print_json({"skill": name, "files": files})
         return
     click.echo(f"Wrote {' and '.join(files)}.")
     click.echo(
@@ -137,7 +137,7 @@ def _catalog(options: Options) -> Iterator[Catalog]:
         yield catalog
 
 
-def _brief(skill: Skill) -> dict[str, Any]:
+def _main_fields(skill: Skill) -> dict[str, Any]:
     return {
         "name": skill.name,
         "description": skill.description,
@@ -150,10 +150,10 @@ def _brief(skill: Skill) -> dict[str, Any]:
     }
 
 
-def _whole(skill: Skill) -> dict[str, Any]:
+def _all_fields(skill: Skill) -> dict[str, Any]:
     front = skill.front
     return {
-        **_brief(skill),
+        **_main_fields(skill),
         "license": front.license,
         "compatibility": front.compatibility,
         "allowed_tools": list(front.allowed_tools),
@@ -180,25 +180,25 @@ def _whole(skill: Skill) -> dict[str, Any]:
     }
 
 
-def _rows(whole: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a person wants to know of it, where there is something to know."""
+def _rows(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the label and text of every field that has a value."""
     for key in ("description", "version", "license", "compatibility", "path"):
-        if whole[key]:
-            yield key, str(whole[key])
+        if fields[key]:
+            yield key, str(fields[key])
     for key in ("tags", "allowed_tools", "groups", "egress_domains", "denied_tools", "missing", "notes"):
-        if whole[key]:
-            yield key.replace("_", " "), ", ".join(whole[key])
-    for key, value in whole["requires"].items():
+        if fields[key]:
+            yield key.replace("_", " "), ", ".join(fields[key])
+    for key, value in fields["requires"].items():
         if value:
             yield f"needs {key.replace('_', ' ')}", ", ".join(value)
-    for key, rules in whole["guardrails"].items():
+    for key, rules in fields["guardrails"].items():
         for rule in rules:
             yield f"denies {key}", f"{rule['pattern']}  ({rule['message']})"
-    for tool in whole["tools"]:
+    for tool in fields["tools"]:
         yield "tool", f"{tool['name']}: {tool['description'].partition(chr(10))[0]}"
 
 
-def _checked(catalog: Catalog, name: str | None) -> dict[str, Any]:
+def _check_skills(catalog: Catalog, name: str | None) -> dict[str, Any]:
     from forge.skills.script_tool import skill_tools
 
     problems = catalog.problems
@@ -228,8 +228,8 @@ def _built_in_names() -> set[str]:
     return {name for tool in built_ins(ToolRegistry()) for name in (tool.spec.name, *tool.spec.aliases)}
 
 
-def _written(catalog: Catalog, name: str) -> list[str]:
-    """All of its files or none, where nothing was; a folder that leads out of the workspace is refused."""
+def _write_skill(catalog: Catalog, name: str) -> list[str]:
+    """Writes all files of a new skill or none. A folder that leads out of the workspace is refused."""
     import shutil
 
     from forge.core.errors import ToolError
@@ -257,10 +257,10 @@ def _written(catalog: Catalog, name: str) -> list[str]:
     return list(files)
 
 
-def _tell(problems: Sequence[Any]) -> None:
+def _print_problems(problems: Sequence[Any]) -> None:
     for one in problems:
         click.echo(click.style(f"{harmless(one.path)}: {harmless(one.why)}", fg="red"), err=True)
 
 
-def _print(value: Any) -> None:
+def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""`forge tool call`: a call as an agent makes it, through the same steps and the same policy."""
+"""`forge tool call`: calls a tool as an agent does, through the same steps and the same policy."""
 
 from __future__ import annotations
 

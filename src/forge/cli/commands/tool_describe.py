@@ -1,4 +1,4 @@
-"""`forge tool describe`: everything a caller needs to know of one tool."""
+"""`forge tool describe`: shows a tool's schema, permissions and an example call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from forge.cli.commands.tool_list import facts
 from forge.cli.options import Options, with_options
-from forge.cli.running.names import complete_name, needed_permissions, project_tools, tool_named
+from forge.cli.running.names import complete_name, find_tool, describe_permissions, project_tools
 from forge.core.arguments.example import example_arguments
 from forge.core.spec import ToolSpec
 
@@ -26,7 +26,7 @@ def command(options: Options, name: str) -> None:
     With --json: what `forge tool list` has, and parameters, returns (the schema of its data), optional_permissions,
     example (the arguments of a call).
     """
-    spec = tool_named(name, project_tools(options, name)).spec
+    spec = find_tool(name, project_tools(options, name)).spec
     if options.json:
         more = {
             "parameters": spec.parameters,
@@ -44,7 +44,7 @@ def _page(spec: ToolSpec) -> str:
     timeout = f"{spec.timeout:g} s" if spec.timeout is not None else "none"
     entries = {
         "category": str(spec.category),
-        "needs": needed_permissions(spec),
+        "needs": describe_permissions(spec),
         "aliases": ", ".join(spec.aliases) or "none",
         "origin": spec.origin or "unknown",
         "time limit": timeout,

@@ -1,4 +1,4 @@
-"""`forge tool list`: every tool of the project, without building a schema."""
+"""`forge tool list`: lists every tool of the project, without building a schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from forge.cli.options import Options, with_options
-from forge.cli.running.names import NO_PERMISSION, needed_permissions, project_tools
+from forge.cli.running.names import NO_PERMISSION, describe_permissions, project_tools
 from forge.core.spec import Category, Permission, ToolSpec
 
 
@@ -29,7 +29,7 @@ def command(options: Options, category: str | None, permission: str | None) -> N
     With --json: {"tools": [{name, category, description, permissions, aliases, origin}]}.
     """
     specs = [tool.spec for _, tool in sorted(project_tools(options).items())]
-    chosen = [spec for spec in specs if _wanted(spec, category, permission)]
+    chosen = [spec for spec in specs if _is_selected(spec, category, permission)]
     if options.json:
         import json  # slow to load: only for programs
 
@@ -39,7 +39,7 @@ def command(options: Options, category: str | None, permission: str | None) -> N
 
 
 def facts(spec: ToolSpec) -> dict[str, Any]:
-    """What a program learns of a tool without its schema."""
+    """Returns the fields of a tool that programs see, without its schema."""
     return {
         "name": spec.name,
         "category": str(spec.category),
@@ -51,11 +51,11 @@ def facts(spec: ToolSpec) -> dict[str, Any]:
 
 
 def origin(spec: ToolSpec) -> str:
-    """`builtin`, `dev`, or where others' tools come from: `mcp:git`, `script:tools/weather.py`."""
+    """Returns `builtin`, `dev`, or the source of other tools: `mcp:git`, `script:tools/weather.py`."""
     return spec.origin if ":" in spec.origin else str(spec.category)
 
 
-def _wanted(spec: ToolSpec, category: str | None, permission: str | None) -> bool:
+def _is_selected(spec: ToolSpec, category: str | None, permission: str | None) -> bool:
     if category is not None and spec.category != category:
         return False
     if permission is None:
@@ -65,9 +65,11 @@ def _wanted(spec: ToolSpec, category: str | None, permission: str | None) -> boo
 
 
 def _table(specs: list[ToolSpec]) -> list[str]:
-    """Aligned columns; on a terminal the descriptions end at its edge."""
+    """Aligns columns; a terminal's width clips the descriptions."""
     rows = [("NAME", "ORIGIN", "NEEDS", "DESCRIPTION")]
-    rows += [(spec.name, origin(spec), needed_permissions(spec), spec.description.partition("\n")[0]) for spec in specs]
+    rows += [
+        (spec.name, origin(spec), describe_permissions(spec), spec.description.partition("\n")[0]) for spec in specs
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3])) for row in rows]
     if not sys.stdout.isatty():
@@ -75,5 +77,5 @@ def _table(specs: list[ToolSpec]) -> list[str]:
     import shutil  # slow to load: only on a terminal
 
     width = shutil.get_terminal_size().columns
-    cut = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
-    return [click.style(cut[0], bold=True), *cut[1:]]
+    clipped = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+    return [click.style(clipped[0], bold=True), *clipped[1:]]

@@ -1,4 +1,4 @@
-"""`forge tool new`: a script to begin with, and a test that passes."""
+"""`forge tool new`: writes a script tool and a test that passes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _check(name: str, root: Path) -> None:
 
 
 def _files(name: str, lang: str) -> dict[str, str]:
-    """What to write, by path: first the script, then its test."""
+    """Returns the texts to write by path: first the script, then its test."""
     header = _HEADER.format(name=name)
     if lang == "py":
         # Python looks beside a script first: as json.py it would hide the module from all of them

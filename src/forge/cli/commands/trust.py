@@ -1,4 +1,4 @@
-"""`forge trust`: accept the configuration of a project, once it was looked at."""
+"""`forge trust`: shows what a project's configuration turns on, and accepts it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
                 2 it cannot be read or remembered     3 nobody is there to answer
     """
     if listing:
-        return _list(options)
+        return _print_projects(options)
     workspace = workspace_of(options)
     if forget:
         return _forget(workspace)
@@ -67,24 +67,24 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
     if now.unreadable:
         raise Refusal(f"forge.yaml cannot be trusted: {now.problem}\nRepair it, then try again.")
     with refusals():
-        turned, scripts, state = _turned(now), _scripts(workspace), _state(now)
-        something = _can_be_accepted(now, scripts) or state is not None
+        items, scripts, state = _list_items(now), _scripts(workspace), _list_foreign_state(now)
+        can_accept = _can_be_accepted(now, scripts) or state is not None
         answer: bool | None = True if options.yes and not dry_run else None
         if not options.json:
-            _show(now, turned, scripts, state)
-            if answer is None and not dry_run and something:
+            _print_standing(now, items, scripts, state)
+            if answer is None and not dry_run and can_accept:
                 answer = _ask()
-        accepts = bool(answer) and something
+        accepts = bool(answer) and can_accept
         if accepts:
             _accept(now, _can_be_accepted(now, scripts), state, quiet=options.json)
     if options.json:
-        _print_json(now, turned, scripts, state, accepts)
-    if accepts or dry_run or not something:
+        _print_json(now, items, scripts, state, accepts)
+    if accepts or dry_run or not can_accept:
         return 0
     return _NEEDS_PERSON if answer is None else 1
 
 
-def _turned(now: Standing) -> list[TrustItem]:
+def _list_items(now: Standing) -> list[TrustItem]:
     from forge.project.layers import is_there
     from forge.project.trust_summary import trust_summary
 
@@ -97,8 +97,8 @@ def _scripts(workspace: str) -> list[str]:
     return scripts_in(workspace)
 
 
-def _state(now: Standing) -> list[TrustItem] | None:
-    """What a state directory that was not made here holds; None where there is none."""
+def _list_foreign_state(now: Standing) -> list[TrustItem] | None:
+    """Lists the contents of a state directory that was not made here; None if there is no such directory."""
     from forge.project.foreign_state import what_it_holds
 
     return what_it_holds(now.path.parent)
@@ -112,10 +112,10 @@ def _can_be_accepted(now: Standing, scripts: list[str]) -> bool:
     return now.status != "trusted"
 
 
-def _show(now: Standing, turned: list[TrustItem], scripts: list[str], state: list[TrustItem] | None) -> None:
+def _print_standing(now: Standing, items: list[TrustItem], scripts: list[str], state: list[TrustItem] | None) -> None:
     if state is not None:
         click.echo(f"{harmless(str(now.path.parent))}/.forge was not made by Forge on this machine, and holds:")
-        _show_turned(state)
+        _print_items(state)
     if now.status == "none" and not scripts:
         if state is None:
             click.echo(f"There is no forge.yaml in {harmless(str(now.path.parent))}: nothing to accept.")
@@ -126,34 +126,34 @@ def _show(now: Standing, turned: list[TrustItem], scripts: list[str], state: lis
     if now.status == "gone":
         click.echo(f"{harmless(str(now.path))} is gone. To accept that takes back all that it said:")
     else:
-        click.echo(f"{harmless(str(now.path))} would turn on:" if turned else f"In {harmless(str(now.path.parent))}:")
-    _show_turned(turned)
+        click.echo(f"{harmless(str(now.path))} would turn on:" if items else f"In {harmless(str(now.path.parent))}:")
+    _print_items(items)
     if scripts:
-        shown = ", ".join(harmless(name) for name in scripts[:20])
+        names = ", ".join(harmless(name) for name in scripts[:20])
         more = f" and {len(scripts) - 20} more" if len(scripts) > 20 else ""
-        click.echo(f"   scripts in tools/, whose descriptions the model reads: {shown}{more}")
+        click.echo(f"   scripts in tools/, whose descriptions the model reads: {names}{more}")
     if now.before is not None:
-        _show_difference(now.before, now.text)
+        _print_difference(now.before, now.text)
 
 
-def _show_turned(turned: list[TrustItem]) -> None:
-    width = max((len(one.kind) for one in turned), default=0)
-    for one in turned:
+def _print_items(items: list[TrustItem]) -> None:
+    width = max((len(one.kind) for one in items), default=0)
+    for one in items:
         line = harmless(" ".join(one.detail.split()))
         most = _LONGEST_RISKY if one.risky else _LONGEST
-        cut = line if len(line) <= most else f"{line[:most]}… ({len(line) - most:,} more characters: read the file)"
+        clipped = line if len(line) <= most else f"{line[:most]}… ({len(line) - most:,} more characters: read the file)"
         mark = click.style("!", fg="yellow") if one.risky else " "
-        click.echo(f" {mark} {one.kind:<{width}}  {cut}")
+        click.echo(f" {mark} {one.kind:<{width}}  {clipped}")
 
 
-def _show_difference(before: str, after: str) -> None:
+def _print_difference(before: str, after: str) -> None:
     from difflib import unified_diff
 
-    from forge.cli.terminal.diffs import coloured
+    from forge.cli.terminal.diffs import colour_diff
 
     lines = unified_diff(before.splitlines(), after.splitlines(), "accepted", "now", lineterm="")
     click.echo("\nWhat changed since it was accepted:")
-    click.echo(coloured(harmless("\n".join(lines))))
+    click.echo(colour_diff(harmless("\n".join(lines))))
 
 
 def _ask() -> bool | None:
@@ -168,21 +168,21 @@ def _accept(now: Standing, is_new: bool, state: list[TrustItem] | None, *, quiet
     from forge.project.layers import is_there
     from forge.project.trust import accept
 
-    where = [accept(now.path.parent, now.text if now.text or is_there(now.path) else None)] if is_new else []
-    where += [accept_state(now.path.parent)] if state is not None else []
+    files = [accept(now.path.parent, now.text if now.text or is_there(now.path) else None)] if is_new else []
+    files += [accept_state(now.path.parent)] if state is not None else []
     if not quiet:
-        click.echo(f"Accepted, and remembered in {' and '.join(harmless(str(one)) for one in where)}.")
+        click.echo(f"Accepted, and remembered in {' and '.join(harmless(str(one)) for one in files)}.")
 
 
 def _print_json(
-    now: Standing, turned: list[TrustItem], scripts: list[str], state: list[TrustItem] | None, accepted: bool
+    now: Standing, items: list[TrustItem], scripts: list[str], state: list[TrustItem] | None, accepted: bool
 ) -> None:
     is_there = (now.path.parent / ".forge").is_dir()
     document: dict[str, Any] = {
         "workspace": str(now.path.parent),
         "status": now.status,
         "accepted": accepted or (now.status == "trusted" and state is None),
-        "turns_on": [one._asdict() for one in (*turned, *(state or ()))],
+        "turns_on": [one._asdict() for one in (*items, *(state or ()))],
         "scripts": scripts,
         "state": "own" if is_there and (state is None or accepted) else "foreign" if state is not None else "none",
     }
@@ -198,7 +198,7 @@ def _forget(workspace: str) -> int:
     return 0
 
 
-def _list(options: Options) -> int:
+def _print_projects(options: Options) -> int:
     from forge.project.trust import accepted, standing
 
     with refusals():

@@ -1,4 +1,4 @@
-"""`forge undo`: see what a session's tools changed in files, and take it back."""
+"""`forge undo`: lists the file changes of a session and undoes them."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ def command(context: click.Context, options: Options, listed: bool, call_id: str
         raise click.UsageError(
             "--call and --turn exclude each other: what one names may be part of the other. Leave one of them out."
         )
-    wanted = {"action": "list" if listed else "apply", "call_id": call_id, "turn": turn}
+    arguments = {"action": "list" if listed else "apply", "call_id": call_id, "turn": turn}
     named = context.get_parameter_source("session") is not ParameterSource.DEFAULT
-    return _call(options, {key: value for key, value in wanted.items() if value}, options.session if named else "")
+    return _call_undo(
+        options, {key: value for key, value in arguments.items() if value}, options.session if named else ""
+    )
 
 
-def _call(options: Options, arguments: dict[str, Any], session: str) -> int:
-    """Through the same steps and the same policy as a call of the agent, which may lack the tool."""
+def _call_undo(options: Options, arguments: dict[str, Any], session: str) -> int:
+    """Calls the tool through the same steps and the same policy as the agent does; the agent may lack the tool."""
     from forge.cli.refusal import refusals
-    from forge.cli.running.event_log import audited
+    from forge.cli.running.event_log import log_events
     from forge.cli.terminal.approve import ask_on_terminal
     from forge.cli.terminal.pipes import write_all
     from forge.cli.terminal.show import as_line, as_text
@@ -66,7 +68,9 @@ def _call(options: Options, arguments: dict[str, Any], session: str) -> int:
         agent = project.agent(with_model=False, approve=approve)
         if "undo" not in agent.registry:
             agent.registry.add(Undo())
-        scope = replace(project.scope, session_id=session or _latest(project.workspace), message_id=uuid4().hex[:12])
+        scope = replace(
+            project.scope, session_id=session or _latest_session(project.workspace), message_id=uuid4().hex[:12]
+        )
     call = ToolCall("undo", arguments)
 
     async def work() -> int:
@@ -78,12 +82,12 @@ def _call(options: Options, arguments: dict[str, Any], session: str) -> int:
         await agent.activity.drain()
         return 0 if result.success else 1
 
-    with audited(agent.activity, scope.workspace, None, wanted=True):
+    with log_events(agent.activity, scope.workspace, None, wanted=True):
         return asyncio.run(work())
 
 
-def _latest(workspace: Path) -> str:
-    """The session that changed something last."""
+def _latest_session(workspace: Path) -> str:
+    """Returns the session with the latest change."""
     from forge.workspace.history.tracking import SessionState
 
     sessions = SessionState(workspace).undo.sessions()

@@ -1,4 +1,4 @@
-"""`forge worker`: work on the runs of a database, one of any number of machines; and see who does."""
+"""`forge worker`: processes the durable runs of a database, and shows the workers."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def command(options: Options, action: str | None, console: bool, **flags: Any) -
                 2 a flag, the configuration, a policy, the workspace or the database cannot be used
     """
     if action == "status":
-        _show_status(options, flags["database"])
+        _print_status(options, flags["database"])
         return 0
     if console:
-        return _beside_console(options, flags)
-    from forge.cli.running.working import work  # the whole agent, which showing the help does without
+        return _work_in_console(options, flags)
+    from forge.cli.running.run_worker import work  # the whole agent, which showing the help does without
 
     return work(options, flags)
 
 
-def _beside_console(options: Options, flags: dict[str, Any]) -> int:
+def _work_in_console(options: Options, flags: dict[str, Any]) -> int:
     from forge.cli.commands.console import serve_console
 
     settings = {name: flags[name] for name in ("queues", "offers", "name", "concurrency") if flags[name]}
@@ -87,41 +87,41 @@ def _beside_console(options: Options, flags: dict[str, Any]) -> int:
     )
 
 
-def _show_status(options: Options, database: str | None) -> None:
+def _print_status(options: Options, database: str | None) -> None:
     with refusals():
         from forge.project.runs.durable_runs import check_installed
 
         check_installed()
-        from forge.cli.running.working import found_status
+        from forge.cli.running.run_worker import read_status
 
-        found = found_status(options, database)
+        status = read_status(options, database)
     if options.json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        click.echo(json.dumps(status, ensure_ascii=False))
         return
-    for line in _lines(found):
+    for line in _status_lines(status):
         click.echo(line)
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
+def _status_lines(status: dict[str, Any]) -> list[str]:
     from forge.cli.terminal.show import harmless
 
-    here = [one for one in found["workers"] if one["state"] != "gone"]
-    rows = [("WORKER", "STATE", "RUNS", "BEAT", "VERSION", "QUEUES")] if here else []
-    for one in here:
+    active = [one for one in status["workers"] if one["state"] != "gone"]
+    rows = [("WORKER", "STATE", "RUNS", "BEAT", "VERSION", "QUEUES")] if active else []
+    for one in active:
         runs, beat = f"{one['running']}/{one['concurrency']}", f"{one['beat_age']:.0f} s ago"
         rows.append((harmless(one["id"]), one["state"], runs, beat, harmless(one["version"]), ", ".join(one["queues"])))
     widths = [max(len(row[column]) for row in rows) for column in range(5)] if rows else []
     lines = ["  ".join((*map(str.ljust, row, widths), harmless(row[5]))) for row in rows]
-    gone = len(found["workers"]) - len(here)
-    if not here:
+    gone = len(status["workers"]) - len(active)
+    if not active:
         lines.append("No worker is up; forge worker starts one.")
     if gone:
         lines.append(f"{gone} more {'have' if gone > 1 else 'has'} gone within the last day.")
-    queued = ", ".join(f"{harmless(name)} {one['queued']}" for name, one in found["queues"].items())
+    queued = ", ".join(f"{harmless(name)} {one['queued']}" for name, one in status["queues"].items())
     lines.append(f"queued: {queued or 'nothing'}")
-    runs = ", ".join(f"{count} {name}" for name, count in found["runs"].items())
+    runs = ", ".join(f"{count} {name}" for name, count in status["runs"].items())
     lines.append(f"runs: {runs or 'none'}")
-    for one in found["unattended"] if here else ():
-        where = harmless(f"{one['queued']} queued in {one['queue']} for version {one['version']}")
-        lines.append(f"{where}, and no worker is up for these: start one, or forge runs migrate RUN or --all")
+    for one in status["unattended"] if active else ():
+        group = harmless(f"{one['queued']} queued in {one['queue']} for version {one['version']}")
+        lines.append(f"{group}, and no worker is up for these: start one, or forge runs migrate RUN or --all")
     return lines

@@ -1,1 +1,1 @@
-"""How commands run an agent or a tool: sessions, stored runs, servers."""
+"""Code with which commands run an agent or a tool: sessions, stored runs, servers."""

@@ -1,4 +1,4 @@
-"""How the command line makes calls: assembled, logged, awaited, shown."""
+"""Makes tool calls for the command line: assembles the project, logs events, prints results."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import click
 from forge.agent.agent import Agent
 from forge.cli.options import Options
 from forge.cli.refusal import refusals
-from forge.cli.running.event_log import audited
-from forge.cli.running.names import note, tool_named, why_left_out
+from forge.cli.running.event_log import log_events
+from forge.cli.running.names import find_tool, print_note, why_left_out
 from forge.cli.terminal.answer_lines import MAX_LINE, answer_lines
 from forge.cli.terminal.approve import ask_on_terminal
 from forge.cli.terminal.pipes import read_all, read_some, write_all, write_soon
@@ -28,20 +28,20 @@ from forge.permissions.gate import Approver, approve_all, nobody
 from forge.project.assemble.sources import Sources
 from forge.project.project import Project, RunOptions
 
-NEED_ALL = frozenset({"tool_search"})  # it looks at the tools of every source
+NEED_ALL = frozenset({"tool_search"})  # it searches the tools of every source
 
 
 def call_once(options: Options, flags: dict[str, Any], name: str, arguments: str | None) -> int:
     """`forge tool call NAME [JSON | -]`."""
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    project, agent = _loaded(options, flags, ask_on_terminal if at_terminal else nobody)
+    project, agent = _load_project(options, flags, ask_on_terminal if at_terminal else nobody)
     if not project.sources.all:
-        tool_named(name, agent.registry)  # before anything is logged
-    text, problem = _arguments(arguments)
+        find_tool(name, agent.registry)  # before anything is logged
+    text, problem = _read_arguments(arguments)
     call = ToolCall(name, text)
 
     async def work() -> int:
-        tool_named(name, agent.registry)
+        find_tool(name, agent.registry)
         scope = replace(project.scope, message_id=uuid4().hex[:12])
         result = problem or await agent.executor.execute(call, scope)
         if options.json or not sys.stdout.isatty():
@@ -50,31 +50,31 @@ def call_once(options: Options, flags: dict[str, Any], name: str, arguments: str
             click.echo(as_text(result))
         return 0 if result.success else 1
 
-    with _audited(agent, project, flags):
+    with _log_events(agent, project, flags):
         is_there = name in agent.registry.names and name not in NEED_ALL
         sources = None if is_there else project.sources.of(name)
-        return asyncio.run(_to_the_end(agent, work(), sources))
+        return asyncio.run(_run_to_end(agent, work(), sources))
 
 
 def call_lines(options: Options, flags: dict[str, Any]) -> int:
-    """`forge tool call -`. Nobody is asked: the standard input carries the calls."""
-    project, agent = _loaded(options, flags, nobody)
+    """`forge tool call -`. No one is asked, because the standard input carries the calls."""
+    project, agent = _load_project(options, flags, nobody)
 
     async def work() -> int:
         await answer_lines(agent.executor, project.scope, read_some, write_soon, why_left_out)
         return 0
 
-    with _audited(agent, project, flags):
-        return asyncio.run(_to_the_end(agent, work(), project.sources))
+    with _log_events(agent, project, flags):
+        return asyncio.run(_run_to_end(agent, work(), project.sources))
 
 
-async def _to_the_end(agent: Agent, work: Coroutine[Any, Any, int], sources: Sources | None) -> int:
-    """What goes on in the background would end with the process, and so would what the log has not seen yet."""
+async def _run_to_end(agent: Agent, work: Coroutine[Any, Any, int], sources: Sources | None) -> int:
+    """Waits for background work and for listeners, which would otherwise end with the process."""
     async with AsyncExitStack() as stack:
         try:
             if sources is not None:
                 with refusals():
-                    await stack.enter_async_context(sources.opened(agent.registry, note))
+                    await stack.enter_async_context(sources.opened(agent.registry, print_note))
         except BaseException:
             work.close()
             raise
@@ -84,7 +84,7 @@ async def _to_the_end(agent: Agent, work: Coroutine[Any, Any, int], sources: Sou
         return code
 
 
-def _loaded(options: Options, flags: dict[str, Any], approve: Approver) -> tuple[Project, Agent]:
+def _load_project(options: Options, flags: dict[str, Any], approve: Approver) -> tuple[Project, Agent]:
     with refusals():
         project = Project(
             RunOptions(
@@ -103,12 +103,12 @@ def _loaded(options: Options, flags: dict[str, Any], approve: Approver) -> tuple
         return project, agent
 
 
-def _audited(agent: Agent, project: Project, flags: dict[str, Any]) -> AbstractContextManager[None]:
-    return audited(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"])
+def _log_events(agent: Agent, project: Project, flags: dict[str, Any]) -> AbstractContextManager[None]:
+    return log_events(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"])
 
 
-def _arguments(given: str | None) -> tuple[str, ToolResult | None]:
-    """The text of the arguments, or why they cannot be read."""
+def _read_arguments(given: str | None) -> tuple[str, ToolResult | None]:
+    """Returns the text of the arguments, or the reason why they cannot be read."""
     content = read_all(MAX_LINE) if given == "-" else (given or "").encode("utf-8", "surrogateescape")
     if len(content) > MAX_LINE:
         problem = f"the arguments are longer than {MAX_LINE // (1024 * 1024)} MiB"

@@ -1,4 +1,4 @@
-"""`forge run` without a prompt: a conversation, until the person leaves."""
+"""`forge run` without a prompt: a conversation until the person leaves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from forge.cli.options import Options
 from forge.cli.running.chat_session import ChatSession, RunFlags, open_chat_session
-from forge.cli.running.names import needed_permissions
+from forge.cli.running.names import describe_permissions
 from forge.cli.terminal.keyboard import Keyboard
 from forge.cli.terminal.output import clip
 from forge.cli.terminal.show import as_text, harmless
@@ -28,47 +28,49 @@ NEWEST = 20  # sessions that are listed
 
 
 class Quit(Exception):
-    """The person leaves."""
+    """Raised to leave the conversation."""
 
 
-class Command(NamedTuple):
+class ChatCommand(NamedTuple):
+    """A command of the chat: its function and its help."""
+
     run: Callable[[str], None]
     words: str
 
 
-def chat(options: Options, asked: RunFlags) -> int:
-    """At a terminal the exit code is 0; what comes from a pipe ends like its last run."""
-    with open_chat_session(options, asked) as made:
-        if asked.session is not None:
-            made.stored  # noqa: B018 - read now, so that the greeting can say how long it is
-        history = state_directory(made.workspace) / HISTORY if made.store is not None else None
-        return Chat(made, Keyboard(history), shows=not (options.json or asked.quiet)).until_the_end()
+def chat(options: Options, flags: RunFlags) -> int:
+    """Returns exit code 0 at a terminal; input from a pipe ends with the code of its last run."""
+    with open_chat_session(options, flags) as session:
+        if flags.session is not None:
+            session.stored  # noqa: B018 - read now, so that the greeting can say how long it is
+        history = state_directory(session.workspace) / HISTORY if session.store is not None else None
+        return Chat(session, Keyboard(history), shows=not (options.json or flags.quiet)).run_to_end()
 
 
 class Chat:
-    """Reads a line, runs it, reads the next. A line that begins with `/word` is for the chat itself."""
+    """Reads a line, runs it, reads the next. A line that begins with `/word` is a command of the chat."""
 
-    def __init__(self, made: ChatSession, keyboard: Keyboard, *, shows: bool) -> None:
-        self.chat = made
+    def __init__(self, chat: ChatSession, keyboard: Keyboard, *, shows: bool) -> None:
+        self.chat = chat
         self.keyboard = keyboard
         self.code = 0
         self.shows = shows and keyboard.is_terminal
         self.commands = {
-            "/compact": Command(self._compact, "put all but the latest messages into a summary"),
-            "/help": Command(self._help, "this list"),
-            "/quit": Command(self._quit, "leave; Ctrl-D does, too"),
-            "/resume": Command(self._resume, "go on where a run was stopped; /resume NAME with another session"),
-            "/session": Command(self._session, "say which session this is, and list the others"),
-            "/tools": Command(self._tools, "list the tools the agent has"),
-            "/undo": Command(self._undo, "take back the last change of a file"),
+            "/compact": ChatCommand(self._compact, "put all but the latest messages into a summary"),
+            "/help": ChatCommand(self._help, "this list"),
+            "/quit": ChatCommand(self._quit, "leave; Ctrl-D does, too"),
+            "/resume": ChatCommand(self._resume, "go on where a run was stopped; /resume NAME with another session"),
+            "/session": ChatCommand(self._session, "say which session this is, and list the others"),
+            "/tools": ChatCommand(self._tools, "list the tools the agent has"),
+            "/undo": ChatCommand(self._undo, "take back the last change of a file"),
         }
 
-    def until_the_end(self) -> int:
+    def run_to_end(self) -> int:
         self._greet()
         try:
             while (text := self._read()) is not None:
                 if text:
-                    self._hear(text)
+                    self._receive(text)
         except Quit:
             pass
         finally:
@@ -79,19 +81,19 @@ class Chat:
         return self.code
 
     def _read(self) -> str | None:
-        """The next message. Ctrl-C takes back what was typed; a second one leaves."""
+        """Returns the next message. Ctrl-C discards the typed line; a second Ctrl-C leaves."""
         prompt = "> " if self.shows else ""
         try:
             return self.keyboard.message(prompt)
         except KeyboardInterrupt:
-            _say("\nCtrl-C again leaves; so do Ctrl-D and /quit.")
+            _print_note("\nCtrl-C again leaves; so do Ctrl-D and /quit.")
         try:
             return self.keyboard.message(prompt)
         except KeyboardInterrupt:
-            _say("")
+            _print_note("")
             return None
 
-    def _hear(self, text: str) -> None:
+    def _receive(self, text: str) -> None:
         word, _, rest = text.partition(" ")
         if not re.fullmatch(r"/[a-z]+", word) or "\n" in text:
             self.code = self.chat.ask(text, wait=not self.keyboard.is_terminal).exit_code
@@ -99,26 +101,28 @@ class Chat:
         command = self.commands.get(word)
         if command is None:
             hint = near(word, self.commands, 1)
-            _say(f"There is no command {word}. " + (f"Did you mean {hint[0]}?" if hint else "/help lists them."))
+            _print_note(f"There is no command {word}. " + (f"Did you mean {hint[0]}?" if hint else "/help lists them."))
             return
         try:
             command.run(rest.strip())
         except asyncio.CancelledError:
-            _say("Stopped.")
+            _print_note("Stopped.")
         except ToolError as error:
-            _say("\n".join(filter(None, (error.message, error.suggestion))))
+            _print_note("\n".join(filter(None, (error.message, error.suggestion))))
 
     def _greet(self) -> None:
         if self.shows:
             agent = self.chat.agent
-            _say(f"forge {version()} · {agent.model} · {len(agent.registry)} tools · {self.chat.workspace}")
+            _print_note(f"forge {version()} · {agent.model} · {len(agent.registry)} tools · {self.chat.workspace}")
             known = len(self.chat.stored.conversation.messages) if self.chat.has_begun else 0
-            _say(f"session {self.chat.session}: {known} messages" if known else "/help lists the commands.")
+            _print_note(f"session {self.chat.session}: {known} messages" if known else "/help lists the commands.")
 
     def _help(self, _: str) -> None:
         width = max(map(len, self.commands))
         lines = [f"{name:<{width}}  {command.words}" for name, command in sorted(self.commands.items())]
-        _say("\n".join([*lines, 'A line that ends in \\ goes on in the next; """ begins and ends several lines.']))
+        _print_note(
+            "\n".join([*lines, 'A line that ends in \\ goes on in the next; """ begins and ends several lines.'])
+        )
 
     def _quit(self, _: str) -> None:
         raise Quit
@@ -128,43 +132,45 @@ class Chat:
         width, columns = max(map(len, registry)), shutil.get_terminal_size().columns
         for name, tool in sorted(registry.items()):
             words = tool.spec.description.partition("\n")[0]
-            _say(clip(f"{name:<{width}}  {needed_permissions(tool.spec):<10}  {words}", columns))
+            _print_note(clip(f"{name:<{width}}  {describe_permissions(tool.spec):<10}  {words}", columns))
 
     def _compact(self, _: str) -> None:
         stored = self.chat.stored
         if self.chat.do(stored.shortening.compact(stored.conversation)):
-            _say(f"The model is shown {len(stored.conversation.shown)} messages from now on; the session keeps all.")
+            _print_note(
+                f"The model is shown {len(stored.conversation.shown)} messages from now on; the session keeps all."
+            )
         else:
-            _say("There is nothing to put into a summary yet.")
+            _print_note("There is nothing to put into a summary yet.")
 
     def _resume(self, name: str) -> None:
         if name:
             self.chat.switch(name)
-            _say(f"session {self.chat.session}: {len(self.chat.stored.conversation.messages)} messages")
+            _print_note(f"session {self.chat.session}: {len(self.chat.stored.conversation.messages)} messages")
             return
         messages = self.chat.stored.conversation.messages
         last = messages[-1].role if messages else ""
         if unanswered_calls(messages) or last in ("user", "tool"):
             self.code = self.chat.ask(None).exit_code
         else:
-            _say("Nothing was stopped: say what to do next. /session lists other sessions to go on with.")
+            _print_note("Nothing was stopped: say what to do next. /session lists other sessions to go on with.")
 
     def _session(self, _: str) -> None:
         store = self.chat.store
-        _say(f"This is {self.chat.session}" + ("." if store is not None else ", which is not kept."))
+        _print_note(f"This is {self.chat.session}" + ("." if store is not None else ", which is not kept."))
         for one in (store.list() if store is not None else ())[:NEWEST]:
             when = datetime.fromtimestamp(one.updated).strftime("%Y-%m-%d %H:%M")
-            _say(f"  {one.name}  {when}  {one.messages} messages  {harmless(one.title)}")
+            _print_note(f"  {one.name}  {when}  {one.messages} messages  {harmless(one.title)}")
 
     def _undo(self, rest: str) -> None:
         if "undo" not in self.chat.agent.registry:
-            _say("There is nothing to undo: none of the agent's tools changes files.")
+            _print_note("There is nothing to undo: none of the agent's tools changes files.")
             return
         arguments = {"action": "list"} if rest == "list" else {"action": "apply", **({"call_id": rest} if rest else {})}
         result = self.chat.do(self.chat.agent.call("undo", arguments, session=self.chat.session))
         if result.is_error or rest == "list":  # a change that was taken back has been shown
-            _say(as_text(result))
+            _print_note(as_text(result))
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     click.echo(text, err=True)

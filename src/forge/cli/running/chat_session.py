@@ -1,4 +1,4 @@
-"""One person, one agent, one session: what is asked, shown, interrupted."""
+"""A conversation of one person with one agent: prompts, output, questions, interrupts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from forge.agent.agent import Agent
 from forge.agent.session import SessionStore
 from forge.cli.options import Options
 from forge.cli.refusal import refusals
-from forge.cli.running.event_log import audited
+from forge.cli.running.event_log import log_events
 from forge.cli.running.loop_thread import LoopThread
-from forge.cli.running.names import note
+from forge.cli.running.names import print_note
 from forge.cli.terminal.approve import ask_on_terminal
 from forge.cli.terminal.ending import Ending
 from forge.cli.terminal.ndjson import Ndjson, OnlyTheAnswer
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFlags:
-    """What `forge run` was told beside the common flags."""
+    """The flags of `forge run` beside the common flags."""
 
     model: str | None
     max_turns: int | None
@@ -57,11 +57,11 @@ class RunFlags:
     session: str | None  # None: a new one
     built: str | None = None  # a directory that `forge build` wrote
     expect: str | None = None  # the SHA-256 of its manifest
-    reads_stdin: bool = False  # it carries prompts: nobody can be asked there
+    reads_stdin: bool = False  # it carries prompts, so no one can be asked there
 
 
 class ChatSession:
-    """Belongs to the person's thread; the agent works on the loop's."""
+    """Runs prompts of one session. It belongs to the person's thread; the agent works on the loop's thread."""
 
     def __init__(
         self, loop: LoopThread, view: View, project: Project, agent: Agent, questions: Questions, screen: Screen
@@ -73,13 +73,13 @@ class ChatSession:
         self.agent = agent
         self.screen = screen
         self.store: SessionStore | None = None
-        self.invocation = ["forge", "run"]  # what is typed to go on, but for the session
+        self.invocation = ["forge", "run"]  # the command that resumes, without the session
         self._questions = questions
         self._stored: StoredConversation | None = None
 
     @property
     def stored(self) -> StoredConversation:
-        """The conversation. A session comes into being when it is first needed."""
+        """The stored conversation. A session is created when it is first needed."""
         if self._stored is None:
             agent, name = self.agent, self.session
             self._stored = (
@@ -92,14 +92,15 @@ class ChatSession:
         return self._stored is not None
 
     def switch(self, name: str) -> None:
-        """Go on with another session. Raises `ToolError`."""
+        """Switches to another session. Raises `ToolError`."""
         if self.store is not None:
             self._stored = open_conversation(self.store, name, self.agent)
             self.session = name
 
     def ask(self, prompt: str | None, *, wait: bool = False) -> Ending:
-        """Run to the end and show it. Raises `OSError` when nobody takes the output, `KeyboardInterrupt` at the second
-        Ctrl-C: even then the run has its last line."""
+        """Runs a prompt to the end and shows the run. Raises `OSError` if the output cannot be written,
+        `KeyboardInterrupt` at the second Ctrl-C: even then the run has its last line.
+        """
         started = time.monotonic()
 
         async def run() -> Ending:
@@ -117,10 +118,10 @@ class ChatSession:
 
         self.screen.begin()
         try:
-            ending = self.loop.do(run(), self._stopping)
+            ending = self.loop.do(run(), self._note_stopping)
         except asyncio.CancelledError:
             ending = Ending(reason="cancelled", seconds=time.monotonic() - started)
-        except ToolError as error:  # what was said cannot be kept
+        except ToolError as error:  # the conversation cannot be stored
             failure = Failure(error.message, error.kind, error.suggestion)
             ending = Ending(reason="error", error=failure)
         except BaseException as error:
@@ -134,7 +135,7 @@ class ChatSession:
         return ending
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Something else than a run. Raises what it raises."""
+        """Runs other work than an agent's run. Raises what the work raises."""
 
         async def run() -> T:
             async with self._questions.turn():
@@ -142,13 +143,13 @@ class ChatSession:
 
         self.screen.begin()
         try:
-            return self.loop.do(run(), self._stopping)
+            return self.loop.do(run(), self._note_stopping)
         finally:
             self.screen.finish()
             self.screen.settle()
 
     def say_goodbye(self, ending: Ending | None = None) -> None:
-        """Where the conversation can be continued; and what a script holds that nobody asked for."""
+        """Prints how to resume the conversation, and the unused entries of a scripted model."""
         check = getattr(self.agent.provider, "check", None)
         if check is not None and (ending is None or ending.reason != "cancelled"):
             try:
@@ -160,12 +161,12 @@ class ChatSession:
             self.screen.note(f"session {self.session} · to go on: {again}")
         self.screen.settle()
 
-    def _stopping(self) -> None:
+    def _note_stopping(self) -> None:
         self.screen.note("Stopping; Ctrl-C again leaves at once.")
 
 
 class Questions:
-    """An `Approver` at the terminal: one question at a time, and only while a run goes on."""
+    """An `Approver` at the terminal: one question at a time, and only during a run."""
 
     def __init__(self) -> None:
         self.screen: Screen | None = None
@@ -176,7 +177,7 @@ class Questions:
         assert self.screen is not None
         async with self._one:
             await self._running.wait()  # background work may ask while the person types something else
-            return await ask_in_place(self.screen, request)
+            return await ask_person(self.screen, request)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -188,9 +189,9 @@ class Questions:
                 self._running.clear()
 
 
-async def ask_in_place(screen: Screen, request: PermissionRequest) -> Answer:
-    """At the terminal, while nothing else is written there."""
-    async with screen.held():
+async def ask_person(screen: Screen, request: PermissionRequest) -> Answer:
+    """Asks at the terminal while nothing else is written there."""
+    async with screen.hold():
         try:
             return await ask_on_terminal(request)
         except asyncio.CancelledError:
@@ -198,85 +199,85 @@ async def ask_in_place(screen: Screen, request: PermissionRequest) -> Answer:
             raise
 
 
-def run_options(options: Options, asked: RunFlags, session: str, *, watch: bool = False) -> RunOptions:
-    """What a project is loaded with. Raises `ToolError` where a build cannot be used."""
-    built = load_built(asked.built, asked.expect, workspace=options.workspace) if asked.built is not None else None
+def run_options(options: Options, flags: RunFlags, session: str, *, watch: bool = False) -> RunOptions:
+    """Returns the options with which a project is loaded. Raises `ToolError` for a build that cannot be used."""
+    built = load_built(flags.built, flags.expect, workspace=options.workspace) if flags.built is not None else None
     return RunOptions(
         built=built,
         workspace=options.workspace,
         config=options.config if built is None else None,
         policy=options.policy,
-        session=asked.session or session,
+        session=flags.session or session,
         dev=options.dev,
         watch=watch,
     )
 
 
 @contextmanager
-def open_chat_session(options: Options, asked: RunFlags) -> Iterator[ChatSession]:
-    """Everything a run needs, and its end. Raises `Refusal` for what cannot be used."""
+def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession]:
+    """Opens everything that a run needs. Raises `Refusal` for input that cannot be used."""
     questions = Questions()
-    at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not asked.reads_stdin
+    at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not flags.reads_stdin
     approve: Approver = approve_all if options.yes else questions if at_terminal else nobody
     with refusals():
-        project = Project(run_options(options, asked, new_name(), watch=True), report=note)
-        agent = project.agent(asked.model, turns=asked.max_turns, approve=approve)
-        store = _store(project.scope, asked)
-    with closing(store) if store is not None else nullcontext(), LoopThread() as loop, opened_agent(loop, agent):
-        view = view_of(options, asked, agent)
+        project = Project(run_options(options, flags, new_name(), watch=True), report=print_note)
+        agent = project.agent(flags.model, turns=flags.max_turns, approve=approve)
+        store = _store(project.scope, flags)
+    with closing(store) if store is not None else nullcontext(), LoopThread() as loop, open_agent(loop, agent):
+        view = make_view(options, flags, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel)
         agent.activity.subscribe(screen.take)
-        made = ChatSession(loop, view, project, agent, questions, screen)
-        made.store = store
-        made.invocation += _same_again(options, asked)
-        with closing(screen), audited(agent.activity, project.workspace, asked.audit, wanted=not asked.no_audit):
-            yield made
+        chat = ChatSession(loop, view, project, agent, questions, screen)
+        chat.store = store
+        chat.invocation += _resume_flags(options, flags)
+        with closing(screen), log_events(agent.activity, project.workspace, flags.audit, wanted=not flags.no_audit):
+            yield chat
 
 
 @contextmanager
-def opened_agent(loop: LoopThread, agent: Agent) -> Iterator[None]:
-    """With the project's other tools. A person who leaves at once does not wait for their end."""
+def open_agent(loop: LoopThread, agent: Agent) -> Iterator[None]:
+    """Opens the agent with its sources. A person who leaves at once does not wait until they are closed."""
     with refusals():
-        loop.do(_entered(agent))
+        loop.do(_enter(agent))
     try:
         yield
     except KeyboardInterrupt:
         raise
     except BaseException:
-        loop.do(_left(agent))
+        loop.do(_leave(agent))
         raise
-    loop.do(_left(agent))
+    loop.do(_leave(agent))
 
 
-async def _entered(manager: AbstractAsyncContextManager[Any]) -> None:
+async def _enter(manager: AbstractAsyncContextManager[Any]) -> None:
     await manager.__aenter__()
 
 
-async def _left(manager: AbstractAsyncContextManager[Any]) -> None:
+async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
     await manager.__aexit__(None, None, None)
 
 
-def _store(scope: Scope, asked: RunFlags) -> SessionStore | None:
-    """A session that was asked for by name must be there; otherwise it is missed out loud."""
+def _store(scope: Scope, flags: RunFlags) -> SessionStore | None:
+    """Opens the session store. A named session must open; otherwise a warning says that no session is kept."""
     try:
         store = session_store(scope.workspace)
-        if asked.session is not None:
-            _check(store, asked.session)
+        if flags.session is not None:
+            _check_session(store, flags.session)
         return store
     except ToolError as error:
-        if asked.session is not None:
+        if flags.session is not None:
             raise
         click.echo(f"forge: no session is kept: {error.message}; going on without", err=True)
         return None
 
 
-def _same_again(options: Options, asked: RunFlags) -> list[str]:
-    """The flags without which another command would run another agent, or look for the session elsewhere."""
-    flags = {"--from": asked.built, "--expect": asked.expect, "--workspace": options.workspace}
-    return [word for flag, value in flags.items() if value is not None for word in (flag, value)]
+def _resume_flags(options: Options, flags: RunFlags) -> list[str]:
+    """Returns the flags that the resuming command needs to find the same agent and session."""
+    values = {"--from": flags.built, "--expect": flags.expect, "--workspace": options.workspace}
+    return [word for flag, value in values.items() if value is not None for word in (flag, value)]
 
 
-def _check(store: SessionStore, name: str) -> None:
+def _check_session(store: SessionStore, name: str) -> None:
     try:
         store.open(name)
     except BaseException:
@@ -284,11 +285,11 @@ def _check(store: SessionStore, name: str) -> None:
         raise
 
 
-def view_of(options: Options, asked: RunFlags, agent: Agent) -> View:
+def make_view(options: Options, flags: RunFlags, agent: Agent) -> View:
     out = Output(plain=options.debug)
     if options.json:
         return Ndjson(out)
-    if asked.quiet:
+    if flags.quiet:
         return OnlyTheAnswer(out)
     registry = agent.registry
     return ForPeople(

@@ -1,4 +1,4 @@
-"""`forge run --durable` and `forge runs resume`: a run that is kept, worked on and shown by this process."""
+"""`forge run --durable` and `forge runs resume`: stores a run, works on it and shows it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import click
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.chat_session import RunFlags, run_options
-from forge.cli.running.names import note
+from forge.cli.running.names import print_note
 from forge.cli.running.next_commands import Commands
-from forge.cli.running.runs_kept import kept_runs
+from forge.cli.running.stored_runs import open_stored_runs
 from forge.cli.running.waits import worker_for
 from forge.cli.running.watch_run import WatchedProject, watch_run
 from forge.cli.terminal.keyboard import Keyboard
@@ -41,7 +41,7 @@ from forge.project.runs.stored_conversation import session_store
 
 def run_durably(
     options: Options,
-    asked: RunFlags,
+    flags: RunFlags,
     prompt: str,
     *,
     database: str | None,
@@ -51,20 +51,20 @@ def run_durably(
     priority: int | None,
     app_version: str | None,
 ) -> int:
-    """A new run, to its end or until it waits for somebody."""
+    """Starts a new run and follows it to its end, or until it waits for a person."""
     if detach:
-        _refuse_what_a_worker_decides(options, asked)
+        _refuse_worker_flags(options, flags)
     run_id = new_run_id()
-    asked = replace(asked, session=asked.session or run_id)
+    flags = replace(flags, session=flags.session or run_id)
     with refusals():
         check_names([queue] if queue is not None else [], "a queue")
-        project = _project(options, asked, database, run_id, version=app_version, detach=detach)
+        project = _load_project(options, flags, database, run_id, version=app_version, detach=detach)
         if project.is_own:
             make_own_file(project.workspace)
 
     def begin(runs: Runs) -> RunInfo:
-        agent, session = project.agent, asked.session or run_id
-        history = [] if session == run_id else _history(project.workspace, session)
+        agent, session = project.agent, flags.session or run_id
+        history = [] if session == run_id else _read_history(project.workspace, session)
         return runs.submit(
             prompt,
             agent=agent.name,
@@ -75,32 +75,32 @@ def run_durably(
             version=project.version,
             run_id=run_id,
             messages=agent.begin(prompt, list(history), session).messages,
-            scope={HEARD: len(history), **({MODEL: asked.model} if asked.model else {})},
+            scope={HEARD: len(history), **({MODEL: flags.model} if flags.model else {})},
         )
 
     if detach:
-        return _leave_it(options, project, begin)
-    return _attend(options, asked, project, begin, queue or DEFAULT)
+        return _submit_run(options, project, begin)
+    return _watch_run(options, flags, project, begin, queue or DEFAULT)
 
 
-def _refuse_what_a_worker_decides(options: Options, asked: RunFlags) -> None:
-    """Raises `UsageError` for what would be said in vain."""
+def _refuse_worker_flags(options: Options, flags: RunFlags) -> None:
+    """Raises `UsageError` for flags that would have no effect."""
     given = {
         "--yes": (options.yes, "What the run asks is answered with: forge runs answer RUN --yes"),
         "--policy": (options.policy, "Give it to the worker: forge worker --policy FILE"),
-        "--max-turns": (asked.max_turns, "Set it where the worker reads it, in forge.yaml: limits: {turns: N}"),
+        "--max-turns": (flags.max_turns, "Set it where the worker reads it, in forge.yaml: limits: {turns: N}"),
         "--dev": (options.dev, "Give it to the worker: forge worker --dev"),
-        "--audit": (asked.audit, "The worker keeps the log, in its workspace; leave it out"),
+        "--audit": (flags.audit, "The worker keeps the log, in its workspace; leave it out"),
     }
-    for flag, (said, way) in given.items():
-        if said:
+    for flag, (value, way) in given.items():
+        if value:
             problem = f"{flag} is about what this process works on, and with --detach that is nothing."
             raise click.UsageError(f"{problem} {way}")
 
 
 def resume(
     options: Options,
-    asked: RunFlags,
+    flags: RunFlags,
     run_id: str,
     *,
     say: str | None,
@@ -108,11 +108,11 @@ def resume(
     detach: bool,
     app_version: str | None,
 ) -> int:
-    """A run that is there: where it broke off, or with something new to say."""
+    """Resumes a stored run, with a new message if `say` is given."""
     with refusals():
-        run, after = _found(options, run_id, database)
-        asked = replace(asked, session=run.session or run.id, model=asked.model or run.scope.get(MODEL))
-        project = _project(options, asked, database, run.id, version=app_version, detach=detach)
+        run, after = _find_run(options, run_id, database)
+        flags = replace(flags, session=run.session or run.id, model=flags.model or run.scope.get(MODEL))
+        project = _load_project(options, flags, database, run.id, version=app_version, detach=detach)
         if run.version != project.version:
             words = f"run {run.id} belongs to version {run.version} of the project, and this is {project.version}"
             to = ["--to", app_version] if app_version else []
@@ -120,37 +120,37 @@ def resume(
             raise Refusal(f"{words}\nGive it to this one: {way}")
 
     def begin(runs: Runs) -> RunInfo:
-        return runs.resume(run.id, say, asked.model or "")
+        return runs.resume(run.id, say, flags.model or "")
 
     if detach:
-        return _leave_it(options, project, begin)
-    return _attend(options, asked, project, begin, run.queue, after)
+        return _submit_run(options, project, begin)
+    return _watch_run(options, flags, project, begin, run.queue, after)
 
 
-def _history(workspace: Path, session: str) -> list[Message]:
+def _read_history(workspace: Path, session: str) -> list[Message]:
     with session_store(workspace) as sessions:
         return sessions.open(session).messages
 
 
-def _found(options: Options, run_id: str, database: str | None) -> tuple[RunInfo, int]:
-    """The run, and the number of its last event."""
-    with kept_runs(options, database, run_id) as kept:
-        run: RunInfo = kept.runs.find(run_id)
+def _find_run(options: Options, run_id: str, database: str | None) -> tuple[RunInfo, int]:
+    """Returns the run and the number of its last event."""
+    with open_stored_runs(options, database, run_id) as stored:
+        run: RunInfo = stored.runs.find(run_id)
         after = 0
-        while events := kept.runs.events(run.id, after):
+        while events := stored.runs.events(run.id, after):
             after = events[-1][0]
         return run, after
 
 
-def _project(
-    options: Options, asked: RunFlags, database: str | None, run_id: str, *, version: str | None, detach: bool
+def _load_project(
+    options: Options, flags: RunFlags, database: str | None, run_id: str, *, version: str | None, detach: bool
 ) -> WatchedProject:
     check_installed()
-    given = run_options(options, asked, run_id)
-    loaded = Project(given, report=note)
-    # a worker has the model, and this machine may have no key for it; what is named here must be right all the same
-    nobody_to_ask = Scripted() if detach and asked.model is None else None
-    agent = loaded.agent(nobody_to_ask or asked.model, turns=asked.max_turns, approve=approver(run_id, yes=options.yes))
+    given = run_options(options, flags, run_id)
+    loaded = Project(given, report=print_note)
+    # the worker has the model, so this machine may have no key for it; a model that is named must still be right
+    nobody_to_ask = Scripted() if detach and flags.model is None else None
+    agent = loaded.agent(nobody_to_ask or flags.model, turns=flags.max_turns, approve=approver(run_id, yes=options.yes))
     configuration = loaded.configuration
     return WatchedProject(
         database=project_database(configuration, loaded.workspace, database),
@@ -161,38 +161,38 @@ def _project(
     )
 
 
-def _leave_it(options: Options, project: WatchedProject, begin: Callable[[Runs], RunInfo]) -> int:
-    """Store it for whoever has time, and say under which name."""
+def _submit_run(options: Options, project: WatchedProject, begin: Callable[[Runs], RunInfo]) -> int:
+    """Stores the run for a worker and prints its id."""
     commands = project.commands
-    with refusals(), commands.suggested(), closing(Runs(project.database)) as runs:
+    with refusals(), commands.complete_suggestions(), closing(Runs(project.database)) as runs:
         run = begin(runs)
-        attended_to = runs.is_attended(run)
+        has_worker = runs.is_attended(run)
     if options.json:
         click.echo(json.dumps({"run": run.id, "session": run.session, "status": run.status, "queue": run.queue}))
     else:
         click.echo(run.id)
-        if not attended_to:
+        if not has_worker:
             click.echo(f"No worker is up for it. Start one: {worker_for(run.queue, commands)}", err=True)
         click.echo(f"To follow it: {commands.line('runs', 'show', run.id, '--follow')}", err=True)
     return 0
 
 
-def _attend(
+def _watch_run(
     options: Options,
-    asked: RunFlags,
+    flags: RunFlags,
     project: WatchedProject,
     begin: Callable[[Runs], RunInfo],
     queue: str = DEFAULT,
     after: int = 0,
 ) -> int:
-    with watch_run(options, asked, project, (DEFAULT, queue)) as made:
-        with refusals(), project.commands.suggested():
-            made.begin(begin, after)
-        ending = made.follow()
-        answers = not asked.reads_stdin and sys.stderr.isatty() and not options.json
+    with watch_run(options, flags, project, (DEFAULT, queue)) as watched:
+        with refusals(), project.commands.complete_suggestions():
+            watched.begin(begin, after)
+        ending = watched.follow()
+        answers = not flags.reads_stdin and sys.stderr.isatty() and not options.json
         while answers and ending.reason == "question" and (answer := Keyboard().message()):
-            with refusals(), project.commands.suggested():
-                made.runs.answer(made.run.id, answer, by="terminal")
-            ending = made.follow()
-        made.say_goodbye(ending)
+            with refusals(), project.commands.complete_suggestions():
+                watched.runs.answer(watched.run.id, answer, by="terminal")
+            ending = watched.follow()
+        watched.say_goodbye(ending)
     return ending.exit_code

@@ -1,4 +1,4 @@
-"""Keeps the log of events of a command."""
+"""Writes the log of events of a command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from forge.workspace.state import explain_unusable, state_directory
 
 
 @contextmanager
-def audited(activity: ActivityStream, workspace: Path, path: str | None, *, wanted: bool = True) -> Iterator[None]:
-    """Log every event. A log that was asked for by name must be there; the usual one is missed out loud."""
+def log_events(activity: ActivityStream, workspace: Path, path: str | None, *, wanted: bool = True) -> Iterator[None]:
+    """Logs every event. A log that was named must be writable; for the default log a warning is enough."""
     if not wanted:
         yield
         return
     try:
-        stop = audit_log(activity, path if path is not None else _usual_log(workspace))
+        stop = audit_log(activity, path if path is not None else _default_log(workspace))
     except (OSError, ValueError) as error:
         problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
         if path is not None:
@@ -37,7 +37,7 @@ def audited(activity: ActivityStream, workspace: Path, path: str | None, *, want
         stop()
 
 
-def _usual_log(workspace: Path) -> Path:
+def _default_log(workspace: Path) -> Path:
     folder = state_directory(workspace)
     if folder != workspace / STATE:
         raise PermissionError(0, explain_unusable(workspace)[0])

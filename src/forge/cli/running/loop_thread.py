@@ -1,4 +1,4 @@
-"""The event loop on a thread of its own: the person's thread is free to read, and to be interrupted."""
+"""Runs the event loop on its own thread, so that the person's thread can read and be interrupted."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
-PATIENCE = 5.0  # seconds that what is left over has to end
-LOOK_UP = 0.5  # seconds
+PATIENCE = 5.0  # seconds that remaining work has to end
+LOOK_UP = 0.5  # seconds between two looks for signals
 
 T = TypeVar("T")
 
 
 class LoopThread:
-    """Work goes on between two calls of `do`, so that open connections live while the person types."""
+    """Keeps the loop running between two calls of `do`, so that open connections live while the person types."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop
@@ -35,7 +35,9 @@ class LoopThread:
             self._thread.join(PATIENCE)
 
     def do(self, work: Coroutine[Any, Any, T], interrupted: Callable[[], None] = lambda: None) -> T:
-        """Ctrl-C once cancels the work and waits until it has cleaned up; twice is a `KeyboardInterrupt` at once."""
+        """Runs the work. The first Ctrl-C cancels the work and waits for its cleanup; the second raises
+        `KeyboardInterrupt`.
+        """
         ended: Future[asyncio.Task[T]] = Future()
 
         def start() -> None:
@@ -44,15 +46,15 @@ class LoopThread:
 
         try:
             self._loop.call_soon_threadsafe(start)
-            task = _awaited(ended)
+            task = _wait_for(ended)
         except KeyboardInterrupt:
             self.cancel()
             interrupted()
-            task = _awaited(ended)
+            task = _wait_for(ended)
         return task.result()
 
     def cancel(self) -> None:
-        """Cancel what `do` waits for. Safe from any thread."""
+        """Cancels the work that `do` waits for. Safe from any thread."""
         self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
 
     def _serve(self) -> None:
@@ -64,8 +66,8 @@ class LoopThread:
         asyncio.run(until_over())
 
 
-def _awaited(ended: Future[T]) -> T:
-    """Looks up now and then: a signal that comes just before a thread begins to wait does not wake it."""
+def _wait_for(ended: Future[T]) -> T:
+    """Wakes up regularly: a signal that arrives just before a thread begins to wait does not wake it."""
     while True:
         try:
             return ended.result(LOOK_UP)

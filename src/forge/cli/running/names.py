@@ -1,4 +1,4 @@
-"""Tools by the name a person typed: found, suggested, or completed."""
+"""Finds, suggests and completes tools by the name that a person typed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from forge.project.assemble.workspace import project_scope, workspace_root
 from forge.project.config import load_configuration
 from forge.tools import built_ins
 
-if TYPE_CHECKING:  # read where some are active
+if TYPE_CHECKING:  # imported only if skills are active
     from forge.skills.active import ActiveSkills
 
 NO_PERMISSION = "none"
 
 
 def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
-    """The tools of this project, of every source, in which no schema is built yet; or those among which one may be."""
+    """Returns the tools of the project from every source without building schemas; with `name`, of the sources that may
+    have it.
+    """
     with refusals():
         configuration = load_configuration(options.config)
         workspace = workspace_root(options.workspace, configuration.root)
@@ -42,22 +44,22 @@ def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
         add_task(registry, configuration)
         if name is not None and name in registry.names:
             return registry
-        return mounted_tools(registry, sources if name is None else sources.of(name), note)
+        return mounted_tools(registry, sources if name is None else sources.of(name), print_note)
 
 
-def needed_permissions(spec: ToolSpec) -> str:
+def describe_permissions(spec: ToolSpec) -> str:
     """Lists permissions as `read, network?`; one with a question mark is asked for only if a call needs it."""
     optional = [f"{one}?" for one in sorted(spec.optional_permissions - spec.permissions)]
     return ", ".join([*sorted(spec.permissions), *optional]) or NO_PERMISSION
 
 
-def note(text: str) -> None:
-    """For the person, beside what a program reads."""
+def print_note(text: str) -> None:
+    """Prints a note for the person, apart from the output for programs."""
     click.echo(f"forge: {text}", err=True)
 
 
-def tool_named(name: str, registry: ToolRegistry) -> Tool:
-    """The tool of that name or alias; otherwise the command ends, with near names."""
+def find_tool(name: str, registry: ToolRegistry) -> Tool:
+    """Returns the tool of that name or alias. Otherwise the command ends and suggests similar names."""
     found = registry.find(name)
     if found.spec.name in registry:
         return found
@@ -70,7 +72,7 @@ def tool_named(name: str, registry: ToolRegistry) -> Tool:
 
 
 def why_left_out(name: str) -> str | None:
-    """The end of a sentence on a built-in tool that this project has not, and how it gets it; None for other names."""
+    """Ends a sentence on why the project lacks a built-in tool and how to add it; None for other names."""
     for tool in built_ins(ToolRegistry()):
         if name in (tool.spec.name, *tool.spec.aliases):
             if tool.spec.category is Category.DEV:
@@ -84,7 +86,7 @@ def why_left_out(name: str) -> str | None:
 
 
 def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """What a shell offers after `forge tool call`."""
+    """Returns the names that a shell offers after `forge tool call`."""
     try:
         names = choose_tools(load_configuration(None), dev=bool(ctx.params.get("dev")))
     except ToolError:  # a shell shows no errors

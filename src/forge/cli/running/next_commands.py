@@ -1,4 +1,4 @@
-"""Commands for a person to type next: they have the flags that this one was given, so that they work as they stand."""
+"""Builds commands for a person to type next, with the flags of this command, so that they work when copied."""
 
 from __future__ import annotations
 
@@ -13,31 +13,37 @@ from forge.core.errors import ToolError
 from forge.project.config.durable import passwords, without_password
 from forge.project.trust import Found
 
-_NAMED = re.compile(r"forge (?:runs [a-z]+|run --durable|worker(?: status)?)")
+_COMMAND = re.compile(r"forge (?:runs [a-z]+|run --durable|worker(?: status)?)")
 
 
 class Commands:
-    """What this command was told about where things are, for those that come after it."""
+    """Keeps the flags of this command that further commands need."""
 
     def __init__(self, options: Options, database: str | None = None, app_version: str | None = None) -> None:
-        given = {"--workspace": options.workspace, "--config": _named(options.config), "--database": _shown(database)}
+        given = {
+            "--workspace": options.workspace,
+            "--config": _config_flag(options.config),
+            "--database": _database_flag(database),
+        }
         self._flags = [word for flag, value in given.items() if value for word in (flag, value)]
         self._version = ["--app-version", app_version] if app_version else []
 
     def line(self, *words: str) -> str:
-        """`line("runs", "show", id)`: with all flags that it needs."""
+        """Returns a command such as `line("runs", "show", id)` with all flags that it needs."""
         return shlex.join(["forge", *words, *self._flags_of(" ".join(words))])
 
     @contextmanager
-    def suggested(self) -> Iterator[None]:
-        """The same for what errors say to do next; only for that: what went wrong may hold words of others."""
+    def complete_suggestions(self) -> Iterator[None]:
+        """Adds the flags to the commands in an error's suggestion. The message stays as it is: others may have written
+        it.
+        """
         try:
             yield
         except ToolError as error:
-            error.suggestion = _NAMED.sub(self._completed, error.suggestion)
+            error.suggestion = _COMMAND.sub(self._add_flags, error.suggestion)
             raise
 
-    def _completed(self, named: re.Match[str]) -> str:
+    def _add_flags(self, named: re.Match[str]) -> str:
         flags = self._flags_of(named[0].removeprefix("forge "))
         return f"{named[0]} {shlex.join(flags)}" if flags else named[0]
 
@@ -46,13 +52,13 @@ class Commands:
         return [*self._flags, *(self._version if works else ())]
 
 
-def _named(config: str | None) -> str | None:
-    """The file, unless the next command finds it by itself."""
+def _config_flag(config: str | None) -> str | None:
+    """Returns the file, or None if the next command finds it without a flag."""
     return None if isinstance(config, Found) or config == os.environ.get("FORGE_CONFIG") else config
 
 
-def _shown(database: str | None) -> str | None:
-    """Without its password: that has to be typed again, and is on no screen."""
+def _database_flag(database: str | None) -> str | None:
+    """Removes the password, which is never printed and has to be typed again."""
     if database is None:
         return None
     clean = without_password(database)

@@ -1,4 +1,4 @@
-"""What a run waits for, for whoever has to answer it."""
+"""Says what a run waits for, and reads the answers of a person."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from forge.permissions.answers import Answer
 
 
 def result_so_far(run: RunInfo) -> RunResult:
-    """How a run ended; of one that waits, what it has used, and its question where it has one."""
+    """Returns the result of a run; for one that waits, its usage and its question."""
     result = run_result(run)
     asked = next((wait.detail for wait in run.waits if wait.kind == "question"), None)
     if asked is not None:
@@ -35,26 +35,26 @@ def result_so_far(run: RunInfo) -> RunResult:
 
 
 def worker_for(queue: str, commands: Commands) -> str:
-    """The command that starts a worker of this project for it."""
-    place = queue.removeprefix(offer_queue(""))
-    if place != queue:
-        return commands.line("worker", "--offer", place)
+    """Returns the command that starts a worker of this project for a queue."""
+    offer = queue.removeprefix(offer_queue(""))
+    if offer != queue:
+        return commands.line("worker", "--offer", offer)
     return commands.line("worker", *(("--queue", queue) if queue != DEFAULT else ()))
 
 
-def nobody_takes(runs: Runs, found: Sequence[RunInfo], commands: Commands) -> Iterator[str]:
-    """A line for each kind of these runs that is queued where no living worker takes it."""
+def unattended_lines(runs: Runs, found: Sequence[RunInfo], commands: Commands) -> Iterator[str]:
+    """Yields a line per kind of queued run that no living worker takes."""
     queued = Counter((run.version, run.queue) for run in found if run.status == "queued")
     workers = listed(runs.store.database) if queued else []
     for (version, queue), count in queued.items():
         if not any(worker.takes(version, queue) for worker in workers):
             who = "1 run waits" if count == 1 else f"{count} runs wait"
-            where = harmless(f"{who} for a worker of version {version}, queue {queue}, and none is up")
-            yield f"{where}: {worker_for(queue, commands)}"
+            problem = harmless(f"{who} for a worker of version {version}, queue {queue}, and none is up")
+            yield f"{problem}: {worker_for(queue, commands)}"
 
 
-def what_it_waits_for(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
-    """Lines that say what it is, and what can be typed to let the run go on."""
+def waiting_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
+    """Yields lines that say what the run waits for, and which command resumes it."""
     alone = unattended(runs.store, run)
     if alone is not None:
         yield in_words(alone)
@@ -64,52 +64,50 @@ def what_it_waits_for(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[
     questions = runs.questions(run.id)
     for question in questions:
         which = f" --question {question.id}" if len(questions) > 1 else ""
-        yield f"run {run.id} waits for a yes: {wanted(question)}"
+        yield f"run {run.id} waits for a yes: {describe_question(question)}"
         yield f'  {answering}{which} --yes, or --no "WHY"'
     for wait in run.waits:
         match wait.kind:
             case "question":
                 yield f'run {run.id} waits for an answer: {answering} "…"'
             case "time":
-                yield f"run {run.id} waits until {_clock(wait.detail.get('until'))}"
+                yield f"run {run.id} waits until {_format_time(wait.detail.get('until'))}"
             case "background":
                 yield f"run {run.id} waits for background work of worker {wait.detail.get('worker', '')}"
             case "run":
                 yield f"run {run.id} waits for the run {wait.detail.get('run', '')}"
 
 
-def wanted(question: Question) -> str:
-    """What a call wants to do, on one line."""
-    shown = question.request
-    if asked := shown.get("question"):
+def describe_question(question: Question) -> str:
+    """Describes on one line what a call wants to do."""
+    request = question.request
+    if asked := request.get("question"):
         return harmless(f"{question.tool}: {asked}").replace("\n", " ")
-    if "result" in shown:
+    if "result" in request:
         return f"{question.tool} has run, and the model wants to see its result"
-    parts = ", ".join(" ".join(part) for part in shown.get("parts", ()) if all(part))
-    call = ToolCall(question.tool, shown.get("arguments") or {})
+    parts = ", ".join(" ".join(part) for part in request.get("parts", ()) if all(part))
+    call = ToolCall(question.tool, request.get("arguments") or {})
     return harmless(f"{question.tool} wants to {parts}" if parts else render_call(call)).replace("\n", " ")
 
 
-def question_meant(runs: Runs, run: RunInfo, beginning: str | None) -> str | None:
-    """The id of the question of this run that begins so; what names none is refused later, in words."""
+def find_question(runs: Runs, run: RunInfo, beginning: str | None) -> str | None:
+    """Returns the id of the run's question that begins so; an unknown id is refused later."""
     if beginning is None:
         return None
-    found = [one.id for one in runs.questions(run.id) if one.id.startswith(beginning)]
-    if len(found) > 1:
-        raise Refusal(
-            f"several questions of run {run.id} begin with {beginning!r}: {', '.join(found)}\nGive more of it."
-        )
-    return found[0] if found else beginning
+    ids = [one.id for one in runs.questions(run.id) if one.id.startswith(beginning)]
+    if len(ids) > 1:
+        raise Refusal(f"several questions of run {run.id} begin with {beginning!r}: {', '.join(ids)}\nGive more of it.")
+    return ids[0] if ids else beginning
 
 
-def _clock(moment: object) -> str:
+def _format_time(moment: object) -> str:
     return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S") if isinstance(moment, int | float) else "?"
 
 
-def answered(
+def parse_answer(
     text: str | None, *, yes: bool = False, no: str | None = None, always: bool = False, edit: str | None = None
 ) -> Answer | str:
-    """What a person said with flags or in words: one of them. Raises `UsageError`."""
+    """Returns the answer that a person gave by one flag or in words. Raises `UsageError`."""
     given = [text is not None, yes, no is not None, always, edit is not None]
     if sum(given) != 1:
         words = "Say one thing" if any(given) else "Say what the answer is"
@@ -121,15 +119,15 @@ def answered(
     if no is not None:
         return Answer.no(no)
     if edit is not None:
-        return Answer.edit(_object(edit))
+        return Answer.edit(_parse_object(edit))
     return Answer.ALWAYS if always else Answer.ONCE
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise click.UsageError(f"--edit is not valid JSON: {error}. Write all arguments as one object.") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise click.UsageError('--edit takes all arguments as one object: \'{"path": "b.txt"}\'')
-    return found
+    return value

@@ -1,4 +1,4 @@
-"""A run that is kept, worked on by this process and shown to a person: its events, its questions, its end."""
+"""Works on a stored run in this process, and shows its events, questions and end to a person."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import click
 from forge.agent.agent import Agent
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.running.chat_session import RunFlags, ask_in_place, opened_agent, view_of
-from forge.cli.running.event_log import audited
+from forge.cli.running.chat_session import RunFlags, ask_person, make_view, open_agent
+from forge.cli.running.event_log import log_events
 from forge.cli.running.loop_thread import LoopThread
 from forge.cli.running.next_commands import Commands
-from forge.cli.running.waits import result_so_far, what_it_waits_for
+from forge.cli.running.waits import result_so_far, waiting_lines
 from forge.cli.terminal.ending import Ending
 from forge.cli.terminal.screen import Screen
 from forge.core.activity import ActivityStream
@@ -43,14 +43,14 @@ from forge.project.runs.durable_runs import (
 )
 from forge.project.runs.stored_conversation import session_store
 
-LOOK = 0.1  # seconds between two looks at what the run did
-LOOK_FOR_QUESTIONS = 0.5  # … at what it asks while it is at work
-GRACE = 20.0  # seconds that other runs, which this process helped with, have to come to the end of their turn
+LOOK = 0.1  # seconds between two reads of the run's events
+LOOK_FOR_QUESTIONS = 0.5  # seconds between two reads of its questions while it runs
+GRACE = 20.0  # seconds that other runs of this process have to end their turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedProject:
-    """A project whose runs a person follows: where they are kept, and which agent works on them."""
+    """A project whose runs a person follows: its database and its agent."""
 
     database: str
     version: str
@@ -69,8 +69,9 @@ class WatchedProject:
 
 @contextmanager
 def watch_run(
-    options: Options, asked: RunFlags, project: WatchedProject, queues: tuple[str, ...]
+    options: Options, flags: RunFlags, project: WatchedProject, queues: tuple[str, ...]
 ) -> Iterator[WatchedRun]:
+    """Opens the database, the agent and a worker; yields a run that can be followed."""
     agent = project.agent
     with refusals():
         limits = queue_limits(project.project.configuration)
@@ -83,41 +84,41 @@ def watch_run(
         queues=tuple(dict.fromkeys(queues)),
         limits=limits,
     )
-    with closing(runs), LoopThread() as loop, opened_agent(loop, agent), _at_work(loop, worker):
-        screen = Screen(view_of(options, asked, agent), broken=loop.cancel)
+    with closing(runs), LoopThread() as loop, open_agent(loop, agent), _run_worker(loop, worker):
+        screen = Screen(make_view(options, flags, agent), broken=loop.cancel)
         activity = ActivityStream(agent.secrets)
         activity.subscribe(screen.take)
-        asks = sys.stdin.isatty() and sys.stderr.isatty() and not asked.reads_stdin
-        with closing(screen), audited(activity, project.workspace, asked.audit, wanted=not asked.no_audit):
-            yield WatchedRun(loop, screen, activity, project, runs, asks=asks, speaks=not (options.json or asked.quiet))
+        asks = sys.stdin.isatty() and sys.stderr.isatty() and not flags.reads_stdin
+        with closing(screen), log_events(activity, project.workspace, flags.audit, wanted=not flags.no_audit):
+            yield WatchedRun(loop, screen, activity, project, runs, asks=asks, speaks=not (options.json or flags.quiet))
 
 
 @contextmanager
-def _at_work(loop: LoopThread, worker: Worker) -> Iterator[None]:
-    """A worker in this process. A person who leaves at once leaves its runs to others, who see that it has gone."""
+def _run_worker(loop: LoopThread, worker: Worker) -> Iterator[None]:
+    """Runs a worker in this process. If a person leaves at once, other workers take over its runs."""
     with refusals():
-        loop.do(_entered(worker))
+        loop.do(_start(worker))
     try:
         yield
     except KeyboardInterrupt:
-        os._exit(130)  # the engine's threads would work on while the interpreter shuts down, and complain
+        os._exit(130)  # the engine's threads would fail while the interpreter shuts down
     except BaseException:
-        loop.do(_left(worker))
+        loop.do(_drain(worker))
         raise
-    loop.do(_left(worker))
+    loop.do(_drain(worker))
 
 
-async def _entered(worker: Worker) -> None:
+async def _start(worker: Worker) -> None:
     await worker.__aenter__()
 
 
-async def _left(worker: Worker) -> None:
+async def _drain(worker: Worker) -> None:
     await worker.drain(GRACE)
     await worker.__aexit__(None, None, None)
 
 
 class WatchedRun:
-    """A run that a person sees: its events, its questions, its end."""
+    """Shows a run to a person: its events, its questions, its end."""
 
     def __init__(
         self,
@@ -133,12 +134,12 @@ class WatchedRun:
         self.loop, self.screen, self.activity, self.project, self.runs = loop, screen, activity, project, runs
         self.run: RunInfo
         self._following: Following
-        self._asks = asks  # what the run wants allowed is asked here
-        self._speaks = speaks  # beside what the run says
+        self._asks = asks  # the person answers the run's questions here
+        self._speaks = speaks  # prints notes beside the run's output
         self._looked = 0.0
 
     def begin(self, begin: Callable[[Runs], RunInfo], after: int) -> None:
-        """`after`: the number of the last event that was shown before. Raises `ToolError`."""
+        """Starts the run; `after` is the number of the last event that was already shown. Raises `ToolError`."""
         self.run = begin(self.runs)
         self._following = Following(self.runs.store, self.run.id, after)
         if self._speaks:
@@ -146,14 +147,15 @@ class WatchedRun:
             self.screen.note(f"run {self.run.id} · killed, it goes on with: {way}")
 
     def follow(self) -> Ending:
-        """To its end, or until it waits for somebody who is not here. Raises `OSError` when nobody takes the output,
-        `KeyboardInterrupt` at the second Ctrl-C."""
+        """Follows the run to its end, or until it waits for an absent person. Raises `OSError` if the output cannot be
+        written, `KeyboardInterrupt` at the second Ctrl-C.
+        """
         started = time.monotonic()
         self.screen.begin()
         try:
-            run = self.loop.do(self._followed(), self._stopping)
+            run = self.loop.do(self._follow_and_cancel(), self._note_stopping)
             ending = Ending.of(result_so_far(run), time.monotonic() - started)
-        except ToolError as error:  # the database is away for good
+        except ToolError as error:  # the database stays unreachable
             self.screen.finish(Ending(reason="error", text=error.message))
             self.screen.settle()
             raise Refusal("\n".join(filter(None, (error.message, error.suggestion)))) from error
@@ -167,12 +169,12 @@ class WatchedRun:
         return ending
 
     def say_goodbye(self, ending: Ending) -> None:
-        """What became of the run, and what can be typed next."""
+        """Prints the state of the run and the commands that can follow."""
         run, commands = self.runs.get(self.run.id), self.project.commands
         if run.is_over:
             self._keep(run)
         if run.status == "waiting":
-            for line in what_it_waits_for(self.runs, run, commands):
+            for line in waiting_lines(self.runs, run, commands):
                 click.echo(line, err=True)
         elif not self._speaks:
             pass
@@ -183,17 +185,17 @@ class WatchedRun:
             self.screen.note(f"run {run.id} {run.status} · to go on: {commands.line('runs', 'resume', run.id)}")
         self.screen.settle()
 
-    async def _followed(self) -> RunInfo:
+    async def _follow_and_cancel(self) -> RunInfo:
         try:
-            return await self._to_the_end()
+            return await self._follow_to_end()
         except asyncio.CancelledError:
             if self.screen.error is not None:
-                raise self.screen.error from None  # nobody listens any more: the run itself may go on
+                raise self.screen.error from None  # the output has no reader any more: the run itself may continue
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
             await self._cancel()
-            return await self._to_the_end()
+            return await self._follow_to_end()
 
     async def _cancel(self) -> None:
         await in_thread(lambda: self.runs.cancel(self.run.id))
@@ -203,7 +205,7 @@ class WatchedRun:
                 ours.add(run_id)
                 attempt.stop()  # here at once; elsewhere at the next tick
 
-    async def _to_the_end(self) -> RunInfo:
+    async def _follow_to_end(self) -> RunInfo:
         while True:
             run: RunInfo
             run, events = await in_thread(self._following.look)
@@ -211,13 +213,15 @@ class WatchedRun:
                 self.activity.emit(event)
             if run.is_over:
                 return run
-            if not await self._answered(run) and await in_thread(lambda: self.runs.needs_no_worker(run)):  # noqa: B023
-                self._tell_that_it_waits(run)
+            if not await self._ask_questions(run) and await in_thread(lambda: self.runs.needs_no_worker(run)):  # noqa: B023
+                self._emit_waiting(run)
                 return run
             await asyncio.sleep(LOOK)
 
-    async def _answered(self, run: RunInfo) -> bool:
-        """Whether something was asked here. What a tool asks while it runs does not make its run wait."""
+    async def _ask_questions(self, run: RunInfo) -> bool:
+        """Asks the run's questions here; returns whether there were any. A tool's question during its call does not
+        make the run wait.
+        """
         now = time.monotonic()
         if not self._asks or (run.status != "waiting" and now - self._looked < LOOK_FOR_QUESTIONS):
             return False
@@ -225,21 +229,21 @@ class WatchedRun:
         questions = await in_thread(lambda: self.runs.questions(run.id))
         for question in questions:
             request = request_of(question, self.project.agent.registry, self.project.project.scope)
-            answer = await ask_in_place(self.screen, request)
+            answer = await ask_person(self.screen, request)
             try:
                 await in_thread(lambda: self.runs.give(question, answer, "terminal"))  # noqa: B023
-            except ToolError as error:  # somebody else was faster
+            except ToolError as error:  # another person answered first
                 self.screen.note(error.message)
         for asker in {question.run for question in questions}:
             await in_thread(lambda: self.runs.go_on(asker))  # noqa: B023
         return bool(questions)
 
-    def _tell_that_it_waits(self, run: RunInfo) -> None:
-        """Nothing is stored of it: it is no end."""
+    def _emit_waiting(self, run: RunInfo) -> None:
+        """Emits an event that is not stored, because the run has not ended."""
         result = result_so_far(run)
-        told = RunFinished(result.text, result.reason, result.turns, result.usage._asdict(), result.calls, result.cost)
-        told.session, told.agent = run.session or run.id, run.agent
-        self.activity.emit(told)
+        event = RunFinished(result.text, result.reason, result.turns, result.usage._asdict(), result.calls, result.cost)
+        event.session, event.agent = run.session or run.id, run.agent
+        self.activity.emit(event)
 
     def _keep(self, run: RunInfo) -> None:
         try:
@@ -248,5 +252,5 @@ class WatchedRun:
         except ToolError as error:
             click.echo(f"forge: the session is not kept: {error.message}", err=True)
 
-    def _stopping(self) -> None:
+    def _note_stopping(self) -> None:
         self.screen.note("Stopping; Ctrl-C again leaves at once.")

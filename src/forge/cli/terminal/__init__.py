@@ -1,1 +1,1 @@
-"""What a person sees and types: colours, tables, diffs, questions, keys."""
+"""The terminal: colours, tables, diffs, questions, keys."""

@@ -1,4 +1,4 @@
-"""A call a line in, a result a line out: in order, each its own turn, side by side where that is safe."""
+"""Reads one call per line and writes one result per line: in order, each its own turn, in parallel if that is safe."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission
 
 MAX_LINE = 8 * 1024 * 1024  # bytes
-MOST_AT_ONCE = 64  # lines read and not answered yet, a line of more than a MiB counting as several
+MOST_AT_ONCE = 64  # lines read but not answered; a line of more than a MiB counts as several
 KEYS = ("name", "arguments", "id")
 
 Read = Callable[[], Awaitable[bytes]]  # the next piece of the input, empty at its end
 Write = Callable[[bytes], Awaitable[None]]
-LeftOut = Callable[[str], str | None]  # why this project has not a tool of that name, if there is one
+LeftOut = Callable[[str], str | None]  # why this project lacks a tool that exists
 
 
-class Line(NamedTuple):
-    """What one line asks for, or why it cannot be understood."""
+class CallLine(NamedTuple):
+    """The call of one line, or the reason why the line cannot be read."""
 
     call: ToolCall | None
     id: Any  # echoed as it came
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
 
 class Answers:
-    """Runs the calls of one stream. A call that may change something runs alone; the others side by side."""
+    """Runs the calls of one stream. A call that may change something runs alone; others run in parallel."""
 
     def __init__(self, executor: ToolExecutor, scope: Scope, left_out: LeftOut) -> None:
         self.executor = executor
@@ -52,7 +52,7 @@ class Answers:
         self._alone: asyncio.Task[bytes] | None = None
 
     def start(self, number: int, content: bytes | TooLong) -> asyncio.Task[bytes]:
-        line = understood(number, content)
+        line = parse_line(number, content)
         reads = line.call is None or _only_reads(self.executor, line.call.name)
         before = tuple(self._running) if not reads else (self._alone,) if self._alone is not None else ()
         task = asyncio.create_task(self._answer(line, number, before))
@@ -62,7 +62,7 @@ class Answers:
             self._alone = task
         return task
 
-    async def _answer(self, line: Line, number: int, before: Iterable[asyncio.Task[bytes]]) -> bytes:
+    async def _answer(self, line: CallLine, number: int, before: Iterable[asyncio.Task[bytes]]) -> bytes:
         if before:
             await asyncio.wait(before)
         if line.call is None:
@@ -71,12 +71,12 @@ class Answers:
         try:
             turn = replace(self.scope, message_id=f"{self.stream}-{number}")
             result = await self.executor.execute(line.call, turn)
-            return as_line(self._told(line.call.name, result), line.id, line.name)
-        except Exception as error:  # a result that cannot be written down must not end the stream
+            return as_line(self._explain_missing_tool(line.call.name, result), line.id, line.name)
+        except Exception as error:  # a result that cannot be serialised must not end the stream
             return as_line(ToolResult.error(text_of(error), ErrorKind.SYSTEM), line.id, line.name)
 
-    def _told(self, name: str, result: ToolResult) -> ToolResult:
-        """Of a tool that exists, but not here, a program learns that, and what to do."""
+    def _explain_missing_tool(self, name: str, result: ToolResult) -> ToolResult:
+        """Explains a tool that exists but is not part of this project."""
         if result.failure is None or self.executor.registry.find(name).spec.name in self.executor.registry:
             return result
         why = self.left_out(name)
@@ -89,7 +89,7 @@ class Answers:
 async def answer_lines(
     executor: ToolExecutor, scope: Scope, read: Read, write: Write, left_out: LeftOut = lambda name: None
 ) -> None:
-    """Answer until the input ends. Reads no further ahead than it can answer; raises what `write` raises."""
+    """Answers calls until the input ends. Reads no further ahead than it can answer; raises what `write` raises."""
     answers = Answers(executor, scope, left_out)
     room = asyncio.Semaphore(MOST_AT_ONCE)
     started: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
@@ -103,7 +103,7 @@ async def answer_lines(
 
     async def start_all() -> None:
         number = 0
-        async for content in lines(read):
+        async for content in split_lines(read):
             number += 1
             if isinstance(content, bytes) and not content.strip():
                 continue
@@ -121,8 +121,8 @@ async def answer_lines(
         raise group_error.exceptions[0] from None
 
 
-async def lines(read: Read) -> AsyncIterator[bytes | TooLong]:
-    """The lines of the input, without their ends; only the edges of one that is too long to be kept."""
+async def split_lines(read: Read) -> AsyncIterator[bytes | TooLong]:
+    """Yields the lines of the input without their ends; of a line that is too long, only its edges."""
     parts: list[bytes] = []
     size = 0
     long: TooLong | None = None
@@ -143,41 +143,41 @@ async def lines(read: Read) -> AsyncIterator[bytes | TooLong]:
         yield b"".join(parts) if long is None else long
 
 
-def understood(number: int, content: bytes | TooLong) -> Line:
-    """The call of a line, or an error result in its place."""
+def parse_line(number: int, content: bytes | TooLong) -> CallLine:
+    """Returns the call of a line, or an error result."""
     if isinstance(content, TooLong):
-        problem, said = f"the line is longer than {MAX_LINE // (1024 * 1024)} MiB", content.named()
-        id_, name = said.get("id", ""), said.get("name", "")
-        shown = name if isinstance(name, str) else ""
-        return _refused(number, problem, "Send less at once.", id_ if _is_id(id_) else "", shown)
+        problem, members = f"the line is longer than {MAX_LINE // (1024 * 1024)} MiB", content.find_name()
+        id_, name = members.get("id", ""), members.get("name", "")
+        tool_name = name if isinstance(name, str) else ""
+        return _refuse_line(number, problem, "Send less at once.", id_ if _is_id(id_) else "", tool_name)
     try:
-        entry = _entry(content.removeprefix(b"\xef\xbb\xbf"))
+        entry = _parse_json(content.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError) as error:
-        return _refused(number, f"the line is not valid JSON: {str(error)[:200]}", _SHAPE)
+        return _refuse_line(number, f"the line is not valid JSON: {str(error)[:200]}", _SHAPE)
     if not isinstance(entry, dict):
-        return _refused(number, f"the line is {article(json_type(entry))}, not an object", _SHAPE)
+        return _refuse_line(number, f"the line is {article(json_type(entry))}, not an object", _SHAPE)
     return _call_of(number, entry)
 
 
-def _entry(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     try:
         return from_json(content, allow_inf_nan=False)
     except ValueError:
         if b"\\ud" not in content.lower():
             raise
-        return json.loads(content, parse_constant=_refuse)  # half a surrogate pair: the call has its id all the same
+        return json.loads(content, parse_constant=_refuse_constant)  # half a surrogate pair: the call still has its id
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number of JSON")
 
 
 _SHAPE = 'Write one call a line: {"name": "math_calculate", "arguments": {"expression": "1 + 1"}, "id": "1"}'
 
 
-def _call_of(number: int, entry: dict[str, Any]) -> Line:
+def _call_of(number: int, entry: dict[str, Any]) -> CallLine:
     given, name, arguments = entry.get("id", ""), entry.get("name"), entry.get("arguments")
-    id_, shown = given if _is_id(given) else "", name if isinstance(name, str) else ""
+    id_, tool_name = given if _is_id(given) else "", name if isinstance(name, str) else ""
     problem = ""
     for key in entry:
         if key not in KEYS:
@@ -187,21 +187,21 @@ def _call_of(number: int, entry: dict[str, Any]) -> Line:
         problem = f"id: expected string or integer, got {json_type(given)}"
     if not isinstance(arguments, dict | str | None):
         problem = f"arguments: expected object, got {json_type(arguments)}"
-    if not shown:
+    if not tool_name:
         problem = "name: required, but missing" if not name else f"name: expected string, got {json_type(name)}"
     if problem:
-        return _refused(number, problem, _SHAPE, id_, shown)
-    call = ToolCall(shown, arguments or {}, str(id_)) if id_ != "" else ToolCall(shown, arguments or {})
-    return Line(call, id_ if id_ != "" else call.id, shown, None)
+        return _refuse_line(number, problem, _SHAPE, id_, tool_name)
+    call = ToolCall(tool_name, arguments or {}, str(id_)) if id_ != "" else ToolCall(tool_name, arguments or {})
+    return CallLine(call, id_ if id_ != "" else call.id, tool_name, None)
 
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def _refused(number: int, problem: str, advice: str, id_: Any = "", name: str = "") -> Line:
+def _refuse_line(number: int, problem: str, advice: str, id_: Any = "", name: str = "") -> CallLine:
     result = ToolResult.error(f"line {number}: {problem}", ErrorKind.VALIDATION, advice).with_data(line=number)
-    return Line(None, id_, name, result)
+    return CallLine(None, id_, name, result)
 
 
 def _only_reads(executor: ToolExecutor, name: str) -> bool:
@@ -209,7 +209,7 @@ def _only_reads(executor: ToolExecutor, name: str) -> bool:
     return spec.parallel and spec.permissions | spec.optional_permissions <= {Permission.READ}
 
 
-EDGE = 4 * 1024  # bytes of its beginning and of its end
+EDGE = 4 * 1024  # bytes of the beginning and of the end of a line that is too long
 _VALUE = r'(?:"(?:[^"\\]|\\.)*"|-?[0-9]{1,1000})'
 _MEMBER = rf'"(?:id|name)"\s*:\s*{_VALUE}'
 _FIRST = re.compile(rf"\s*\{{((?:\s*{_MEMBER}\s*,){{1,2}})")
@@ -217,7 +217,7 @@ _LAST = re.compile(rf"((?:,\s*{_MEMBER}\s*){{1,2}})\}}\s*\Z")
 
 
 class TooLong:
-    """The beginning and the end of a line; the rest is not kept."""
+    """The beginning and the end of a line that is too long; the middle is dropped."""
 
     def __init__(self, beginning: bytes) -> None:
         self.first = beginning[:EDGE]
@@ -226,17 +226,17 @@ class TooLong:
     def add(self, part: bytes) -> None:
         self.last = (self.last + part[-EDGE:])[-EDGE:]
 
-    def named(self) -> dict[str, Any]:
-        """Its id and name, where they stand before or after the arguments, at the top of the object."""
+    def find_name(self) -> dict[str, Any]:
+        """Returns the line's id and name if they stand before or after the arguments, at the top of the object."""
         first = _FIRST.match(self.first.decode(errors="replace").removeprefix("\ufeff"))
         last = _LAST.search(self.last.decode(errors="replace"))
         found: dict[str, Any] = {}
         for members in (first[1] if first else "", last[1] if last else ""):
-            found |= _object(members)
+            found |= _parse_members(members)
         return found
 
 
-def _object(members: str) -> dict[str, Any]:
+def _parse_members(members: str) -> dict[str, Any]:
     try:
         read: dict[str, Any] = json.loads(f"{{{members.strip().strip(',')}}}")
     except ValueError:

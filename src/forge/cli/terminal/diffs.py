@@ -1,4 +1,4 @@
-"""Diffs in colour, for people who look at what changes."""
+"""Colours diffs for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from forge.core.result import ToolResult
 
-MOST = 12  # lines of a diff in the record of a run
+MOST = 12  # lines of a diff in the output of a run
 
 _START = re.compile(r"(?:diff --git |--- |Binary file |deleted )")
 _HEAD = re.compile(
@@ -24,35 +24,35 @@ def is_diff(text: str) -> bool:
     return _START.match(text) is not None
 
 
-def coloured(text: str, before: str = "") -> str:
-    """The diff with each line in its colour; `before` is what stands before every line of it, such as a bar."""
+def colour_diff(text: str, before: str = "") -> str:
+    """Colours each line of a diff; `before` is a prefix of its lines, such as a bar."""
     lines = text.split("\n")
-    named = _named(line.removeprefix(before) for line in lines if line.startswith(before))
-    return "\n".join(_coloured(before, *next(named)) if line.startswith(before) else line for line in lines)
+    marked = _mark_heads(line.removeprefix(before) for line in lines if line.startswith(before))
+    return "\n".join(_colour_line(before, *next(marked)) if line.startswith(before) else line for line in lines)
 
 
-def summary(result: ToolResult) -> list[str]:
-    """The first changed lines, if a result shows the person a diff; otherwise nothing."""
+def summarise_diff(result: ToolResult) -> list[str]:
+    """Returns the first changed lines if a result shows a diff; otherwise nothing."""
     if result.is_error or not is_diff(result.for_user):
         return []
-    lines = list(_changed(result.for_user))
+    lines = list(_changed_lines(result.for_user))
     more = [f"… {len(lines) - MOST:,} more lines"] if len(lines) > MOST else []
     return [*lines[:MOST], *more]
 
 
 def colour_of(line: str) -> str:
-    """`green`, `red` or another colour's name; empty for a line that stays as it is."""
+    """Returns `green`, `red` or another colour's name; empty for a line without a colour."""
     return _NAMES if _HEAD.match(line) else _COLOURS.get(line[:1], "")
 
 
-def _coloured(before: str, line: str, is_head: bool) -> str:
+def _colour_line(before: str, line: str, is_head: bool) -> str:
     colour = _NAMES if is_head else _COLOURS.get(line[:1], "")
     return click.style(before + line, fg=colour) if colour else before + line
 
 
-def _changed(text: str) -> Iterator[str]:
-    """The hunks; of several files each below its name."""
-    lines = list(_named(text.rstrip("\n").split("\n")))
+def _changed_lines(text: str) -> Iterator[str]:
+    """Yields the hunks; for several files, each below its name."""
+    lines = list(_mark_heads(text.rstrip("\n").split("\n")))
     several = sum(is_head and line.startswith("+++ ") for line, is_head in lines) > 1
     old = ""
     for line, is_head in lines:
@@ -64,8 +64,8 @@ def _changed(text: str) -> Iterator[str]:
             yield old if line == "+++ /dev/null" else line
 
 
-def _named(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Each line, and whether it belongs to a head. Inside a hunk `--- x` is a line `-- x` that goes."""
+def _mark_heads(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Yields each line, and whether it belongs to a head. Inside a hunk `--- x` is a removed line `-- x`."""
     old = new = 0  # lines left in the hunk
     for line in lines:
         if old > 0 or new > 0:

@@ -1,4 +1,4 @@
-"""How a run ended, for whoever asked for it: in words, and as an exit code."""
+"""The end of a run for people and programs: words and an exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOPPED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """`text` is the answer, or the last thing that was said."""
+    """The end of a run; `text` is the answer, or the last text of the model."""
 
     reason: str
     text: str = ""
@@ -55,7 +55,7 @@ class Ending:
 
     @property
     def words(self) -> str:
-        """Why there is no proper answer; nothing where there is one."""
+        """Why there is no answer; empty if there is one."""
         if self.error is not None:
             return f"Error: {self.error.text()}"
         return f"Stopped: {STOPPED[self.reason]}." if self.reason in STOPPED else ""

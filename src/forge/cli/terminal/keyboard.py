@@ -1,4 +1,4 @@
-"""What a person types: with a history and several lines at a terminal, line by line from a pipe."""
+"""Reads messages that a person types: with history and several lines at a terminal, line by line from a pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from forge.core.execution.threads import in_thread
 
 LONGEST = 1024 * 1024  # characters of one message
-MOST_KEPT = 1_000  # lines of history
+MOST_HISTORY = 1_000  # lines of history
 FENCE = '"""'
 
 
@@ -29,36 +29,36 @@ class Keyboard:
             self._load()
 
     def message(self, prompt: str = "> ") -> str | None:
-        """A line; several, where one ends in a backslash, or from `\"""` to `\"""`."""
-        line = self._line(prompt)
+        """Reads a message: a line; several lines if one ends in a backslash, or from `\"""` to `\"""`."""
+        line = self._read_line(prompt)
         if line is None:
             return None
         lines = [line]
         if line.lstrip().startswith(FENCE):
-            return self._fenced(line)
-        while lines[-1].endswith("\\") and (more := self._line("… ")) is not None:
+            return self._read_fenced(line)
+        while lines[-1].endswith("\\") and (more := self._read_line("… ")) is not None:
             lines[-1] = lines[-1][:-1]
             lines.append(more)
         return "\n".join(lines)[:LONGEST].strip()
 
     def save(self) -> None:
-        """Keep the history, for its owner alone; what cannot be kept is not missed."""
+        """Saves the history, readable for its owner only. A failure is ignored."""
         if not self._edits or self._history is None:
             return
         import readline
 
         with suppress(OSError):
-            readline.set_history_length(MOST_KEPT)
+            readline.set_history_length(MOST_HISTORY)
             os.close(os.open(self._history, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             readline.write_history_file(self._history)
 
-    def _fenced(self, first: str) -> str:
+    def _read_fenced(self, first: str) -> str:
         text = first.lstrip()[len(FENCE) :]
-        while FENCE not in text and (more := self._line("… ")) is not None and len(text) < LONGEST:
+        while FENCE not in text and (more := self._read_line("… ")) is not None and len(text) < LONGEST:
             text += f"\n{more}"
         return text.partition(FENCE)[0].strip()
 
-    def _line(self, prompt: str) -> str | None:
+    def _read_line(self, prompt: str) -> str | None:
         read: Callable[[], str] = (lambda: input(prompt)) if self._edits else (lambda: self._plain_line(prompt))
         try:
             return _without_surrogates(read())
@@ -77,15 +77,17 @@ class Keyboard:
 
     def _load(self) -> None:
         with suppress(ImportError, OSError):
-            import readline  # from now on input() edits lines; some builds of Python come without
+            import readline  # makes input() edit lines; some builds of Python lack it
 
             readline.clear_history()
             if self._history is not None:
                 readline.read_history_file(self._history)
 
 
-async def typed_line() -> bytes:
-    """A line of the terminal, read beside the loop; empty at its end. Cancelled, it leaves the next line to others."""
+async def read_typed_line() -> bytes:
+    """Reads a line of the terminal in a thread; empty at the end of the input. If cancelled, it leaves the next line to
+    others.
+    """
     over, end = os.pipe()
 
     def read() -> bytes:

@@ -1,4 +1,4 @@
-"""A run as programs see it: every event on a line of its own; or only the answer."""
+"""Prints a run for programs: every event as a line of JSON, or only the answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forge.core.events import Event, RunFinished
 
 
 class Ndjson:
-    """`--json`. A run's last line is its `run_finished`, whatever happened."""
+    """The view for `--json`. A run's last line is always its `run_finished`."""
 
     is_moving = False
 
@@ -26,7 +26,7 @@ class Ndjson:
             self._write(event)
 
     def finish(self, ending: Ending) -> None:
-        finished, self._finished = self._finished or self._made_up(ending), None
+        finished, self._finished = self._finished or self._build_finished(ending), None
         self._write(finished)
 
     def tick(self) -> None: ...
@@ -35,8 +35,8 @@ class Ndjson:
 
     def note(self, *lines: str) -> None: ...
 
-    def _made_up(self, ending: Ending) -> Event:
-        """For a run that could not say so itself any more."""
+    def _build_finished(self, ending: Ending) -> Event:
+        """Builds the last event of a run that could not emit its own."""
         error = ending.error.text() if ending.error is not None else ""
         text = ending.text if error else ending.text or ending.words
         finished = RunFinished(text, ending.reason, ending.turns, error=error)
@@ -49,7 +49,7 @@ class Ndjson:
 
 
 class OnlyTheAnswer:
-    """`--quiet`."""
+    """The view for `--quiet`."""
 
     is_moving = False
 

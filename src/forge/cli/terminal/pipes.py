@@ -1,4 +1,6 @@
-"""The standard input and output past Python's buffers, whose locks would keep an interrupted program from ending."""
+"""Reads and writes the standard streams past Python's buffers, whose locks would keep an interrupted program from
+ending.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ ATOMIC = 512  # bytes that a pipe said to be writable takes without waiting, on 
 
 
 async def read_some() -> bytes:
-    """The next piece of the input, empty at its end. The loop goes on meanwhile."""
+    """Reads the next piece of the input, empty at its end, without blocking the loop."""
     piece: bytes = await in_thread(lambda: os.read(0, PIECE))
     return piece
 
 
 def read_all(most: int) -> bytes:
-    """The whole input; of one that is longer, a little more than `most`."""
+    """Reads the whole input; of a longer one, a little more than `most`."""
     pieces, size = [], 0
     while size <= most and (piece := os.read(0, PIECE)):
         pieces.append(piece)
@@ -27,7 +29,7 @@ def read_all(most: int) -> bytes:
 
 
 async def write_soon(content: bytes) -> None:
-    """Written when this returns. The loop goes on while whoever reads it is slow."""
+    """Writes all before it returns, without blocking the loop if the reader is slow."""
     if len(content) <= getattr(select, "PIPE_BUF", ATOMIC) and select.select([], [1], [], 0)[1]:
         write_all(content)
     else:

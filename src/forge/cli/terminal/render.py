@@ -1,4 +1,4 @@
-"""A run as people see it: the model's words as they come, its calls as they go on, what each came to."""
+"""Shows a run to people: the model's text as it arrives, its calls as they run, and their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from forge.agent.result import ENDINGS
-from forge.cli.terminal.diffs import colour_of, summary
+from forge.cli.terminal.diffs import colour_of, summarise_diff
 from forge.cli.terminal.ending import Ending
 from forge.cli.terminal.output import Output
 from forge.cli.terminal.show import harmless
@@ -31,23 +31,23 @@ from forge.core.messages import ToolCall, Usage
 from forge.core.registry import CONVERSATION
 from forge.core.result import ToolResult
 
-MAIN = "main"  # the agent whose words are the answer
+MAIN = "main"  # the agent whose text is the answer
 TAIL = 4  # lines of live output on a terminal
 MOST_DRAWN = 5  # calls drawn at once
 MOST_LINES = 20  # lines of one call's live output where nothing can be drawn
 LONGEST_LINE = 2_000  # characters of a line of live output
-LONGEST_PIECE = LONGEST_LINE * MOST_LINES  # characters of live output that are looked at, at a time
+LONGEST_PIECE = LONGEST_LINE * MOST_LINES  # characters of live output that are read at a time
 LONGEST_ARGUMENTS = 10_000  # characters of arguments that are read in order to be shown
 WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 DIM, RED, GREEN, CYAN = "2", "31", "32", "36"
 
 Preview = Callable[[str, ToolResult], list[str]]
-"""A few lines of what a tool came to: `preview(name, result)`."""
+"""Returns a few lines of a tool's result: `preview(name, result)`."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a run has used, its sub-agents included."""
+    """The usage of a run, its sub-agents included."""
 
     turns: int = 0
     calls: int = 0
@@ -63,29 +63,29 @@ class Tally:
     def words(self, ending: Ending) -> str:
         """`2 turns · 3 calls · 1,200 tokens in (800 cached), 90 out · 4.2 s · cost 0.0123`."""
         usage = self.usage
-        parts = [_counted(self.turns, "turn"), _counted(self.calls, "call")]
+        parts = [_count(self.turns, "turn"), _count(self.calls, "call")]
         if usage.total:
             cached = f" ({usage.cached:,} cached)" if usage.cached else ""
             parts.append(f"{usage.input:,} tokens in{cached}, {usage.output:,} out")
-        parts.append(seconds(ending.seconds))
+        parts.append(format_seconds(ending.seconds))
         parts += [f"cost {ending.cost:.4f}"] if ending.cost is not None else []
         return " · ".join(parts)
 
 
 @dataclass(slots=True)
 class _Call:
-    """A call under way."""
+    """A call that is running."""
 
     call: ToolCall
     depth: int  # 1 for a sub-agent's
     started: float = field(default_factory=time.monotonic)
     progress: str = ""
-    tail: deque[str] = field(default_factory=lambda: deque([""], maxlen=TAIL + 1))  # the last line may go on
-    lines: int = 0  # shown where nothing can be drawn
+    tail: deque[str] = field(default_factory=lambda: deque([""], maxlen=TAIL + 1))  # the last line may be incomplete
+    lines: int = 0  # printed if nothing can be drawn
     animated: bool = True
 
     def take(self, text: str) -> list[str]:
-        """Add to the live output; the lines that are complete now."""
+        """Adds to the live output; returns the lines that are complete now."""
         first, *rest = text.split("\n")
         self.tail[-1] = f"{self.tail[-1]}{first}"[-LONGEST_LINE:]
         complete = [self.tail[-1], *rest[:-1]] if rest else []
@@ -97,15 +97,15 @@ class ForPeople:
     """Draws on a terminal; elsewhere writes plain lines."""
 
     def __init__(self, out: Output, preview: Preview, animates: Callable[[str], bool] = lambda name: True) -> None:
-        """`animates`: whether a wheel turns while the tool of this name runs."""
+        """`animates` tells whether a spinner turns while the tool of this name runs."""
         self.out = out
         self.tally = Tally()
         self._preview = preview
         self._animates = animates
         self._calls: dict[tuple[str, str], _Call] = {}  # by agent and id
-        self._thinking = 0.0  # since when nothing but the model is waited for; 0: it is not
-        self._spoke = -1  # how many turns were over when the model last spoke
-        self._last = ""  # who wrote last: text or note
+        self._thinking = 0.0  # when the wait for the model began; 0: there is none
+        self._spoke = -1  # finished turns when the model last wrote text
+        self._last = ""  # the kind written last: text or note
         self._drawn_at = 0.0
         self._turned = 0
 
@@ -123,7 +123,7 @@ class ForPeople:
             case ToolStarted():
                 self._begin(event)
             case ToolProgress() | ToolOutput() if _key(event) in self._calls:
-                self._go_on(event)
+                self._update(event)
             case ToolFinished():
                 self._end(event)
             case ToolCompleted():
@@ -149,7 +149,7 @@ class ForPeople:
         self._note(*(self.out.paint(harmless(line), DIM) for line in lines))
 
     def finish(self, ending: Ending) -> None:
-        """What stands in the way of an answer, and what the run has used."""
+        """Prints the reason for a missing answer, and the usage of the run."""
         self._calls.clear()
         self._thinking = 0.0
         self.out.erase()
@@ -159,7 +159,7 @@ class ForPeople:
         self._note(*problem, self.out.paint(used, DIM))
 
     def _begin(self, event: ToolStarted) -> None:
-        if event.call.name in CONVERSATION:  # what they say is the answer
+        if event.call.name in CONVERSATION:  # their text is the answer
             return
         self._thinking = 0.0
         begun = self._calls[_key(event)] = _Call(event.call, int(event.agent != MAIN))
@@ -167,37 +167,39 @@ class ForPeople:
         if self.out.live:
             self._draw()
         else:
-            self._note(self._line(begun.depth, "→", CYAN, spelled(event.call)))
+            self._note(self._line(begun.depth, "→", CYAN, describe_call(event.call)))
 
-    def _go_on(self, event: ToolProgress | ToolOutput) -> None:
+    def _update(self, event: ToolProgress | ToolOutput) -> None:
         under_way = self._calls[_key(event)]
         if isinstance(event, ToolProgress):
             under_way.progress = event.title
-            said = [self._line(under_way.depth + 1, "·", DIM, event.title)]
+            lines = [self._line(under_way.depth + 1, "·", DIM, event.title)]
         else:
             text = event.text[-LONGEST_PIECE:] if self.out.live else event.text[:LONGEST_PIECE]
-            said = self._counted(under_way, under_way.take(text))
+            lines = self._limit_lines(under_way, under_way.take(text))
         if self.out.live:
             if not under_way.animated or time.monotonic() - self._drawn_at > 0.05:
                 self._draw()
-        elif said:
-            self._note(*said)
+        elif lines:
+            self._note(*lines)
 
-    def _counted(self, under_way: _Call, lines: list[str]) -> list[str]:
-        """Live output in plain lines: the first ones of a call, and a word about the rest."""
+    def _limit_lines(self, under_way: _Call, lines: list[str]) -> list[str]:
+        """Returns live output as plain lines: the first ones of a call, and a mark for the rest."""
         room = MOST_LINES - under_way.lines
         under_way.lines += len(lines)
         if room <= 0:
             return []
-        shown = [self._line(under_way.depth + 1, "│", DIM, _overwritten(line)) for line in lines[:room]]
+        shown = [self._line(under_way.depth + 1, "│", DIM, _visible_part(line)) for line in lines[:room]]
         return [*shown, self._line(under_way.depth + 1, "│", DIM, "…")] if len(lines) > room else shown
 
     def _end(self, event: ToolFinished) -> None:
         ended = self._calls.pop(_key(event), None)
-        is_shown = ended is not None and ended.lines > 0 and not self.out.live  # its output stands above already
+        is_shown = ended is not None and ended.lines > 0 and not self.out.live  # its output was printed above
         if event.call.name not in CONVERSATION or event.result.is_error:
-            self._note(*self._outcome(event, seconds(event.seconds), is_shown=is_shown))
-        if event.result.data.get("delivered") is False and event.agent == MAIN:  # a message to whoever sits here
+            self._note(*self._outcome(event, format_seconds(event.seconds), is_shown=is_shown))
+        if (
+            event.result.data.get("delivered") is False and event.agent == MAIN
+        ):  # a message to the person at the terminal
             self.out.end_line()
             self._say(event.result.for_user)
             self.out.end_line()
@@ -205,43 +207,43 @@ class ForPeople:
             self._draw()
 
     def _outcome(self, event: ToolFinished | ToolCompleted, when: str, *, is_shown: bool = False) -> list[str]:
-        """One line that says what was done and how it ended, and a few of what came of it."""
+        """Returns one line with the call and its outcome, and a few lines of the result."""
         result, depth = event.result, int(event.agent != MAIN)
         mark, colour = ("✗", RED) if result.is_error else ("…", CYAN) if result.pending else ("✓", GREEN)
-        what = result.title or (spelled(event.call) if self.out.live or depth else event.call.name)
+        what = result.title or (describe_call(event.call) if self.out.live or depth else event.call.name)
         lines = [self._line(depth, mark, colour, what, when)]
         if result.is_error or not (
             depth or is_shown or result.silent
-        ):  # what a sub-agent's calls come to is in its report
-            fit = harmless if result.is_error else partial(self.out.fitted, indent=2 * depth + 2)
-            changed = summary(result)
-            said = changed or _several(result) or self._preview(event.call.name, result)
-            said = [one for one in said if changed or one.strip(" [](){},")]
-            lines += [f"{'  ' * depth}  {self.out.paint(fit(one), _colour(one) if changed else DIM)}" for one in said]
+        ):  # a sub-agent's report has the results of its calls
+            fit = harmless if result.is_error else partial(self.out.fit, indent=2 * depth + 2)
+            changed = summarise_diff(result)
+            body = changed or _error_lines(result) or self._preview(event.call.name, result)
+            body = [one for one in body if changed or one.strip(" [](){},")]
+            lines += [f"{'  ' * depth}  {self.out.paint(fit(one), _colour(one) if changed else DIM)}" for one in body]
         return lines
 
     def _draw(self) -> None:
-        """What is under way, and the end of what it puts out."""
+        """Draws the running calls and the end of their output."""
         lines = []
         wheel = WHEEL[self._turned % len(WHEEL)]
         for one in list(self._calls.values())[:MOST_DRAWN]:
             passed = time.monotonic() - one.started
-            mark, time_passed = (wheel, seconds(passed) if passed >= 1 else "") if one.animated else ("→", "")
-            lines.append(self._line(one.depth, mark, CYAN, spelled(one.call), time_passed))
+            mark, time_passed = (wheel, format_seconds(passed) if passed >= 1 else "") if one.animated else ("→", "")
+            lines.append(self._line(one.depth, mark, CYAN, describe_call(one.call), time_passed))
             lines += [self._line(one.depth + 1, "·", DIM, one.progress)] if one.progress else []
-            shown = [_overwritten(line) for line in one.tail if line.strip()][-TAIL:]
+            shown = [_visible_part(line) for line in one.tail if line.strip()][-TAIL:]
             lines += [self._line(one.depth + 1, "│", DIM, line) for line in shown]
         more = len(self._calls) - MOST_DRAWN
         lines += [self.out.paint(f"… and {more} more", DIM)] if more > 0 else []
         if self._thinking:
             passed = time.monotonic() - self._thinking
-            lines.append(self._line(0, wheel, CYAN, "thinking", seconds(passed) if passed >= 1 else ""))
+            lines.append(self._line(0, wheel, CYAN, "thinking", format_seconds(passed) if passed >= 1 else ""))
         self._turn_to("note")
         self.out.draw(lines)
         self._drawn_at = time.monotonic()
 
     def _finish(self, event: RunFinished) -> None:
-        """An answer that was handed over by a tool has not been read yet."""
+        """Prints an answer that a tool handed over and that was not printed yet."""
         self._thinking = 0.0
         handed_over = event.reason in ENDINGS.values()
         if handed_over or (event.reason == "answer" and self._spoke < self.tally.turns - 1):
@@ -259,7 +261,7 @@ class ForPeople:
         self.out.note(*lines)
 
     def _turn_to(self, kind: str) -> None:
-        """On a terminal, words and deeds are set apart by an empty line."""
+        """Separates text and notes by an empty line on a terminal."""
         if self._last and kind != self._last and self.out.live and self.out.out_is_terminal:
             self.out.note("")
         self._last = kind
@@ -268,7 +270,7 @@ class ForPeople:
         indent = 2 * depth
         room = indent + 2 + (len(after) + 2 if after else 0)
         painted = self.out.paint(mark, colour)
-        words = self.out.fitted(text, room)
+        words = self.out.fit(text, room)
         if colour == DIM:
             words = self.out.paint(words, DIM)
         return f"{' ' * indent}{painted} {words}" + (f"  {self.out.paint(after, DIM)}" if after else "")
@@ -278,8 +280,8 @@ def _key(event: ToolStarted | ToolProgress | ToolOutput | ToolFinished) -> tuple
     return event.agent, event.call.id  # two agents may use the same ids
 
 
-def _several(result: ToolResult) -> list[str]:
-    """The lines of an error that shows a piece of something; nothing of one that is a sentence."""
+def _error_lines(result: ToolResult) -> list[str]:
+    """Returns the lines of an error that has several; nothing for a single sentence."""
     if result.failure is None or "\n" not in result.failure.message.strip():
         return []
     lines = [line[:LONGEST_LINE] for line in result.failure.text().strip().split("\n", MOST_LINES)]
@@ -290,13 +292,13 @@ def _colour(line: str) -> str:
     return {"green": GREEN, "red": RED, "cyan": CYAN}.get(colour_of(line), DIM)
 
 
-def _overwritten(line: str) -> str:
-    """What is left of a line that a progress bar has written over and over."""
+def _visible_part(line: str) -> str:
+    """Returns what remains of a line that a progress bar has overwritten."""
     return line.rstrip("\r").rpartition("\r")[2][:LONGEST_LINE]
 
 
-def spelled(call: ToolCall) -> str:
-    """`csv_parse(path="sales.csv")`: the arguments shortened, whether they are text still or not."""
+def describe_call(call: ToolCall) -> str:
+    """Renders a call as `csv_parse(path="sales.csv")`, with shortened arguments, parsed or not."""
     arguments = call.arguments
     if isinstance(arguments, str) and len(arguments) <= LONGEST_ARGUMENTS:
         try:
@@ -308,11 +310,11 @@ def spelled(call: ToolCall) -> str:
     return render_call(call)
 
 
-def _counted(number: int, what: str) -> str:
+def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def seconds(passed: float) -> str:
+def format_seconds(passed: float) -> str:
     """`0.02 s`, `3.1 s`, `2 min 05 s`."""
     if passed < 60:
         return f"{passed:.2f} s" if passed < 1 else f"{passed:.1f} s"

@@ -1,4 +1,4 @@
-"""Shows events on a thread of its own, in order: however slow the reader is, the run goes on."""
+"""Shows events in order on its own thread, so that a slow reader does not slow the run."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from forge.core.execution.threads import in_thread
 
 log = logging.getLogger(__name__)
 
-PULSE = 0.1  # seconds between two drawings of what is under way
-BACKLOG = 10_000  # events that wait to be shown; beyond, live output is left out: the results hold it too
+PULSE = 0.1  # seconds between two drawings of running calls
+BACKLOG = 10_000  # waiting events; beyond this, live output is dropped, because the results hold it too
 
 
 class View(Protocol):
-    """One way to show a run. Only ever called by one thread at a time."""
+    """One way to show a run. Only one thread at a time calls it."""
 
     def show(self, event: Event) -> None: ...
 
     def note(self, *lines: str) -> None:
-        """Something that is no event, but belongs among them."""
+        """Shows a line that is no event."""
 
     def finish(self, ending: Ending) -> None:
-        """The run is over."""
+        """Shows the end of the run."""
 
     def tick(self) -> None:
-        """Time went by; called only while `is_moving`."""
+        """Redraws; called regularly while `is_moving`."""
 
     def clear(self) -> None:
-        """Make room for a question."""
+        """Makes room for a question."""
 
     @property
     def is_moving(self) -> bool: ...
 
 
 class Screen:
-    """Brings events to a view; between two runs they wait. `broken`: nobody takes the output any more."""
+    """Passes events to a view; between two runs they wait. `broken` is called if the output cannot be written."""
 
     def __init__(self, view: View, broken: Callable[[], None] = lambda: None) -> None:
         self.view = view
@@ -53,7 +53,7 @@ class Screen:
         threading.Thread(target=self._work, name="forge-screen", daemon=True).start()
 
     def take(self, event: Event) -> None:
-        """An event listener, which never waits."""
+        """Listens to events and never waits."""
         if isinstance(event, ToolOutput) and self._jobs.qsize() > BACKLOG:
             return
         self._jobs.put(lambda: self._show(event))
@@ -62,7 +62,7 @@ class Screen:
         self._jobs.put(lambda: self.view.note(*lines))
 
     def begin(self) -> None:
-        """A run begins: from now on events are shown."""
+        """Begins a run: from now on events are shown."""
 
         def begin() -> None:
             self._is_open = True
@@ -73,7 +73,7 @@ class Screen:
         self._jobs.put(begin)
 
     def finish(self, ending: Ending | None = None) -> None:
-        """A run is over, or something that was no run."""
+        """Ends a run or other work."""
 
         def finish() -> None:
             self._is_open = False
@@ -83,7 +83,7 @@ class Screen:
         self._jobs.put(finish)
 
     def settle(self, timeout: float | None = None) -> None:
-        """Wait until everything is shown. Raises the `OSError` that kept it from being shown."""
+        """Waits until everything is shown. Raises the `OSError` that prevented it."""
         shown = threading.Event()
         self._jobs.put(shown.set)
         shown.wait(timeout)
@@ -91,18 +91,18 @@ class Screen:
             raise self.error
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Everything so far is shown, and nothing more until this is over: the terminal is somebody else's."""
+    async def hold(self) -> AsyncIterator[None]:
+        """Shows everything so far, and nothing more until the block ends: the terminal is free for a question."""
         reached, over = threading.Event(), threading.Event()
 
-        def hold() -> None:
+        def pause() -> None:
             try:
                 self.view.clear()
             finally:
                 reached.set()
                 over.wait()
 
-        self._jobs.put(hold)
+        self._jobs.put(pause)
         try:
             await in_thread(reached.wait)
             yield
@@ -116,7 +116,7 @@ class Screen:
             self._waiting.append(event)
 
     def close(self) -> None:
-        """Show what there is, and no more."""
+        """Shows the remaining events and ends."""
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -129,9 +129,9 @@ class Screen:
                 return
             try:
                 job()
-            except OSError as error:  # whoever read the output has left, or the disk is full
+            except OSError as error:  # the reader of the output has gone, or the disk is full
                 if self.error is None:
                     self.error = error
                     self._broken()
-            except Exception:  # what cannot be shown must not keep the rest from being shown
+            except Exception:  # an event that cannot be shown must not stop the others
                 log.exception("an event could not be shown")

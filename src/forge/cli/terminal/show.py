@@ -1,4 +1,4 @@
-"""A result for whoever reads it: one line of JSON for programs, words and colour for people."""
+"""Renders results: one line of JSON for programs, words and colour for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from forge.cli.terminal.diffs import coloured, is_diff
+from forge.cli.terminal.diffs import colour_diff, is_diff
 from forge.core.result import ToolResult
 
 _HARMFUL = re.compile(
@@ -17,20 +17,20 @@ _HARMFUL = re.compile(
 
 
 def as_line(result: ToolResult, id_: Any, name: str) -> bytes:
-    """`ToolResult.to_dict()` as one line of UTF-8."""
+    """Renders `ToolResult.to_dict()` as one line of UTF-8."""
     wire = {**result.to_dict(name=name), "id": id_}
     return json.dumps(wire, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
 def as_text(result: ToolResult) -> str:
-    """What a person at a terminal reads."""
+    """Renders a result for a person at a terminal."""
     if result.failure is not None:
         failure = result.failure
         parts = [click.style(f"Error ({failure.kind}): {harmless(failure.message)}", fg="red")]
         return "\n".join([*parts, harmless(failure.suggestion)] if failure.suggestion else parts)
     parts = [click.style(harmless(result.title), bold=True)] if result.title else []
-    shown = harmless(result.for_user or result.for_llm)
-    parts.append(coloured(shown.rstrip("\n")) if is_diff(shown) else shown)
+    text = harmless(result.for_user or result.for_llm)
+    parts.append(colour_diff(text.rstrip("\n")) if is_diff(text) else text)
     parts += [
         f"[attachment {harmless(one.name) or 'without name'}: {harmless(one.media_type)}, {len(one.data):,} bytes]"
         for one in result.attachments
@@ -40,5 +40,5 @@ def as_text(result: ToolResult) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text without what would move the cursor, change colours or turn its direction."""
+    """Replaces characters that would move the cursor, change colours or reverse the text."""
     return _HARMFUL.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text.replace("\r\n", "\n"))

@@ -1,4 +1,4 @@
-"""Shows what a run does that somebody else works on."""
+"""Follows a run that another process works on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from contextlib import closing
 
 from forge.cli.running.next_commands import Commands
-from forge.cli.running.waits import result_so_far, what_it_waits_for
+from forge.cli.running.waits import result_so_far, waiting_lines
 from forge.cli.terminal.ending import Ending
 from forge.cli.terminal.ndjson import Ndjson
 from forge.cli.terminal.output import Output
@@ -18,8 +18,10 @@ from forge.core.events import RunFinished
 from forge.durable.client import Runs
 
 
-def watch(runs: Runs, run_id: str, commands: Commands, *, as_json: bool) -> int:
-    """Until it is over or waits for somebody; the exit code. Raises `OSError` when nobody takes the output."""
+def follow_run(runs: Runs, run_id: str, commands: Commands, *, as_json: bool) -> int:
+    """Shows the run until it is over or waits for a person; returns the exit code. Raises `OSError` if the output
+    cannot be written.
+    """
     out, started = Output(), time.monotonic()
     screen = Screen(Ndjson(out) if as_json else ForPeople(out, lambda _, result: result.preview()))
     activity = ActivityStream()
@@ -34,17 +36,17 @@ def watch(runs: Runs, run_id: str, commands: Commands, *, as_json: bool) -> int:
     with closing(screen):
         screen.begin()
         if not as_json and (run := runs.get(run_id)).status == "queued":
-            screen.note(*what_it_waits_for(runs, run, commands))  # for a worker, where none is up: maybe for ever
+            screen.note(*waiting_lines(runs, run, commands))  # no worker may be up for it, and then it waits forever
         asyncio.run(follow())
         run = runs.get(run_id)
         result = result_so_far(run)
         ending = Ending.of(result, time.monotonic() - started)
         if not run.is_over:
-            told = RunFinished(result.text, result.reason, result.turns, result.usage._asdict(), result.calls)
-            told.session, told.agent = run.session or run.id, run.agent
-            activity.emit(told)
+            event = RunFinished(result.text, result.reason, result.turns, result.usage._asdict(), result.calls)
+            event.session, event.agent = run.session or run.id, run.agent
+            activity.emit(event)
         screen.finish(ending)
         if not (as_json or run.is_over):
-            screen.note(*what_it_waits_for(runs, run, commands))
+            screen.note(*waiting_lines(runs, run, commands))
         screen.settle()
     return ending.exit_code

@@ -1,4 +1,4 @@
-"""Where the commands about runs find them."""
+"""Opens the stored runs of a project for commands."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 
 
-class Kept(NamedTuple):
-    """The runs that are kept, and how they are spoken of. `runs` is None where nothing is kept yet."""
+class StoredRuns(NamedTuple):
+    """The stored runs and the commands that name them. `runs` is None if nothing is stored yet."""
 
     runs: Any  # `Runs`, which is an extra
     workspace: Path
     commands: Any  # `Commands`
-    is_own: bool = False  # of this workspace alone, whose sessions have what its runs said
+    is_own: bool = False  # the database belongs to this workspace alone
 
-    def keep_all(self) -> None:
-        """See to it that what ended is in its session, before it is removed. Raises `ToolError`."""
+    def store_finished(self) -> None:
+        """Stores all finished runs in their sessions before they are removed. Raises `ToolError`."""
         if self.is_own:
             from forge.project.runs.durable_runs import keep_finished
 
@@ -31,13 +31,14 @@ class Kept(NamedTuple):
 
 
 def with_database(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the common flags and --database."""
     text = "Where runs are kept; by default FORGE_DATABASE, else what the configuration says, else a file in .forge."
     return click.option("--database", metavar="URL", help=text)(with_options(function))
 
 
 @contextmanager
-def kept_runs(options: Options, database: str | None, needed: str | None = None) -> Iterator[Kept]:
-    """The runs that are kept. Looking makes nothing: `needed` is a run that must be there, or the command ends."""
+def open_stored_runs(options: Options, database: str | None, needed: str | None = None) -> Iterator[StoredRuns]:
+    """Opens the stored runs. Reading creates no database: `needed` is a run that must exist, or the command ends."""
     with refusals():
         from forge.cli.running.next_commands import Commands
         from forge.project.assemble.workspace import workspace_root
@@ -49,23 +50,23 @@ def kept_runs(options: Options, database: str | None, needed: str | None = None)
         workspace = workspace_root(options.workspace, configuration.root)
         url = project_database(configuration, workspace, database)
         own, commands = is_own(url, workspace), Commands(options, database)
-        missing = _missing(url)
+        missing = _missing_file(url)
         if missing is not None:
             if needed is not None:
                 way = "forge run --durable begins one; --workspace or --database say where else to look."
                 raise Refusal(f"there is no run {needed!r}: none is kept in {workspace if own else missing}\n{way}")
-            yield Kept(None, workspace, commands)
+            yield StoredRuns(None, workspace, commands)
             return
         from forge.durable.client import Runs
 
-        with Runs(url) as runs, commands.suggested():
-            yield Kept(runs, workspace, commands, own)
+        with Runs(url) as runs, commands.complete_suggestions():
+            yield StoredRuns(runs, workspace, commands, own)
             if own:
-                _keep_sessions(runs, workspace)
+                _store_finished(runs, workspace)
 
 
-def _missing(url: str) -> Path | None:
-    """The file that is not there."""
+def _missing_file(url: str) -> Path | None:
+    """Returns the database file if it does not exist."""
     if not url.startswith("sqlite:"):
         return None
     from forge.durable.store.database import parsed
@@ -74,8 +75,8 @@ def _missing(url: str) -> Path | None:
     return None if path.exists() else path
 
 
-def _keep_sessions(runs: Any, workspace: Path) -> None:
-    """What ended is part of its session, whoever looked. Nobody asked for that: where it fails, all else is done."""
+def _store_finished(runs: Any, workspace: Path) -> None:
+    """Stores finished runs in their sessions. A failure is only printed, because no one asked for this."""
     from forge.core.errors import ToolError
     from forge.project.runs.durable_runs import keep_finished
 

@@ -1,4 +1,4 @@
-"""How `forge serve` serves: assembled like a call, until the client is gone or a signal ends it."""
+"""Serves the tools of `forge serve` until the client is gone or a signal arrives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import click
 from forge.agent.agent import Agent
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.running.event_log import audited
+from forge.cli.running.event_log import log_events
 from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.exports.mcp_server import ElicitingApprover, serve_http, serve_stdio
@@ -33,7 +33,7 @@ from forge.project.version import version
 
 SHORTEST_TOKEN = 16  # characters
 PATIENCE = 0.5  # seconds for listeners to see the last events
-LOGS = ("mcp", "uvicorn", "anyio")  # of the packages that do the work
+LOGS = ("mcp", "uvicorn", "anyio")  # names of the packages' loggers
 
 
 def serve(options: Options, flags: dict[str, Any]) -> int:
@@ -49,15 +49,15 @@ def serve(options: Options, flags: dict[str, Any]) -> int:
             report=lambda problem: click.echo(f"forge: {problem}", err=True),
         )
         agent = project.agent(with_model=False, approve=approve_all if options.yes else ElicitingApprover())
-        _listen_to_packages(debug=options.debug)
-        with audited(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"]):
-            serving = _over_http if flags["http"] else _over_stdio
-            asyncio.run(_until_told(serving(agent, project.scope, flags)))
+        _silence_packages(debug=options.debug)
+        with log_events(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"]):
+            run_server = _serve_http if flags["http"] else _serve_stdio
+            asyncio.run(_run_until_signal(run_server(agent, project.scope, flags)))
     return 0
 
 
 def print_config(options: Options, flags: dict[str, Any]) -> int:
-    """The entry that other clients read, under the name of the workspace."""
+    """Prints the entry for other clients, under the name of the workspace."""
     workspace = Path(options.workspace or ".").resolve()
     name = re.sub(r"[^a-zA-Z0-9_-]+", "-", workspace.name).strip("-") or "forge"
     entry = _http_entry(flags) if flags["http"] else _stdio_entry(options, flags, workspace)
@@ -65,16 +65,16 @@ def print_config(options: Options, flags: dict[str, Any]) -> int:
     return 0
 
 
-async def _over_stdio(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
-    async with _opened(agent):
+async def _serve_stdio(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
+    async with _open_agent(agent):
         await serve_stdio(agent.executor, scope, version=version(), everything=flags["everything"])
 
 
-async def _over_http(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
+async def _serve_http(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
     host = flags["host"]
     token = _token(flags["token_env"], host)
     agent.secrets.add(token)
-    with _listening(host, flags["port"]) as listening:
+    with _open_socket(host, flags["port"]) as listening:
         url = _url(host, listening.getsockname()[1])
 
         def ready() -> None:
@@ -85,7 +85,7 @@ async def _over_http(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
             if not _is_loopback(host):
                 click.echo("forge: anybody who reaches this address can try tokens, and there is no TLS", err=True)
 
-        async with _opened(agent):
+        async with _open_agent(agent):
             await serve_http(
                 agent.executor,
                 scope,
@@ -98,27 +98,27 @@ async def _over_http(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
             )
 
 
-async def _until_told(work: Coroutine[Any, Any, None]) -> None:
-    """To its end, or until SIGTERM; what it has to clean up it cleans up."""
+async def _run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Runs to the end or until SIGTERM, and cleans up."""
     task = asyncio.ensure_future(work)
-    told = False
+    is_ending = False
 
     def end() -> None:
-        nonlocal told
-        told = True
+        nonlocal is_ending
+        is_ending = True
         task.cancel()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     try:
         await task
     except asyncio.CancelledError:
-        if not told:
+        if not is_ending:
             raise
 
 
 @asynccontextmanager
-async def _opened(agent: Agent) -> AsyncIterator[None]:
-    """With the project's sources, and until every listener has seen how it ended."""
+async def _open_agent(agent: Agent) -> AsyncIterator[None]:
+    """Opens the project's sources, and afterwards waits until listeners have seen the last events."""
     try:
         async with agent:
             yield
@@ -140,7 +140,7 @@ def _token(variable: str | None, host: str) -> str:
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def _open_socket(host: str, port: int) -> Iterator[socket.socket]:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family)
@@ -162,8 +162,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _listen_to_packages(*, debug: bool) -> None:
-    """What they log holds what clients sent: of interest to whoever looks for an error, and to nobody else."""
+def _silence_packages(*, debug: bool) -> None:
+    """Silences the logs of packages, except with --debug: they hold text that clients sent."""
     for name in LOGS:
         log = logging.getLogger(name)
         log.propagate = False
@@ -171,8 +171,8 @@ def _listen_to_packages(*, debug: bool) -> None:
 
 
 def _stdio_entry(options: Options, flags: dict[str, Any], workspace: Path) -> dict[str, Any]:
-    command, *first = _ourselves()
-    named = None if isinstance(options.config, Found) else options.config  # what was found is found again, if trusted
+    command, *first = _own_command()
+    named = None if isinstance(options.config, Found) else options.config  # the client's command finds it again
     files = {"--config": named, "--policy": options.policy, "--audit": flags["audit"]}
     flags = {
         "--yes": options.yes,
@@ -194,8 +194,8 @@ def _http_entry(flags: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ourselves() -> list[str]:
-    """How this very program is started from anywhere."""
+def _own_command() -> list[str]:
+    """Returns the command that starts this program from any directory."""
     started = Path(sys.argv[0])
     if started.name == "forge" and started.is_file():
         return [str(started.absolute())]

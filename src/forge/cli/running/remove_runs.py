@@ -1,4 +1,4 @@
-"""`forge runs delete` and `forge runs prune`: runs that are over and no longer wanted."""
+"""`forge runs delete` and `forge runs prune`: remove runs that are over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal
-from forge.cli.running.runs_kept import kept_runs, print_json, with_database
+from forge.cli.running.stored_runs import open_stored_runs, print_json, with_database
 
 
 @click.command()
@@ -24,13 +24,13 @@ def delete(options: Options, run: str, database: str | None) -> None:
     The beginning of an id is not enough. What it did stays done, and its session stays: forge session delete removes
     that.
     """
-    with kept_runs(options, database, run) as kept:
-        gone = kept.runs.find(run).id
+    with open_stored_runs(options, database, run) as stored:
+        gone = stored.runs.find(run).id
         if gone != run:
-            way = f"If it is meant: {kept.commands.line('runs', 'delete', gone)}"
+            way = f"If it is meant: {stored.commands.line('runs', 'delete', gone)}"
             raise Refusal(f"cannot delete a run by the beginning of its id: {run!r} may be {gone}\n{way}")
-        kept.keep_all()
-        kept.runs.delete(gone, kept.workspace)
+        stored.store_finished()
+        stored.runs.delete(gone, stored.workspace)
     if options.json:
         print_json({"deleted": gone})
         return
@@ -53,14 +53,16 @@ def prune(options: Options, database: str | None, days: float, dry_run: bool) ->
     What they did stays done, and their sessions stay. Workers may be at work meanwhile. With --json: {"deleted"}, or
     {"found"} with --dry-run.
     """
-    with kept_runs(options, database) as kept:
-        if kept.runs is None:
+    with open_stored_runs(options, database) as stored:
+        if stored.runs is None:
             count = 0
         elif dry_run:
-            count = kept.runs.prunable(days * 86_400)
+            count = stored.runs.prunable(days * 86_400)
         else:
-            kept.keep_all()
-            count = sum(_counted(kept.runs.prune(days * 86_400, kept.workspace), shown=not options.json))
+            stored.store_finished()
+            count = sum(
+                _show_progress(stored.runs.prune(days * 86_400, stored.workspace), show_progress=not options.json)
+            )
     if options.json:
         print_json({"found" if dry_run else "deleted": count})
         return
@@ -68,13 +70,13 @@ def prune(options: Options, database: str | None, days: float, dry_run: bool) ->
     click.echo(f"{words}." if dry_run else f"{words}: deleted.", err=True)
 
 
-def _counted(batches: Iterator[int], *, shown: bool) -> Iterator[int]:
-    """The same numbers, and how far it is where a person looks."""
+def _show_progress(batches: Iterator[int], *, show_progress: bool) -> Iterator[int]:
+    """Yields the same numbers, and prints the progress on a terminal."""
     so_far = 0
     for batch in batches:
         so_far += batch
-        if shown and sys.stderr.isatty():
+        if show_progress and sys.stderr.isatty():
             click.echo(f"\r{so_far:,} …", nl=False, err=True)
         yield batch
-    if so_far and shown and sys.stderr.isatty():
+    if so_far and show_progress and sys.stderr.isatty():
         click.echo("\r", nl=False, err=True)

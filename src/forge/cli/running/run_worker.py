@@ -1,4 +1,4 @@
-"""How `forge worker` works: assembled like a run, until a signal tells it to leave."""
+"""Runs `forge worker` until a signal tells it to leave."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forge.project.config import load_configuration
 from forge.project.project import Project, RunOptions
 from forge.project.runs.durable_runs import approver, check_installed, own_file, project_database, project_version
 
-AGAIN = 60.0  # seconds before the same line is written again
+REPEAT_AFTER = 60.0  # seconds before the same line is written again
 
 
 def work(options: Options, flags: dict[str, Any]) -> int:
@@ -41,56 +41,61 @@ def work(options: Options, flags: dict[str, Any]) -> int:
         project = Project(given, report=_report)
         agent = project.agent(flags.pop("model"), approve=approve_all if options.yes else approver())
         version = flags.pop("app_version") or project_version(project.configuration)
-        made = ProjectWorker(project, agent, WorkerOptions(version=version, **flags))
-        _speak_of_work(debug=options.debug)
-        asyncio.run(_until_told(made))
+        worker = ProjectWorker(project, agent, WorkerOptions(version=version, **flags))
+        _print_warnings(debug=options.debug)
+        asyncio.run(_work_until_signal(worker))
     return 0
 
 
-def found_status(options: Options, database: str | None) -> dict[str, Any]:
-    """Raises `ToolError`."""
+def read_status(options: Options, database: str | None) -> dict[str, Any]:
+    """Returns the workers, queues and runs of the database. Raises `ToolError`."""
     from forge.project.runs.project_worker import status_of  # an extra: asked for by the command
 
     configuration = load_configuration(options.config)
     workspace = workspace_root(options.workspace, configuration.root)
     url = project_database(configuration, workspace, database)
     if url == f"sqlite:///{own_file(workspace)}" and not own_file(workspace).exists():
-        # it stays so: looking makes no file
+        # reading the status creates no file
         return {"database": str(own_file(workspace)), "workers": [], "queues": {}, "runs": {}, "unattended": []}
     return status_of(url)
 
 
-async def _until_told(made: Any) -> None:
-    """SIGTERM and Ctrl-C tell it to leave; the second of them, at once."""
-    told, hurry = asyncio.Event(), asyncio.Event()
+async def _work_until_signal(worker: Any) -> None:
+    """Drains at the first SIGTERM or Ctrl-C; leaves at once at the second."""
+    leave, hurry = asyncio.Event(), asyncio.Event()
 
-    def tell() -> None:
-        (hurry if told.is_set() else told).set()
+    def receive_signal() -> None:
+        (hurry if leave.is_set() else leave).set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, tell)
-    await made.work(told, hurry, _report)
+        asyncio.get_running_loop().add_signal_handler(number, receive_signal)
+    await worker.work(leave, hurry, _report)
 
 
 def _report(line: str) -> None:
     click.echo(f"forge: {line}", err=True)
 
 
-def _speak_of_work(*, debug: bool) -> None:
-    """Whoever runs a worker wants to know that it took over, or that the database is away."""
+def _print_warnings(*, debug: bool) -> None:
+    """Prints warnings: a takeover of runs, or a database that cannot be reached."""
     if debug:
         logging.getLogger("dbos").addHandler(logging.StreamHandler())
         return
-    logging.getLogger("forge.durable").addHandler(_Lines())
+    logging.getLogger("forge.durable").addHandler(_WarningLines())
 
 
-class _Lines(logging.Handler):
+class _WarningLines(logging.Handler):
+    """Prints each warning once a minute at most."""
+
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._told: dict[str, float] = {}
+        self._printed_at: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         text, moment = f"forge: {record.getMessage()}"[:1_000], time.monotonic()
-        if moment - self._told.get(text, -AGAIN) >= AGAIN:
-            self._told = {text: moment, **{old: when for old, when in self._told.items() if moment - when < AGAIN}}
+        if moment - self._printed_at.get(text, -REPEAT_AFTER) >= REPEAT_AFTER:
+            self._printed_at = {
+                text: moment,
+                **{old: when for old, when in self._printed_at.items() if moment - when < REPEAT_AFTER},
+            }
             print(text, file=sys.stderr)  # noqa: T201
