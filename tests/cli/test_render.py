@@ -10,7 +10,7 @@ import pytest
 import forge.cli.terminal.output
 from forge.cli.terminal.ending import Ending
 from forge.cli.terminal.output import Output, clip
-from forge.cli.terminal.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, format_seconds, describe_call
+from forge.cli.terminal.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, describe_call, format_seconds
 from forge.core.errors import ErrorKind
 from forge.core.events import (
     Event,
