@@ -16,7 +16,7 @@ import pytest
 from forge import load_project
 from forge.core.provider import ModelRequest
 from forge.models.scripted import Scripted
-from forge.project.runs.scheduled_tasks import runner
+from forge.project.runs.scheduled_tasks import make_runner
 from tests.cli.conftest import here, workspace
 from tests.cli.scripts import call, script
 from tests.process.planting import found, mark, until
@@ -173,7 +173,7 @@ def by_schedule(play: Play) -> Seen:
     asked = SimpleNamespace(workspace=str(play.workspace), config=play.config, policy=None)
     log = play.workspace / ".forge" / "audit.ndjson"
     before = log.read_text() if log.exists() else ""
-    run = asyncio.run(runner(asked).now("it"))
+    run = asyncio.run(make_runner(asked).now("it"))
     assert run.error == ""
     return play.seen(map(json.loads, log.read_text()[len(before) :].splitlines()), run.result)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.project.audit import log_files as audit_files
-from forge.project.audit.log_events import Wanted, moment
+from forge.project.audit.log_events import EventFilter, parse_moment
 from forge.project.audit.log_summary import OTHERS, Summary
 from forge.project.audit.read_log import Log
 from tests.cli.conftest import start
@@ -113,7 +113,7 @@ def test_a_time_chooses_too(here, log):
     ("text", "before"), [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("3d", 259_200), ("1W", 604_800), ("1.5h", 5_400)]
 )
 def test_a_span_is_counted_from_now(text, before):
-    assert moment(text, NOW) == NOW - before
+    assert parse_moment(text, NOW) == NOW - before
 
 
 @pytest.mark.parametrize("flags", [["--since", "3x"], ["--until", "yesterdayish"], ["--follow", "--summary"]])
@@ -268,7 +268,7 @@ def followed(path, steps, last=10, wanted=None):
             step()
         return step is not None
 
-    return [one.event["prompt"] for one in Log(path, wanted or Wanted()).follow(wait, last)]
+    return [one.event["prompt"] for one in Log(path, wanted or EventFilter()).follow(wait, last)]
 
 
 def said(prompt):

@@ -244,7 +244,7 @@ def test_what_cannot_be_kept_in_a_session_is_shown_all_the_same(workspace, here,
             raise broken
 
         with monkeypatch.context() as patched:
-            patched.setattr("forge.project.runs.durable_runs.keep_finished", full)
+            patched.setattr("forge.project.runs.durable_runs.store_finished_runs", full)
             for command in (("list",), ("show", run), ("files", run)):
                 ended = here("runs", *command)
                 assert ended.code == 0

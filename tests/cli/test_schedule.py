@@ -34,7 +34,7 @@ def cli(here, workspace, ran, monkeypatch):
 
     for name in ("project_schedules", "read_schedules"):
         monkeypatch.setattr(schedule_store, name, lambda options: ScheduleStore.of(workspace))
-    monkeypatch.setattr(schedules, "runner", lambda options, model=None: Runner(ScheduleStore.of(workspace), run))
+    monkeypatch.setattr(schedules, "make_runner", lambda options, model=None: Runner(ScheduleStore.of(workspace), run))
     monkeypatch.setitem(whole_command.modules, "schedule", "forge.cli.commands.schedule")
     return here
 
@@ -156,7 +156,7 @@ def test_a_service_is_stopped_by_a_signal_and_ends_well(cli, workspace, ran, mon
     cli("schedule", "add", "@yearly", "Count", "--id", "stars")
     with ScheduleStore.of(workspace) as store, store._store.write_transaction() as connection:
         connection.execute("UPDATE schedules SET next_fire = 1")
-    make = schedules.runner
+    make = schedules.make_runner
 
     def stopping(options, model=None):
         made = make(options, model)
@@ -170,7 +170,7 @@ def test_a_service_is_stopped_by_a_signal_and_ends_well(cli, workspace, ran, mon
         made._run = run
         return made
 
-    monkeypatch.setattr(schedules, "runner", stopping)
+    monkeypatch.setattr(schedules, "make_runner", stopping)
     ended = cli("schedule", "run")
     assert (ended.code, ran) == (0, ["Count"])
     assert "1 schedule is enabled" in ended.err

@@ -8,7 +8,7 @@ import yaml
 from forge.console.rule_file import RuleFile, _added
 from forge.core.errors import ToolError
 from forge.permissions.rule import PolicyError
-from forge.project.trust import accept, standing
+from forge.project.trust import accept, trust_state
 
 RULE = 'allow write "a: b".txt'
 
@@ -101,11 +101,11 @@ def test_a_file_that_changed_since_it_was_accepted_is_not_accepted_along_with_a_
     accept(project)
     file = RuleFile(path, is_found=True, workspace=project)
     file.write(file.with_rule("deny write"))
-    assert standing(project).status == "trusted"
+    assert trust_state(project).status == "trusted"
     change = file.with_rule("deny network")
     path.write_text("permissions:\n  rules:\n    - allow *\n")
     with pytest.raises(ToolError, match="has changed since it was accepted"):
         file.with_rule("deny network")
     with pytest.raises(ToolError, match="has changed since it was accepted"):
         file.write(change)
-    assert standing(project).status == "changed"
+    assert trust_state(project).status == "changed"

@@ -15,7 +15,7 @@ import pytest
 
 from forge.project.audit import log_index as audit_index
 from forge.project.audit import read_log as audit
-from forge.project.audit.log_events import Wanted, read_line
+from forge.project.audit.log_events import EventFilter, read_line
 from forge.project.audit.log_index import EventIndex
 from forge.project.audit.read_log import DAMAGED, Log, index_beside
 from forge.workspace.state.ownership import mark_own
@@ -78,26 +78,26 @@ def answers(log: Log, last: int) -> list[Any]:
 
 
 WANTED = [
-    Wanted(),
-    Wanted(sessions=("talk",)),
-    Wanted(sessions=("n*", "ü*")),
-    Wanted(tools=("file_*",)),
-    Wanted(tools=("bash",), sessions=("other",)),
-    Wanted(agents=("helper",), events=("tool_*",)),
-    Wanted(since=NOW + 390),
-    Wanted(since=NOW + 150, until=NOW + 260),
-    Wanted(until=NOW + 20),
-    Wanted(denied=True),
-    Wanted(errors=True, since=NOW + 100),
-    Wanted(denied=True, errors=True, sessions=("talk",)),
-    Wanted(events=("run_finished",)),
-    Wanted(sessions=("nobody",)),
-    Wanted(tools=("[!f]*",)),
+    EventFilter(),
+    EventFilter(sessions=("talk",)),
+    EventFilter(sessions=("n*", "ü*")),
+    EventFilter(tools=("file_*",)),
+    EventFilter(tools=("bash",), sessions=("other",)),
+    EventFilter(agents=("helper",), events=("tool_*",)),
+    EventFilter(since=NOW + 390),
+    EventFilter(since=NOW + 150, until=NOW + 260),
+    EventFilter(until=NOW + 20),
+    EventFilter(denied=True),
+    EventFilter(errors=True, since=NOW + 100),
+    EventFilter(denied=True, errors=True, sessions=("talk",)),
+    EventFilter(events=("run_finished",)),
+    EventFilter(sessions=("nobody",)),
+    EventFilter(tools=("[!f]*",)),
 ]
 
 
 @pytest.mark.parametrize("wanted", WANTED, ids=str)
-def test_with_and_without_it_the_answers_are_the_same(log: Path, index: EventIndex, wanted: Wanted) -> None:
+def test_with_and_without_it_the_answers_are_the_same(log: Path, index: EventIndex, wanted: EventFilter) -> None:
     without = answers(Log(log, wanted), 7)
     assert without[0] or wanted.sessions == ("nobody",)
     for _ in range(2):  # built, and used
@@ -111,7 +111,7 @@ def test_pages_and_transactions_follow_each_other(log: Path, index: EventIndex, 
     monkeypatch.setattr(audit_index, "ROOM", 30)
     for module in (audit_index, audit):
         monkeypatch.setattr(module, "PAGE", 20)
-    wanted = Wanted(since=NOW + 1)
+    wanted = EventFilter(since=NOW + 1)
     assert list(Log(log, wanted, index=index)) == list(Log(log, wanted))
 
 
@@ -122,13 +122,13 @@ def test_only_what_is_asked_for_is_read(log: Path, index: EventIndex, monkeypatc
         read.append(line)
         return read_line(line)
 
-    list(Log(log, Wanted(denied=True), index=index))
+    list(Log(log, EventFilter(denied=True), index=index))
     monkeypatch.setattr(audit, "read_line", counted)
     monkeypatch.setattr(audit_index, "read_line", counted)
-    found = list(Log(log, Wanted(denied=True), index=index))
+    found = list(Log(log, EventFilter(denied=True), index=index))
     assert len(read) <= len(found) + 1  # the torn line at the end
     read.clear()
-    assert len(Log(log, Wanted(events=("run_started",)), index=index).last(3)) == 3
+    assert len(Log(log, EventFilter(events=("run_started",)), index=index).last(3)) == 3
     assert len(read) <= 4
     read.clear()
     assert Log(log, index=index).summary().total.calls > 20
@@ -136,7 +136,7 @@ def test_only_what_is_asked_for_is_read(log: Path, index: EventIndex, monkeypatc
 
 
 def test_a_deleted_one_is_built_again_by_itself(log: Path, index: EventIndex) -> None:
-    wanted = Wanted(denied=True)
+    wanted = EventFilter(denied=True)
     expected = list(Log(log, wanted))
     assert list(Log(log, wanted, index=index)) == expected
     for path in index.path.parent.glob("index.db*"):  # type: ignore[union-attr]
@@ -150,7 +150,7 @@ def test_a_deleted_one_is_built_again_by_itself(log: Path, index: EventIndex) ->
 
 @pytest.mark.parametrize("damage", [b"nonsense" * 1_000, b"SQLite format 3\0" + b"\xff" * 5_000])
 def test_a_damaged_one_is_built_again_and_that_is_said(log: Path, tmp_path: Path, damage: bytes) -> None:
-    path, wanted = tmp_path / "index.db", Wanted(denied=True)
+    path, wanted = tmp_path / "index.db", EventFilter(denied=True)
     expected = answers(Log(log, wanted), 5)
     with closing(EventIndex(path)) as first:
         assert list(Log(log, wanted, index=first)) == expected[0]
@@ -168,7 +168,7 @@ def test_a_damaged_one_is_built_again_and_that_is_said(log: Path, tmp_path: Path
     "change", ["UPDATE audit_events SET place = place + 1 WHERE place > 500", "DROP TABLE audit_events"]
 )
 def test_one_that_says_something_wrong_is_not_believed(log: Path, index: EventIndex, change: str) -> None:
-    wanted = Wanted(sessions=("talk",))
+    wanted = EventFilter(sessions=("talk",))
     list(Log(log, wanted, index=index))
     index.close()
     assert index.path is not None
@@ -189,7 +189,7 @@ def test_what_is_pruned_is_forgotten(log: Path, index: EventIndex) -> None:
             count: int = connection.execute("SELECT count(*) FROM audit_events").fetchone()[0]
             return count
 
-    wanted = Wanted(sessions=("*",))
+    wanted = EventFilter(sessions=("*",))
     assert len(list(Log(log, wanted, index=index))) == indexed() == 400
     log.rename(f"{log}.3")
     log.write_bytes(lines(400, 410))
@@ -200,7 +200,7 @@ def test_what_is_pruned_is_forgotten(log: Path, index: EventIndex) -> None:
 
 
 def test_a_log_that_was_emptied_and_grew_again_is_another(log: Path, index: EventIndex) -> None:
-    wanted = Wanted(sessions=("*",))
+    wanted = EventFilter(sessions=("*",))
     list(Log(log, wanted, index=index))
     log.write_bytes(lines(1_000, 1_400))  # in place, and longer than before
     assert list(Log(log, wanted, index=index)) == list(Log(log, wanted))
@@ -208,7 +208,7 @@ def test_a_log_that_was_emptied_and_grew_again_is_another(log: Path, index: Even
 
 def test_while_others_hold_it_the_log_is_read_without(log: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(audit_index, "PATIENCE", 0.0)
-    index, wanted = EventIndex(tmp_path / "index.db"), Wanted(denied=True)
+    index, wanted = EventIndex(tmp_path / "index.db"), EventFilter(denied=True)
     expected = list(Log(log, wanted))
     assert list(Log(log, wanted, index=index)) == expected
     with log.open("ab") as stream:

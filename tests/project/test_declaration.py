@@ -16,7 +16,7 @@ from forge.project.config.declaration import known_variables, variables_set
 from forge.project.config.kinds import Choice, FilePath, Listed, Named, Text, Whole
 from forge.project.config.schema import config_schema
 from forge.project.config.section import ExactlyOne, Section, key, section_of
-from forge.project.effective import effective
+from forge.project.effective import effective_values
 from scripts.reference.configuration import configuration_page
 
 
@@ -102,9 +102,9 @@ def test_a_declared_key_is_on_the_reference_page():
 
 
 def test_a_declared_key_is_shown_and_explained():
-    unsaid = {one.place: one for one in effective(read("{}"))}
+    unsaid = {one.place: one for one in effective_values(read("{}"))}
     assert unsaid["retries.most"] == ("retries.most", 2, "defaults", "So many times.")
-    said = {one.place: one for one in effective(read("retries: {most: 7}"))}
+    said = {one.place: one for one in effective_values(read("retries: {most: 7}"))}
     assert (said["retries.most"].value, said["retries.most"].description) == (7, "So many times.")
 
 

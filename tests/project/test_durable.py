@@ -28,21 +28,21 @@ from forge.permissions.gate import PolicyGate
 from forge.project.assemble.secrets import project_secrets
 from forge.project.config import Configuration, load_configuration, read_configuration
 from forge.project.config.durable import passwords, without_password
-from forge.project.effective import effective
+from forge.project.effective import effective_values
 from forge.project.project import Project, RunOptions
 from forge.project.runs.durable_runs import (
-    HEARD,
-    approver,
+    INITIAL_MESSAGES,
+    build_request,
     check_installed,
     is_own,
-    keep,
-    keep_finished,
+    make_approver,
     make_own_file,
     models_for,
     project_database,
     project_version,
     queue_limits,
-    request_of,
+    store_finished_runs,
+    store_in_session,
 )
 from forge.project.trust_summary import trust_summary
 
@@ -106,7 +106,7 @@ def test_the_password_is_a_secret_everywhere(tmp_path):
     said = configured(tmp_path, f"durable: {{database: '{URL}'}}\n")
     secrets = project_secrets(said, {})
     assert secrets.mask(f"a {SECRET} b topsecret1") == "a [secret] b [secret]"
-    shown = json.dumps([value.value for value in effective(said)])
+    shown = json.dumps([value.value for value in effective_values(said)])
     assert "hunter2" not in shown
     assert "db.example.com" in shown
     (told,) = [one for one in trust_summary(f"durable: {{database: '{URL}'}}\n", "forge.yaml") if "runs" in one.kind]
@@ -156,7 +156,7 @@ def made(folder: Path, *turns: Any, config: str = "{}") -> Any:
     (folder / "script.json").write_text(json.dumps(turns))
     (folder / "forge.yaml").write_text(config)
     wishes = RunOptions(workspace=str(folder), config=str(folder / "forge.yaml"))
-    return Project(wishes).agent(f"scripted:{folder / 'script.json'}", approve=approver("r"))
+    return Project(wishes).agent(f"scripted:{folder / 'script.json'}", approve=make_approver("r"))
 
 
 def test_a_worker_runs_the_agent_that_forge_run_has(tmp_path):
@@ -245,8 +245,8 @@ async def test_yes_is_said_to_the_run_that_it_is_for_and_to_those_it_started(tmp
 
     shown = {"arguments": {"name": "a"}, "editable": True}
     asked = Question(id="q", run="r", call="c", tool="note", digest="", request=shown)
-    request = request_of(asked, ToolRegistry([note]), Scope(workspace=tmp_path))
-    approve, kinds = approver("r", yes=True), []
+    request = build_request(asked, ToolRegistry([note]), Scope(workspace=tmp_path))
+    approve, kinds = make_approver("r", yes=True), []
     for name, parent in (("r", ""), ("r-child", "r"), ("r-others", ""), ("other", "")):
         run = store.create(NewRun(id=name, parent=parent))
         home: Any = Home(store)
@@ -280,17 +280,17 @@ async def test_a_stored_question_is_shown_as_it_was_asked(tmp_path):
     await PolicyGate(approve=ask).authorize(ToolContext(call, note, {"name": "a.txt", "text": "x"}, scope))
     shown = json.loads(json.dumps(request_to_json(asked[0])))
     question = Question(id="q", run="r", call="c1", tool="note", digest="", request=shown)
-    back = request_of(question, ToolRegistry([note]), scope)
+    back = build_request(question, ToolRegistry([note]), scope)
     assert request_text(back) == request_text(asked[0])
     assert (back.permission, back.target, back.editable) == (Permission.WRITE, "a.txt", True)
-    elsewhere = request_of(question, ToolRegistry(), scope)
+    elsewhere = build_request(question, ToolRegistry(), scope)
     assert "write a.txt" in request_text(elsewhere)
 
 
 def over(store: RunStore, name: str, session: str, before: int = 0) -> RunInfo:
     messages = [Message("user", f"old {number}") for number in range(before)]
     run = store.create(
-        NewRun(id=name, session=session, messages=[*messages, Message("user", name)], scope={HEARD: before})
+        NewRun(id=name, session=session, messages=[*messages, Message("user", name)], scope={INITIAL_MESSAGES: before})
     )
     assert store.begin(run.id, run.segment, "w")
     outcome = Outcome(status="finished", messages=(Message("assistant", f"done {name}"),), spent={}, result={})
@@ -305,16 +305,16 @@ def texts(folder: Path, session: str) -> list[str]:
 def test_a_run_that_is_over_is_kept_in_its_session_once(tmp_path, store):
     run = over(store, "a", "s")
     with SessionStore.of(tmp_path) as sessions:
-        assert [keep(run, store, sessions) for _ in range(3)] == [2, 0, 0]
-        assert keep(over(store, "b", "s", before=2), store, sessions) == 2
+        assert [store_in_session(run, store, sessions) for _ in range(3)] == [2, 0, 0]
+        assert store_in_session(over(store, "b", "s", before=2), store, sessions) == 2
     assert texts(tmp_path, "s") == ["a", "done a", "b", "done b"]
     again = store.advance("a", say=[Message("user", "more")])
     assert again is not None
     with SessionStore.of(tmp_path) as sessions:
-        assert keep(again, store, sessions) == 0  # it is at work
+        assert store_in_session(again, store, sessions) == 0  # it is at work
         assert store.begin("a", 2, "w")
         outcome = Outcome(status="finished", messages=(Message("assistant", "even more"),), spent={}, result={})
-        assert keep(store.close_segment("a", 2, outcome), store, sessions) == 2
+        assert store_in_session(store.close_segment("a", 2, outcome), store, sessions) == 2
     assert texts(tmp_path, "s") == ["a", "done a", "b", "done b", "more", "even more"]
 
 
@@ -322,6 +322,6 @@ def test_all_that_is_over_is_kept_but_for_what_has_no_session(tmp_path, store):
     over(store, "a", "s")
     over(store, "b", "")
     store.create(NewRun(id="c", session="s"))
-    assert keep_finished(store, tmp_path) == 2
-    assert keep_finished(store, tmp_path) == 0
+    assert store_finished_runs(store, tmp_path) == 2
+    assert store_finished_runs(store, tmp_path) == 0
     assert texts(tmp_path, "s") == ["a", "done a"]

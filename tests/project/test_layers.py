@@ -11,10 +11,10 @@ import pytest
 from forge.core.errors import ToolError
 from forge.core.tool import Tool
 from forge.permissions.policy import PolicyError
-from forge.project.assemble.choose import choose_tools, configured
+from forge.project.assemble.choose import apply_settings, choose_tools
 from forge.project.config import Configuration, load_configuration
 from forge.project.config.strictness import stricter_egress, stricter_sandbox
-from forge.project.effective import HIDDEN, effective, nested
+from forge.project.effective import HIDDEN, effective_values, nest_values
 from forge.project.layers import data_file, rule_layers, user_file
 
 
@@ -324,8 +324,8 @@ mcpServers:
   b: {url: "https://a.example.com/mcp?key=abc", headers: {X: plain-secret}, headers_env: {Y: PETS}}
 """
     )
-    values = effective(places.load(resolve=False, PETS="pets-token-12345"), {"workspace.root": "/w"})
-    shown = nested(values)
+    values = effective_values(places.load(resolve=False, PETS="pets-token-12345"), {"workspace.root": "/w"})
+    shown = nest_values(values)
     assert not [word for word in ("plain-secret", "pets-token", "sk-abc", "key=abc") if word in str(shown)]
     assert shown["mcpServers"]["a"]["env"] == {"A": HIDDEN, "B": "${PETS}"}
     assert shown["mcpServers"]["b"]["headers_env"] == {"Y": "PETS"}
@@ -354,13 +354,13 @@ def test_a_project_does_not_declare_away_what_those_above_it_deny(places, layer,
     mounted = Tool.from_schema(
         "git_push", "Push it.", {"type": "object"}, lambda: "pushed", permissions={"execute", "network"}
     )
-    assert configured(mounted, places.load()).spec.permissions == stays
+    assert apply_settings(mounted, places.load()).spec.permissions == stays
 
 
 def test_a_project_may_declare_less_where_nobody_denied_it(places):
     places.project("tools: [{name: 'git_*', config: {permissions: [read]}}]\npermissions: {rules: [deny network]}\n")
     mounted = Tool.from_schema("git_log", "Show it.", {"type": "object"}, lambda: "x", permissions={"network"})
-    assert configured(mounted, places.load()).spec.permissions == {"read"}
+    assert apply_settings(mounted, places.load()).spec.permissions == {"read"}
 
 
 def test_tabs_in_a_text_of_several_lines_are_text(places):

@@ -17,7 +17,7 @@ from forge.project.assemble.schedule_store import project_schedules
 from forge.project.config import load_configuration
 from forge.project.doctor.work import examine_work
 from forge.project.project import Project, RunOptions
-from forge.project.runs.scheduled_tasks import runner
+from forge.project.runs.scheduled_tasks import make_runner
 from forge.schedules.schedule import Status
 from tests.channels.test_channels import slack_reply
 from tests.cli.scripts import call, script
@@ -43,7 +43,7 @@ async def test_the_answer_and_the_files_it_made_are_delivered(project, tmp_path)
         "Counted: 3.",
         text='permissions: {rules: ["allow tool:file_create"]}',
     )
-    run = await runner(asked).now("it")
+    run = await make_runner(asked).now("it")
     assert run.status is Status.COMPLETED, run.error
     assert run.result == "Counted: 3."
     delivered = (tmp_path / "out.md").read_text()
@@ -69,7 +69,7 @@ async def test_slack_gets_the_answer_its_files_and_messages_on_the_way(tmp_path,
             'permissions: {rules: ["allow tool:file_create", "allow tool:send_message"]}\n'
         )
         config = str(tmp_path / "forge.yaml")
-        run = await runner(SimpleNamespace(workspace=str(tmp_path), config=config, policy=None)).now("it")
+        run = await make_runner(SimpleNamespace(workspace=str(tmp_path), config=config, policy=None)).now("it")
     assert run.status is Status.COMPLETED, run.error
     posted = [json.loads(one.body) for one in server.asked if one.path == "/api/chat.postMessage"]
     assert [(one["channel"], one["text"].partition("\n")[0]) for one in posted] == [
@@ -80,7 +80,7 @@ async def test_slack_gets_the_answer_its_files_and_messages_on_the_way(tmp_path,
 
 
 async def test_nobody_is_asked_so_what_asks_is_refused(project, tmp_path):
-    run = await runner(project(call("file_write", path="a.txt", content="x"), "I could not.")).now("it")
+    run = await make_runner(project(call("file_write", path="a.txt", content="x"), "I could not.")).now("it")
     assert run.status is Status.COMPLETED
     assert not (tmp_path / "a.txt").exists()
     events = [json.loads(line) for line in (tmp_path / ".forge" / "audit.ndjson").read_text().splitlines()]
@@ -88,7 +88,7 @@ async def test_nobody_is_asked_so_what_asks_is_refused(project, tmp_path):
     allowed = project(
         call("file_write", path="a.txt", content="x"), "Done.", text='permissions: {rules: ["allow write"]}'
     )
-    assert (await runner(allowed).now("it")).result == "Done."
+    assert (await make_runner(allowed).now("it")).result == "Done."
     assert (tmp_path / "a.txt").read_text() == "x"
 
 
@@ -97,26 +97,26 @@ async def test_what_a_run_left_running_ends_with_it(project):
     word = mark()
     started = call("bash", command=f"sleep {word}", background=True)
     rules = 'permissions: {rules: ["allow execute"]}\nsandbox: off\n'
-    run = await runner(project(started, call("bash_jobs"), "Started.", text=rules)).now("it")
+    run = await make_runner(project(started, call("bash_jobs"), "Started.", text=rules)).now("it")
     assert (run.status, run.result) == (Status.COMPLETED, "Started.")
     assert until(lambda: not found(word))
     assert list_jobs(run.session) == []
 
 
 async def test_every_run_has_a_session_of_its_own(project):
-    made = runner(project("One."))
+    made = make_runner(project("One."))
     sessions = {(await made.now("it")).session for _ in range(2)}
     assert len(sessions) == 2
 
 
 async def test_a_run_that_fails_says_so_where_its_answer_would_be(project, tmp_path):
-    run = await runner(project({"error": "the model is gone"})).now("it")
+    run = await make_runner(project({"error": "the model is gone"})).now("it")
     assert run.status is Status.FAILED
     assert "failed" in (tmp_path / "out.md").read_text()
 
 
 async def test_an_answer_that_cannot_be_delivered_is_kept(project, tmp_path):
-    made = runner(project("Counted: 3."))
+    made = make_runner(project("Counted: 3."))
     (tmp_path / "out.md").mkdir()
     run = await made.now("it")
     assert (run.status, run.result) == (Status.FAILED, "Counted: 3.")
@@ -129,7 +129,7 @@ async def test_a_channel_that_is_not_there_is_said_before_anything_is_due(projec
     config = tmp_path / "forge.yaml"
     config.write_text(config.read_text().replace("channel: log", "channel: lag"))
     with pytest.raises(ToolError, match=r"schedules\[0\]\.channel: there is no channel 'lag'"):
-        runner(asked)
+        make_runner(asked)
 
 
 @pytest.mark.parametrize(("channels", "fine"), [("", False), ("channels: {nobody: {type: terminal}}", True)])
@@ -155,14 +155,14 @@ async def test_a_model_can_be_named_in_the_place_of_the_configurations(project, 
     asked = project("One.")
     other = tmp_path / "other"
     other.mkdir()
-    assert (await runner(asked, script(other, "Two.")).now("it")).result == "Two."
+    assert (await make_runner(asked, script(other, "Two.")).now("it")).result == "Two."
 
 
 def test_without_a_model_it_is_said_before_anything_is_due(project, tmp_path, monkeypatch):
     asked = project("One.")
     (tmp_path / "forge.yaml").write_text("agent: {model: 'nothing:x'}")
     with pytest.raises(ToolError):
-        runner(asked)
+        make_runner(asked)
 
 
 def test_what_the_configuration_declares_is_there_and_goes_with_it(project, tmp_path):

@@ -28,20 +28,20 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_nobody_accepted_is_not_loaded_and_what_somebody_accepted_is(project):
-    assert trust.standing(project).status == "new"
+    assert trust.trust_state(project).status == "new"
     assert load_configuration(None, project) == Configuration()
     trust.accept(project)
-    assert trust.standing(project).status == "trusted"
+    assert trust.trust_state(project).status == "trusted"
     assert trust.is_trusted(project)
     assert load_configuration(None, project).sandbox == "required"
 
 
 def test_the_accepted_text_stays_in_force_when_the_file_changes(project):
     trust.accept(project)
-    found = trust.found_in(project)
+    found = trust.find_accepted_config(project)
     assert found is not None
     (project / "forge.yaml").write_text("sandbox: off\n")
-    now = trust.standing(project)
+    now = trust.trust_state(project)
     assert (now.status, now.before, now.text) == ("changed", "sandbox: required\n", "sandbox: off\n")
     assert not trust.is_trusted(project)
     assert load_configuration(None, project).sandbox == "required"
@@ -105,7 +105,7 @@ def test_whatever_happens_to_the_file_the_accepted_text_is_in_force_and_the_pers
     trust.accept(project)
     tamper(project / "forge.yaml")
     assert load_configuration(None, project).sandbox == "required"
-    now = trust.standing(project)
+    now = trust.trust_state(project)
     assert now.status in ("changed", "gone")
     assert "the version you accepted stays in force" in trust.notice(now)
     assert "`forge trust`" in trust.notice(now)
@@ -159,10 +159,10 @@ def test_a_copy_elsewhere_is_another_project_and_a_link_is_the_same(project, tmp
 
 
 def test_what_was_shown_is_what_is_accepted(project):
-    shown = trust.standing(project).text
+    shown = trust.trust_state(project).text
     (project / "forge.yaml").write_text("sandbox: off\n")  # meanwhile
     trust.accept(project, shown)
-    assert trust.standing(project).status == "changed"
+    assert trust.trust_state(project).status == "changed"
 
 
 def test_a_workspace_without_a_configuration_can_be_accepted_for_its_scripts(project):
@@ -176,7 +176,7 @@ def test_a_workspace_without_a_configuration_can_be_accepted_for_its_scripts(pro
 
 def test_it_can_be_taken_back(project):
     trust.accept(project)
-    assert list(trust.accepted()) == [str(project)]
+    assert list(trust.list_accepted()) == [str(project)]
     assert trust.forget(project)
     assert not trust.forget(project)
     assert not trust.is_trusted(project)
@@ -203,7 +203,7 @@ def test_projects_that_are_accepted_at_the_same_time_are_all_remembered(project,
         thread.start()
     for thread in threads:
         thread.join()
-    assert set(trust.accepted()) == {str(folder) for folder in folders}
+    assert set(trust.list_accepted()) == {str(folder) for folder in folders}
 
 
 def test_of_projects_accepted_long_ago_only_the_digest_is_kept_and_a_change_stops_them(project, tmp_path, monkeypatch):
@@ -213,7 +213,7 @@ def test_of_projects_accepted_long_ago_only_the_digest_is_kept_and_a_change_stop
         folder.mkdir()
         (folder / "forge.yaml").write_text("sandbox: required\n")
         trust.accept(folder)
-    assert [entry.get("text") is None for entry in trust.accepted().values()] == [True, False, False]
+    assert [entry.get("text") is None for entry in trust.list_accepted().values()] == [True, False, False]
     assert load_configuration(None, folders[0]).sandbox == "required"
     for folder in folders:
         (folder / "forge.yaml").write_text("sandbox: off\n")
@@ -228,11 +228,11 @@ def test_only_so_many_are_remembered(project, tmp_path, monkeypatch):
     for folder in folders:
         folder.mkdir()
         trust.accept(folder)
-    assert list(trust.accepted()) == [str(folder) for folder in folders[1:]]
+    assert list(trust.list_accepted()) == [str(folder) for folder in folders[1:]]
 
 
 def test_a_name_that_no_directory_can_have_is_not_trusted(project):
-    assert trust.standing("a\0b").status == "none"
+    assert trust.trust_state("a\0b").status == "none"
     assert not trust.is_trusted("a\0b")
 
 
@@ -244,14 +244,14 @@ def test_without_a_home_nothing_is_trusted_and_it_is_said_why(project, tmp_path,
         monkeypatch.delenv("HOME", raising=False)
     else:
         monkeypatch.setenv("HOME", str(tmp_path / "file") if home == "file" else home)
-    now = trust.standing(project)
+    now = trust.trust_state(project)
     assert now.status == ("new" if home == "file" else "unknown")  # a file can hold no store, so nothing was accepted
     assert now.problem
     with pytest.raises(ToolError, match="cannot remember"):
         trust.accept(project)
-    assert trust.accepted() == {}
+    assert trust.list_accepted() == {}
     (project / "forge.yaml").unlink()
-    assert trust.standing(project).status == "none"
+    assert trust.trust_state(project).status == "none"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_broken_store_trusts_nothing_and_stops_what_it_may_have_ruled(project,
     store.parent.mkdir(parents=True)
     store.write_bytes(content.replace(b"PROJECT", str(project).encode()))
     store.chmod(0o600)
-    assert trust.standing(project).status == "unknown"
+    assert trust.trust_state(project).status == "unknown"
     assert not trust.is_trusted(project)
     with pytest.raises(ToolError, match="cannot tell which rules hold"):
         load_configuration(None, project)
@@ -290,7 +290,7 @@ def test_a_store_that_is_a_link_or_a_directory_stops_what_it_may_have_ruled(proj
 def test_a_store_that_others_can_change_trusts_nothing(project):
     store = trust.accept(project)
     store.chmod(0o622)
-    assert "others may change it" in trust.standing(project).problem
+    assert "others may change it" in trust.trust_state(project).problem
     assert not trust.is_trusted(project)
     store.chmod(0o600)
     assert trust.is_trusted(project)
@@ -315,7 +315,7 @@ def test_a_configuration_that_cannot_be_read_is_not_trusted(project, content):
         os.mkfifo(path)
     else:
         path.write_bytes(content)
-    now = trust.standing(project)
+    now = trust.trust_state(project)
     assert now.status == "new"
     assert "cannot read" in now.problem
     with pytest.raises(ToolError):

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from forge.project.trust import standing
+from forge.project.trust import trust_state
 from forge.workspace.state.ownership import _machine_id
 from tests.cli.conftest import here, start
 
@@ -86,13 +86,13 @@ def test_there_is_something_to_go_on_with() -> None:
 
 
 def test_what_was_accepted_is_accepted(workspace: Path, here: Any) -> None:
-    assert standing(workspace).status == "trusted"
+    assert trust_state(workspace).status == "trusted"
     shown = here("trust", "--dry-run", "--json").json
     assert (shown["status"], shown["state"]) == ("trusted", "own")
     assert str(workspace) in here("trust", "--list").out
     assert here("config", "show", "--json").out.count("Be brief.")
     (workspace / "forge.yaml").write_text("sandbox: off\n")
-    assert standing(workspace).status == "changed", "another text counts as accepted"
+    assert trust_state(workspace).status == "changed", "another text counts as accepted"
 
 
 def test_a_directory_of_state_that_was_copied_is_not_used(workspace: Path, here: Any) -> None:

@@ -106,14 +106,14 @@ def _find_config(options: Options) -> str | None:
     workspace = workspace_of(options)
     if "\0" in workspace:
         return None
-    from forge.project.trust import Found, check_known, notice, standing
+    from forge.project.trust import FoundConfig, check_known, notice, trust_state
 
-    now = standing(workspace)
+    now = trust_state(workspace)
     with refusals():
         check_known(now)
     if warning := notice(now):
         click.echo(f"forge: {warning}", err=True)
-    return None if now.before is None else Found(str(now.path))
+    return None if now.before is None else FoundConfig(str(now.path))
 
 
 def _warn_of_untrusted_files(options: Options) -> None:
@@ -145,9 +145,9 @@ def _warn_of_untrusted_files(options: Options) -> None:
 
 def require_project(options: Options, action: str) -> str:
     """Returns the project's current configuration for a command that needs one. Raises `Refusal` (exit code 2)."""
-    from forge.project.trust import Found, standing
+    from forge.project.trust import FoundConfig, trust_state
 
-    if isinstance(options.config, Found) and standing(workspace_of(options)).status != "trusted":
+    if isinstance(options.config, FoundConfig) and trust_state(workspace_of(options)).status != "trusted":
         way = "`forge trust` shows the difference and accepts it; --config names another file."
         raise Refusal(f"cannot {action}: {PROJECT} is not as it was accepted\n{way}")
     if options.config is not None:

@@ -24,7 +24,7 @@ from forge.durable.client import Runs
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.worker import Worker
 from forge.permissions.policy import Rules
-from forge.project.audit.log_events import Wanted
+from forge.project.audit.log_events import EventFilter
 from forge.project.audit.log_index import NAME as INDEX
 from forge.project.audit.log_index import EventIndex
 from forge.project.audit.read_log import NAME as LOG
@@ -32,17 +32,17 @@ from forge.project.audit.read_log import Log
 from forge.project.config import Configuration
 from forge.project.project import Project, RunOptions
 from forge.project.runs.durable_runs import (
-    approver,
     check_installed,
     is_own,
-    keep_finished,
+    make_approver,
     make_own_file,
     models_for,
     project_database,
     project_version,
     queue_limits,
+    store_finished_runs,
 )
-from forge.project.runs.project_worker import audited, project_chores
+from forge.project.runs.project_worker import log_events, project_chores
 from forge.tools.undo import Undo
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import state_directory
@@ -106,7 +106,7 @@ class Home:
     def is_own_database(self) -> bool:
         return is_own(self.database, self.workspace)
 
-    def open_log(self, wanted: Wanted | None = None) -> Log:
+    def open_log(self, wanted: EventFilter | None = None) -> Log:
         """The workspace's log of events, for one query."""
         return Log(state_directory(self.workspace) / LOG, wanted, index=self.event_index)
 
@@ -130,7 +130,7 @@ class Home:
                     self.database,
                     self.agents,
                     models=models_for(self.agent),
-                    watch=partial(audited, self.workspace),
+                    watch=partial(log_events, self.workspace),
                     version=self.version,
                     chores=chores,
                     keep_conversations=True,
@@ -152,7 +152,7 @@ class Home:
         What was remembered as "always" is asked again. Raises `ToolError` or `PolicyError`.
         """
         fresh = Project(self.project.options)
-        steps = fresh.agent(with_model=False, approve=approver()).steps
+        steps = fresh.agent(with_model=False, approve=make_approver()).steps
         self.policy = fresh.policy
         self.project.configuration = fresh.configuration
         self.agents = [agent.replace(steps=steps) for agent in self.agents]
@@ -180,7 +180,7 @@ class Home:
         if not self.is_own_database:
             return
         try:
-            keep_finished(self.runs.store, self.workspace)
+            store_finished_runs(self.runs.store, self.workspace)
         except ToolError as error:  # the next start does it
             logger.warning("%s", error.message)
 
@@ -235,12 +235,12 @@ def open_project(
 def _agent(project: Project, model: str | None) -> tuple[Agent, str]:
     """The project's agent, and why it has no model. A model that was asked for by name must be there."""
     try:
-        return project.agent(model, approve=approver()), ""
+        return project.agent(model, approve=make_approver()), ""
     except ToolError as error:
         if model is not None:
             raise
         problem = "\n".join(filter(None, (error.message, error.suggestion)))
-    return project.agent(with_model=False, approve=approver()).replace(model=NoModel(problem)), problem
+    return project.agent(with_model=False, approve=make_approver()).replace(model=NoModel(problem)), problem
 
 
 class NoModel:

@@ -16,7 +16,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.permissions.policy import load_rules
 from forge.permissions.rule import read_rule
 from forge.project.read_yaml import parse_yaml, read_text
-from forge.project.trust import Found, accept, trusted_text
+from forge.project.trust import FoundConfig, accept, read_accepted_text
 from forge.workspace.state.replace_file import replace_file
 
 
@@ -51,7 +51,7 @@ class RuleFile:
         path = Path(config)
         if path.suffix not in (".yaml", ".yml"):
             return cls(path, f"{path.name} is no YAML file")
-        return cls(path, "", isinstance(config, Found), home.workspace)
+        return cls(path, "", isinstance(config, FoundConfig), home.workspace)
 
     def with_rule(self, rule: str) -> Change:
         """Raises `PolicyError` for what is no rule, `ToolError` where the file is not as it should be."""
@@ -73,7 +73,7 @@ class RuleFile:
         """A file that changed since it was accepted is not written: that would accept the other changes unseen."""
         assert self.path is not None
         text = read_text(str(self.path))
-        if self.is_found and text != trusted_text(Found(str(self.path))):
+        if self.is_found and text != read_accepted_text(FoundConfig(str(self.path))):
             words = f"{self.path.name} has changed since it was accepted; the accepted version is in force"
             raise ToolError(words, ErrorKind.CONFIG, "Run `forge trust` first: it shows the difference.")
         return text

@@ -13,7 +13,7 @@ from forge.durable.client import FINE
 from forge.durable.engine.children import ONLY
 from forge.durable.store.rows import Question, RunInfo
 from forge.permissions.display import request_text
-from forge.project.runs.durable_runs import request_of
+from forge.project.runs.durable_runs import build_request
 
 BRIEF = 400  # characters of a prompt or an answer in a list
 LONGEST = 100_000
@@ -67,7 +67,7 @@ def question_shape(home: Home, question: Question, runs: dict[str, RunInfo] | No
     asked = question.request
     tool = home.registry.get(question.tool)
     try:
-        text = request_text(request_of(question, home.registry, home.scope))
+        text = request_text(build_request(question, home.registry, home.scope))
     except (ToolError, ValueError, TypeError) as error:  # of another version, say: the arguments are shown all the same
         text = f"{question.tool}: the question cannot be written out here ({error})"
     return {

@@ -1,1 +1,1 @@
-"""From a project's configuration and a person's flags to tools that can be called."""
+"""Turns a project's configuration and a person's flags into an agent with tools."""

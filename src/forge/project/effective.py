@@ -1,4 +1,4 @@
-"""What holds in a project, and who said it; secrets are never part of it."""
+"""Lists the effective configuration with the origin of each value, without secrets."""
 
 from __future__ import annotations
 
@@ -20,51 +20,56 @@ _REFERENCE = re.compile(r"[^$]*\$\{\w+(:-[^}]*)?\}")
 
 
 class Value(NamedTuple):
+    """An effective value."""
+
     place: str
     value: Any
     origin: str
-    description: str = ""  # of the key, for whoever has to be told
+    description: str = ""  # of the key
 
 
-def effective(configuration: Configuration, flags: Mapping[str, Any] = _NONE) -> list[Value]:
-    """Every value, sorted by its place; `configuration` with its variables not looked up, `flags` by their places."""
-    mask = _masking(configuration)
+def effective_values(configuration: Configuration, flags: Mapping[str, Any] = _NONE) -> list[Value]:
+    """Returns every value, sorted by key path. Variables are not resolved; `flags` are given by key path."""
+    mask = _make_mask(configuration)
     keys = keys_of(type(configuration))
-    found = {place: Value(place, one.unset, "defaults") for place, one in keys if one.unset is not None}
-    for place, value in _places(configuration.document):
-        shown = _hook(value) if place.startswith("webhooks.") else value
-        found[place] = Value(
-            place,
-            mask(_shown(shown, place.rpartition(".")[2] if place == "durable.database" else "")),
-            _origin(configuration, place),
+    found = {key_path: Value(key_path, one.unset, "defaults") for key_path, one in keys if one.unset is not None}
+    for key_path, value in _key_paths(configuration.document):
+        visible = _hide_hook_path(value) if key_path.startswith("webhooks.") else value
+        found[key_path] = Value(
+            key_path,
+            mask(_hide_credentials(visible, key_path.rpartition(".")[2] if key_path == "durable.database" else "")),
+            _origin(configuration, key_path),
         )
     if configuration.egress is not None:
         found["egress.mode"] = Value("egress.mode", configuration.egress.mode, _origin(configuration, "egress.mode"))
     for layer in configuration.layers:
         rules = (layer.document.get("permissions") or {}).get("rules")
         if rules:
-            place = f"permissions.rules ({layer.kind})"
-            found[place] = Value(place, mask(rules), layer.origin)
-    found |= {place: Value(place, value, "a flag") for place, value in flags.items()}
-    return [found[place]._replace(description=description_at(place, type(configuration))) for place in sorted(found)]
+            key_path = f"permissions.rules ({layer.kind})"
+            found[key_path] = Value(key_path, mask(rules), layer.origin)
+    found |= {key_path: Value(key_path, value, "a flag") for key_path, value in flags.items()}
+    return [
+        found[key_path]._replace(description=description_at(key_path, type(configuration)))
+        for key_path in sorted(found)
+    ]
 
 
-def nested(values: list[Value]) -> dict[str, Any]:
-    """As JSON: sections, then keys or names. Rules by layer."""
-    made: dict[str, Any] = {}
-    for place, value, *_ in values:
-        if place.startswith("permissions.rules"):
-            made.setdefault("permissions", {}).setdefault("rules", {})[place.partition("(")[2].rstrip(")")] = value
+def nest_values(values: list[Value]) -> dict[str, Any]:
+    """Returns the values as JSON: sections, then keys or names; rules by layer."""
+    result: dict[str, Any] = {}
+    for key_path, value, *_ in values:
+        if key_path.startswith("permissions.rules"):
+            result.setdefault("permissions", {}).setdefault("rules", {})[key_path.partition("(")[2].rstrip(")")] = value
             continue
-        section, _, name = place.partition(".")
+        section, _, name = key_path.partition(".")
         if name:
-            made.setdefault(section, {})[name] = value
+            result.setdefault(section, {})[name] = value
         else:
-            made[section] = value
-    return made
+            result[section] = value
+    return result
 
 
-def _places(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _key_paths(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for section, value in document.items():
         if section == "permissions":
             continue
@@ -74,21 +79,22 @@ def _places(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{section}.{name}", one) for name, one in value.items())
 
 
-def _origin(configuration: Configuration, place: str) -> str:
+def _origin(configuration: Configuration, key_path: str) -> str:
     origins = configuration.origins
-    known = origins.get(place) or origins.get(place.partition(".")[0])
+    known = origins.get(key_path) or origins.get(key_path.partition(".")[0])
     return known or next((layer.origin for layer in configuration.layers if layer.kind == "project"), "defaults")
 
 
-def _shown(value: Any, key: str = "") -> Any:
-    """Without what may be a credential that somebody wrote down: references to variables stay."""
+def _hide_credentials(value: Any, key: str = "") -> Any:
+    """Hides values that may be credentials; references to variables stay."""
     if isinstance(value, dict):
         hides = key in ("env", "headers")
         return {
-            name: (one if _is_reference(one) else HIDDEN) if hides else _shown(one, name) for name, one in value.items()
+            name: (one if _is_reference(one) else HIDDEN) if hides else _hide_credentials(one, name)
+            for name, one in value.items()
         }
     if isinstance(value, list):
-        return [_shown(one, key) for one in value]
+        return [_hide_credentials(one, key) for one in value]
     if isinstance(value, str) and key == "database" and not _is_reference(value):
         return without_password(value)
     if isinstance(value, str) and key in ("spec", "url", "server", "api"):
@@ -96,10 +102,10 @@ def _shown(value: Any, key: str = "") -> Any:
     return value
 
 
-def _hook(value: Any) -> Any:
-    """Whoever knows the whole URL of a webhook can use it."""
+def _hide_hook_path(value: Any) -> Any:
+    """Hides the path of a webhook's URL, because anyone who knows it can use it."""
     if isinstance(value, dict):
-        return {key: _hook(one) if key == "url" else one for key, one in value.items()}
+        return {key: _hide_hook_path(one) if key == "url" else one for key, one in value.items()}
     if not isinstance(value, str) or _is_reference(value):
         return value
     return re.sub(r"^(\w+://[^/?#]*)[/?#].+", rf"\1/{HIDDEN}", value, flags=re.DOTALL)
@@ -109,10 +115,10 @@ def _is_reference(value: Any) -> bool:
     return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
 
 
-def _masking(configuration: Configuration) -> Any:
+def _make_mask(configuration: Configuration) -> Any:
     try:
         secrets = project_secrets(configuration)
-    except ToolError:  # one that is too short, or a file that cannot be read: doctor says so
+    except ToolError:  # too short, or a file that cannot be read: doctor reports it
         secrets = Secrets()
 
     def mask(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A state directory that came with a project: what it holds, in words for the person who decides about it."""
+"""Describes a state directory that came with a project to the person who decides about it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from forge.workspace.state import NAME
 from forge.workspace.state.ownership import is_foreign, mark_own
 
 MOST = 50  # schedules that are shown
-LARGEST = 16 * 1024 * 1024  # bytes of a file of pins that is looked into
+LARGEST = 16 * 1024 * 1024  # bytes of a file of pins that is read
 
 
-def what_it_holds(workspace: Path) -> list[TrustItem] | None:
-    """None where there is no such directory, or it was made here. Nothing is changed."""
+def list_foreign_state(workspace: Path) -> list[TrustItem] | None:
+    """Lists the contents; None if there is no such directory, or it was made here. Nothing is changed."""
     folder = workspace / NAME
     if folder.is_symlink() or not is_foreign(folder):
         return None
@@ -26,7 +26,7 @@ def what_it_holds(workspace: Path) -> list[TrustItem] | None:
 
 
 def accept_state(workspace: Path) -> Path:
-    """From now on it counts as made here. Raises `ToolError`."""
+    """Accepts the directory as made here. Raises `ToolError`."""
     folder = workspace / NAME
     try:
         mark_own(folder)

@@ -1,7 +1,7 @@
-"""Where a configuration comes from: defaults < user < project < environment < flags, and what the organisation fixes.
+"""Finds the layers of a configuration: defaults < user < project < environment < flags, and the organisation's policy.
 
-A project cannot loosen what the user or the organisation said: rules are kept apart by layer, of sandboxes and egresses
-the stricter holds (`merging`).
+A project cannot loosen settings of the user or the organisation: rules are kept apart by layer, and the stricter
+sandbox and egress apply (`merging`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE = "config.yaml"
 
 
 class Layer(NamedTuple):
-    """What one origin says, as it was written."""
+    """The document of one origin, as it was written."""
 
     kind: str  # organisation, user, project or environment
     name: str  # of its file
@@ -35,24 +35,24 @@ class Layer(NamedTuple):
 
 
 def user_file(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """`$XDG_CONFIG_HOME/forge/config.yaml` or `~/.config/forge/config.yaml`; None without a home."""
-    return _below_home(environment, "XDG_CONFIG_HOME", ".config", FILE)
+    """Returns `$XDG_CONFIG_HOME/forge/config.yaml` or `~/.config/forge/config.yaml`; None without a home directory."""
+    return _file_in_home(environment, "XDG_CONFIG_HOME", ".config", FILE)
 
 
 def data_file(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """`$XDG_DATA_HOME/forge/NAME` or `~/.local/share/forge/NAME`; None without a home."""
-    return _below_home(environment, "XDG_DATA_HOME", ".local/share", name)
+    """Returns `$XDG_DATA_HOME/forge/NAME` or `~/.local/share/forge/NAME`; None without a home directory."""
+    return _file_in_home(environment, "XDG_DATA_HOME", ".local/share", name)
 
 
-def _below_home(environment: Mapping[str, str], variable: str, folder: str, name: str) -> Path | None:
-    if (given := environment.get(variable, "")).startswith("/"):  # relative ones do not count, says the standard
+def _file_in_home(environment: Mapping[str, str], variable: str, folder: str, name: str) -> Path | None:
+    if (given := environment.get(variable, "")).startswith("/"):  # the standard ignores relative paths
         return Path(given, "forge", name)
-    home = environment.get("HOME", "")
-    return Path(home, folder, "forge", name) if home.startswith("/") else None
+    home_directory = environment.get("HOME", "")
+    return Path(home_directory, folder, "forge", name) if home_directory.startswith("/") else None
 
 
-def is_there(path: Path | str, *, surely: bool = False) -> bool:
-    """Whether there is such a file. `surely`: one that cannot be looked at counts, so that it is refused."""
+def file_exists(path: Path | str, *, surely: bool = False) -> bool:
+    """Tells whether the file exists. With `surely`, an inaccessible file counts, so that it is refused."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -63,7 +63,7 @@ def is_there(path: Path | str, *, surely: bool = False) -> bool:
 
 
 def check_own(path: Path) -> None:
-    """A file that somebody else could have changed decides nothing. Raises `ToolError`."""
+    """Refuses a file that others could have changed. Raises `ToolError`."""
     try:
         status = path.stat()
     except OSError as error:
@@ -77,7 +77,7 @@ def check_own(path: Path) -> None:
 
 
 def rule_layers(layers: Iterable[Layer]) -> dict[str, Rules]:
-    """The rules of each, as `layered` takes them: of the text that was read, not of the file as it may be by now.
+    """Returns the rules of each layer for `layered`, from the text that was read, not from the current file.
 
     Raises `PolicyError`, which names the file, the line and the rule.
     """

@@ -1,4 +1,4 @@
-"""Examples of calls and what a policy should say to them, and whether it does. Nothing is called or started."""
+"""Tests a policy with examples of calls. No tool is called, and nothing is started."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.permissions.policy import Decision
-from forge.project.assemble.choose import configured
+from forge.project.assemble.choose import apply_settings
 from forge.project.assemble.own_tools import project_tools
 from forge.project.assemble.policy import project_policy
 from forge.project.assemble.skills import active_skills
-from forge.project.assemble.sources import Sources, mounted_tools
+from forge.project.assemble.sources import Sources, mount_tools
 from forge.project.assemble.workspace import project_scope
 from forge.project.config import Configuration, load_configuration
 from forge.project.config.reader import Reader
@@ -29,14 +29,14 @@ if TYPE_CHECKING:  # where a project has some
     from forge.sources.mcp import McpServer
 
 MOST = 10_000  # examples of one file
-MOST_PROBLEMS = 20  # that are told at once
+MOST_PROBLEMS = 20  # problems that are listed at once
 _KEYS = ("agent", "arguments", "channel", "expect", "note", "tool", "user")
 _EXAMPLE = '{tool: bash, arguments: {command: "rm -rf build"}, expect: deny}'
 _ANYTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 
 
-class Asked(Protocol):
-    """The flags that matter here."""
+class ExampleFlags(Protocol):
+    """The flags of `forge policy test`."""
 
     @property
     def workspace(self) -> str | None: ...
@@ -51,7 +51,7 @@ class Asked(Protocol):
 
 
 class Example(NamedTuple):
-    """A call, who makes it, and what is expected of the policy."""
+    """A call, its caller, and the expected decision."""
 
     place: str
     tool: str
@@ -62,7 +62,7 @@ class Example(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the policy says to an example."""
+    """The policy's decision about an example."""
 
     example: Example
     decision: Decision
@@ -91,38 +91,38 @@ class Verdict(NamedTuple):
         }
 
 
-def try_examples(asked: Asked, path: str) -> list[Verdict]:
-    """One verdict an example. Raises `ToolError` or `PolicyError`: also where an example is no possible call."""
+def try_examples(flags: ExampleFlags, path: str) -> list[Verdict]:
+    """Returns one verdict per example. Raises `ToolError` or `PolicyError`, also for an impossible call."""
     examples = read_examples(path)
-    configuration = load_configuration(asked.config)
-    scope = project_scope(asked.workspace, configuration, asked.session)
-    policy = project_policy(configuration, asked.policy)
-    tools = _Tools(configuration, scope, dev=asked.dev)
+    configuration = load_configuration(flags.config)
+    scope = project_scope(flags.workspace, configuration, flags.session)
+    policy = project_policy(configuration, flags.policy)
+    tools = _KnownTools(configuration, scope, dev=flags.dev)
     verdicts: list[Verdict] = []
     problems: list[ToolError] = []
     for example in examples:
         try:
-            tool = tools.named(example.tool)
+            tool = tools.find(example.tool)
             arguments = {} if example.arguments is None else tool.parse(dict(example.arguments))
         except ToolError as error:
             problems.append(ToolError(f"{path}: {example.place}: {error.message}", error.kind, error.suggestion))
             continue
-        foreseen = preview_call(configuration, policy, tool, arguments, _as(scope, example.who))
-        ruling = foreseen.decisive.ruling
+        preview = preview_call(configuration, policy, tool, arguments, _scope_of_caller(scope, example.who))
+        ruling = preview.decisive.ruling
         verdicts.append(Verdict(example, ruling.decision, ruling.reason, ruling.rule, ruling.layer))
     if problems:
-        raise _together(problems)
+        raise _join_problems(problems)
     return verdicts
 
 
-def _as(scope: Scope, who: Mapping[str, str]) -> Scope:
+def _scope_of_caller(scope: Scope, who: Mapping[str, str]) -> Scope:
     agent, channel, user = (who.get(key, getattr(scope, key)) for key in ("agent", "channel", "user"))
     return replace(scope, agent=agent, channel=channel, user=user)
 
 
 def read_examples(path: str) -> list[Example]:
-    """A list, or a list under `examples`. Raises `ToolError`, naming the place."""
-    reader = _Reader(path)
+    """Reads a list, or a list under `examples`. Raises `ToolError` with the key path."""
+    reader = _ExampleReader(path)
     document = read_yaml(path)
     place = ""
     if isinstance(document, dict):
@@ -135,8 +135,8 @@ def read_examples(path: str) -> list[Example]:
     return [_example(reader, one, f"{place}[{number}]") for number, one in enumerate(document)]
 
 
-class _Reader(Reader):
-    """Like that of a configuration, which has other examples to show."""
+class _ExampleReader(Reader):
+    """Reads examples; its errors show an example of a call."""
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         hint = near(written, [str(one) for one in known], 1) if written else []
@@ -162,11 +162,11 @@ def _example(reader: Reader, value: Any, place: str) -> Example:
     )
 
 
-class _Tools:
-    """The tools of a project that can be known without starting or asking anything.
+class _KnownTools:
+    """The tools of a project that are known without starting or asking anything.
 
-    Those of MCP servers, and of documents that are somewhere else, are stood in for: they are judged by the permissions
-    that every tool of their source has, as if a person had approved them.
+    Stand-ins represent tools of MCP servers and of remote documents. They have the permissions of every tool of their
+    source, as if a person had approved them.
     """
 
     def __init__(self, configuration: Configuration, scope: Scope, *, dev: bool) -> None:
@@ -179,7 +179,7 @@ class _Tools:
         here.documents = {name: one for name, one in sources.documents.items() if _is_here(one.spec)}
         here.is_part = True
         self.problems: list[str] = []
-        self._registry: ToolRegistry = mounted_tools(own, here, self.problems.append)
+        self._registry: ToolRegistry = mount_tools(own, here, self.problems.append)
         self._configuration = configuration
         self._absent: dict[str, Tool] = {}
         self._sources = {
@@ -187,8 +187,8 @@ class _Tools:
             **{name: None for name, one in sources.documents.items() if name not in here.documents},
         }
 
-    def named(self, name: str) -> Tool:
-        """Raises `ToolError` for a name that nothing can have."""
+    def find(self, name: str) -> Tool:
+        """Returns a tool. Raises `ToolError` for a name that no tool can have."""
         found = self._registry.find(name)
         if found.spec.name in self._registry:
             return found
@@ -196,7 +196,7 @@ class _Tools:
         if separator and rest and prefix in self._sources:
             if name not in self._absent:
                 stand_in = _StandIn(name, self._sources[prefix])
-                self._absent[name] = configured(stand_in, self._configuration)
+                self._absent[name] = apply_settings(stand_in, self._configuration)
             return self._absent[name]
         raise ToolError(f"there is no tool {name!r:.80}", ErrorKind.NOT_FOUND, self._advice(name))
 
@@ -208,7 +208,7 @@ class _Tools:
 
 
 class _StandIn(Tool):
-    """A tool of a server that is not asked."""
+    """A tool of a server that is not contacted."""
 
     checked = True
 
@@ -242,14 +242,14 @@ def _is_here(spec: Any) -> bool:
     return not (isinstance(spec, str) and spec.startswith(("http://", "https://")))
 
 
-def _together(problems: list[ToolError]) -> ToolError:
-    """All at once, so that a file is repaired once."""
-    lines = list(_lines(problems))
+def _join_problems(problems: list[ToolError]) -> ToolError:
+    """Joins all problems, so that a file is repaired once."""
+    lines = list(_problem_lines(problems))
     shown = lines[:MOST_PROBLEMS]
     more = [f"and {len(lines) - MOST_PROBLEMS:,} more"] if len(lines) > MOST_PROBLEMS else []
     return ToolError("\n".join([*shown, *more]), ErrorKind.CONFIG, "Fix the examples: nothing was tested.")
 
 
-def _lines(problems: list[ToolError]) -> Iterator[str]:
+def _problem_lines(problems: list[ToolError]) -> Iterator[str]:
     for one in problems:
         yield f"{one.message}. {one.suggestion}".rstrip()

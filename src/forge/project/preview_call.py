@@ -1,4 +1,4 @@
-"""What would happen to a call: every permission it wants, what the rules say to each, and what the egress refuses."""
+"""Previews a call: every permission it needs, the ruling on each, and what the egress refuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STRICTNESS = (Decision.ALLOW, Decision.ASK, Decision.DENY)
 
 
 class CallPreview(NamedTuple):
-    """`decisive` is the strictest of what is asked for in any case."""
+    """The permissions of a call; `decisive` is the strictest that is not optional."""
 
     wants: list[ExplainedPermission]
     decisive: ExplainedPermission
@@ -33,16 +33,16 @@ class CallPreview(NamedTuple):
 def preview_call(
     configuration: Configuration, policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope
 ) -> CallPreview:
-    """Of a call with valid arguments, which is not made. Raises `ToolError` where the configuration cannot be used."""
+    """Previews a call with valid arguments. Raises `ToolError` if the configuration cannot be used."""
     wants = explain_call(policy, tool, arguments, scope)
     if tool.spec.name in _JUDGED and "url" in arguments:
-        wants += _outside_the_egress(configuration, arguments["url"])
+        wants += _egress_refusals(configuration, arguments["url"])
     certain = [one for one in wants if not one.optional]
     return CallPreview(wants, max(certain, key=lambda one: _STRICTNESS.index(one.ruling.decision)))
 
 
-def _outside_the_egress(configuration: Configuration, url: str) -> list[ExplainedPermission]:
-    """No rule allows what the egress refuses; where a name leads is only known when it is asked."""
+def _egress_refusals(configuration: Configuration, url: str) -> list[ExplainedPermission]:
+    """Returns a refusal of the egress, which no rule can allow. Addresses of names are not resolved here."""
     from forge.network.egress import Egress  # few calls name a URL
     from forge.network.url import read_url
 

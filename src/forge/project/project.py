@@ -1,4 +1,4 @@
-"""A project: a directory with its settings, tools, rules and skills, and the agent that they make."""
+"""A project: a directory with settings, tools, rules and skills, and the agent built from them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
 from forge.project.assemble.agent_types import agent_types, limits_of
-from forge.project.assemble.choose import configured
+from forge.project.assemble.choose import apply_settings
 from forge.project.assemble.egress import project_egress
-from forge.project.assemble.model import chosen_model
+from forge.project.assemble.model import choose_model
 from forge.project.assemble.own_tools import project_tools
 from forge.project.assemble.policy import project_policy
 from forge.project.assemble.secrets import project_secrets
-from forge.project.assemble.skills import active_skills, told_of
+from forge.project.assemble.skills import active_skills, skills_prompt
 from forge.project.assemble.sources import Sources
 from forge.project.assemble.task_tool import add_task
 from forge.project.assemble.workspace import project_scope
 from forge.project.config import Configuration, load_configuration
-from forge.project.trust import found_in, standing
+from forge.project.trust import find_accepted_config, trust_state
 from forge.workspace.changes.journal import recover_once
 from forge.workspace.history.tracking import SessionState
 
@@ -52,7 +52,7 @@ When you are done, answer briefly, in plain text: what you found or did, and wha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a person may ask for beside the configuration; paths as they were given."""
+    """The options of a person beside the configuration; paths as they were given."""
 
     workspace: str | None = None
     config: str | None = None
@@ -62,22 +62,22 @@ class RunOptions:
     dry_run: bool = False
     record: str | None = None
     replay: str | None = None
-    watch: bool = False  # look for the project's scripts again and again
-    built: Built | None = None  # run this, and not the project
+    watch: bool = False  # reload the project's scripts when they change
+    built: Built | None = None  # run this instead of the project
 
     @property
     def configuration(self) -> Configuration:
-        """Raises `ToolError`."""
+        """The configuration to use. Raises `ToolError`."""
         return self.built.configuration if self.built is not None else load_configuration(self.config)
 
 
 class Project:
-    """A directory and what is set up in it. `load_project` makes one; `agent` makes the agent that works in it."""
+    """A directory and its setup. `load_project` loads one; `agent` builds the agent that works in it."""
 
     def __init__(self, options: RunOptions, report: Callable[[str], None] = log.warning) -> None:
-        """Raises `ToolError` or `PolicyError` where a file, a rule or the workspace cannot be used.
+        """Raises `ToolError` or `PolicyError` if a file, a rule or the workspace cannot be used.
 
-        `report` is told what cannot be opened, such as a server that does not answer; it is left out.
+        `report` receives sources that cannot be opened, such as a server that does not answer; they are left out.
         """
         self.options = options
         self.configuration = options.configuration
@@ -105,10 +105,10 @@ class Project:
         turns: int | None = None,
         approve: Approver = nobody,
     ) -> Agent:
-        """The project's agent. `model` is asked instead of the configured one.
+        """Builds the project's agent. `model` replaces the configured one.
 
-        With `with_model=False` it has none: its tools can be called, and it cannot run by itself. Raises `ToolError`
-        where the model or something else cannot be used.
+        With `with_model=False` it has none: its tools can be called, but it cannot run. Raises `ToolError` if the model
+        or another part cannot be used.
         """
         configuration, options = self.configuration, self.options
         is_dev = options.dev or bool(options.built is not None and options.built.dev)
@@ -116,9 +116,9 @@ class Project:
         self._learn_secrets(registry)
         recover_once(self.scope)
         if with_model:
-            configuration.check_set()  # an agent has all that was configured, or is told why not
+            configuration.check_set()  # an agent needs everything that is configured
             if model is None or isinstance(model, str):
-                model = chosen_model(configuration, model)
+                model = choose_model(configuration, model)
         limits = limits_of(configuration.agent.limits)
         agent: Agent = Agent(
             model if with_model else None,
@@ -134,16 +134,16 @@ class Project:
             guard=self.skills,
         )
         if self.sources.all:
-            agent.while_open(lambda: self.sources.opened(registry, self._report))
+            agent.while_open(lambda: self.sources.mount(registry, self._report))
         if agent.provider is not None:
             agent.window = window_of(agent.provider) or WINDOW
-            registry.add(configured(Task(lambda: agent, agent_types(configuration)), configuration))
+            registry.add(apply_settings(Task(lambda: agent, agent_types(configuration)), configuration))
         if options.dev:
-            _watch(agent)
+            _record_for_console(agent)
         return agent
 
     def add_task(self, agent: Agent) -> None:
-        """Give an agent without a model the tool `task`, as the project's agent has it."""
+        """Gives an agent without a model the tool `task`, as the project's agent has it."""
 
         def parent() -> Agent:
             model = self.configuration.agent.model
@@ -157,9 +157,9 @@ class Project:
             self.secrets.learn(secrets_of(holder))
 
     def _instructions(self, registry: ToolRegistry) -> str:
-        skills = told_of(self.skills) if "read_skill" in registry.names else ""  # only where the model can read them
-        told = [INSTRUCTIONS.format(workspace=self.workspace), self.configuration.agent.prompt, skills]
-        return "\n\n".join(filter(None, told))
+        skills = skills_prompt(self.skills) if "read_skill" in registry.names else ""  # only if the model can read them
+        parts = [INSTRUCTIONS.format(workspace=self.workspace), self.configuration.agent.prompt, skills]
+        return "\n\n".join(filter(None, parts))
 
     def _steps(self, gate: PolicyGate, secrets: Secrets) -> list[Step]:
         egress = project_egress(self.configuration)
@@ -177,15 +177,16 @@ def load_project(
     policy: str | os.PathLike[str] | None = None,
     report: Callable[[str], None] = log.warning,
 ) -> Project:
-    """The project in a directory, with the `forge.yaml` that a person accepted there (`forge trust`), or with none.
+    """Loads the project in a directory, with the `forge.yaml` that a person accepted there (`forge trust`), or with
+    none.
 
-    `config` names a file to be used as it is, `policy` one with further rules. `report` is told of servers and other
-    sources that cannot be opened. Raises `ToolError` where the directory has a `forge.yaml` that nobody accepted, and
-    where something cannot be used.
+    `config` names a file to be used as it is, `policy` one with further rules. `report` receives servers and other
+    sources that cannot be opened. Raises `ToolError` for a `forge.yaml` that no one accepted, and for parts that
+    cannot be used.
     """
     directory = os.fspath(path)
-    accepted = found_in(directory) if config is None else None
-    if config is None and accepted is None and (now := standing(directory)).status == "new":
+    accepted = find_accepted_config(directory) if config is None else None
+    if config is None and accepted is None and (now := trust_state(directory)).status == "new":
         words = f"the project in {directory!r} was to be loaded, and nobody accepted its {now.path.name}"
         way = "`forge trust` in that directory shows it and accepts it; load_project(config=…) uses a file as it is."
         raise ToolError(words, ErrorKind.CONFIG, way)
@@ -198,8 +199,8 @@ def load_project(
     return Project(options, report)
 
 
-def _watch(agent: Agent) -> None:
-    """What happens is recorded from the beginning, for the console of developers."""
+def _record_for_console(agent: Agent) -> None:
+    """Records events from the beginning, for the developers' console."""
     from forge.tools.debug_console import DebugConsole  # only with --dev
 
     console = agent.registry.get("debug_console")
@@ -208,28 +209,28 @@ def _watch(agent: Agent) -> None:
 
 
 def _with_recordings(steps: list[Step], options: RunOptions) -> list[Step]:
-    outer: list[Any] = [record(_writable(options.record))] if options.record is not None else []
+    outer: list[Any] = [record(_check_writable(options.record))] if options.record is not None else []
     if options.replay is not None:
-        outer.append(_replayed(options.replay))
+        outer.append(_replay_file(options.replay))
     return [*steps[:1], *outer, *steps[1:]]  # inside trace, outside everything else
 
 
-def _writable(path: str) -> Path:
-    """Found out before the first call runs, not after it. A new file is readable by its owner alone."""
+def _check_writable(path: str) -> Path:
+    """Checks the file before the first call runs. A new file is readable by its owner only."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
         return Path(path)
     except (OSError, ValueError) as error:
-        raise _unusable("record to", path, error) from None
+        raise _unusable_file("record to", path, error) from None
 
 
-def _replayed(path: str) -> Step:
+def _replay_file(path: str) -> Step:
     try:
         return replay(path)
     except (OSError, ValueError) as error:
-        raise _unusable("replay", path, error) from None
+        raise _unusable_file("replay", path, error) from None
 
 
-def _unusable(doing: str, path: str, error: Exception) -> ToolError:
+def _unusable_file(doing: str, path: str, error: Exception) -> ToolError:
     problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return ToolError(f"cannot {doing} {path!r}: {problem}", ErrorKind.CONFIG, "Name another file.")

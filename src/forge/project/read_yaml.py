@@ -10,33 +10,33 @@ from forge.core.yaml.bounded_yaml import Unreadable, bounded_text, bounded_yaml,
 
 
 def read_yaml(path: str) -> Any:
-    """The document as plain data. Raises `ToolError` of kind `config_error`, with the line where there is one."""
+    """Returns the document as plain data. Raises `ToolError` of kind `config_error`, with the line if it is known."""
     return parse_yaml(read_text(path), path)
 
 
 def read_text(path: str) -> str:
-    """Raises `ToolError`."""
+    """Reads the text of a file. Raises `ToolError`."""
     try:
         return bounded_text(Path(path))
     except Unreadable as error:
-        raise _refused(error) from None
+        raise _config_error(error) from None
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """The text of a file of that name as plain data. Raises `ToolError`."""
+    """Parses the text of a file of that name as plain data. Raises `ToolError`."""
     try:
-        return bounded_yaml(text, name, _built)
+        return bounded_yaml(text, name, _load_document)
     except Unreadable as error:
-        raise _refused(error) from None
+        raise _config_error(error) from None
 
 
-def _refused(error: Unreadable) -> ToolError:
+def _config_error(error: Unreadable) -> ToolError:
     words = f"{error.place}: cannot read the configuration: {error.problem}"
     return ToolError(words, ErrorKind.CONFIG, error.advice)
 
 
-def _built(yaml: Any, text: str) -> Any:
-    """With the safe loader; a key given twice is refused, since the second would silently win."""
+def _load_document(yaml: Any, text: str) -> Any:
+    """Parses with the safe loader; a repeated key is refused, since the second would silently win."""
 
     class Loader(safe_loader()):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Projects to begin with: their files, which pass every check as they are."""
+"""Templates of new projects: their files pass every check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Template(NamedTuple):
-    """What it is for, and its files beside those that every project has."""
+    """The purpose of a template, and its files beside those of every project."""
 
     about: str
     configuration: str
@@ -255,11 +255,11 @@ egress: {mode: allowlist, domains: [api.example.com]}
 
 _PROMPT = "Say what you are sure of, and how you know it."
 POLICY_TESTS = "policy-tests.yaml"
-OFTEN_THERE = (".gitignore", "README.md")  # what a directory with code has already, and the project does without
+OFTEN_THERE = (".gitignore", "README.md")  # files that a directory with code often has; the project does not need them
 
 
 def files_of(template: str, name: str) -> dict[str, str]:
-    """What to write, by path."""
+    """Returns the texts to write by path."""
     chosen = TEMPLATES[template]
     head = _HEAD.format(name=name, about=chosen.about, prompt=_PROMPT)
     return {

@@ -1,7 +1,7 @@
-"""Which projects' configurations a person accepted: a cloned one decides nothing before that.
+"""Remembers which projects' configurations a person accepted: a cloned one has no effect before that.
 
-The accepted text is kept outside the projects, and that text is in force: a file that was edited, replaced or removed
-since changes nothing until it is accepted. Where the accepted text cannot be known, nothing runs.
+The accepted text is stored outside the projects, and that text is in force: edits of the file have no effect until
+they are accepted. If the accepted text cannot be known, nothing runs.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.project.layers import data_file, is_there
+from forge.project.layers import data_file, file_exists
 from forge.project.read_yaml import read_text
 from forge.workspace.state.replace_file import replace_file
 
 NAME = "forge.yaml"
 STORE = "trust.json"
-MOST = 200  # projects whose text is kept; of older ones only the digest, so that a change is still noticed
-MOST_NAMED = 20_000  # projects that are remembered at all
+MOST = 200  # projects whose text is stored; older ones keep the digest, so that a change is noticed
+MOST_NAMED = 20_000  # projects that are remembered
 LARGEST = 128 * 1024 * 1024  # bytes of the store; a text has at most 256 KiB, twice that as JSON
 
 
-class Found(str):
-    """The path of a `forge.yaml` that was found, not named: each time it is read, it counts only if it is trusted."""
+class FoundConfig(str):
+    """The path of a `forge.yaml` that was found, not named: each read checks that it is trusted."""
 
     __slots__ = ()
 
 
 class Standing(NamedTuple):
-    """How a workspace stands.
+    """The trust state of a workspace.
 
     `none`: it has no `forge.yaml`. `new`: its file was never accepted, and is not used. `trusted`, `changed` and
-    `gone`: a text was accepted, and is in force; the file has it, has another, or is not there any more.
-    `unknown`: something was accepted, or may have been, and its text cannot be had: nothing may run.
+    `gone`: a text was accepted and is in force; the file has this text, another one, or is gone.
+    `unknown`: a text was or may have been accepted, and cannot be read: nothing may run.
     """
 
     status: Literal["none", "trusted", "new", "changed", "gone", "unknown"]
-    path: Path  # of forge.yaml, there or not
-    text: str = ""  # as it is now
-    before: str | None = None  # as it was accepted; None where it never was, or where there was no file
+    path: Path  # of forge.yaml, existing or not
+    text: str = ""  # the current text
+    before: str | None = None  # the accepted text; None if none was accepted, or there was no file
     problem: str = ""  # why the file or the store cannot be read
-    unreadable: bool = False  # the problem is the file's
+    unreadable: bool = False  # the problem is in the file, not in the store
 
 
-def standing(workspace: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> Standing:
-    """Never raises."""
-    root = _real(workspace)
+def trust_state(workspace: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> Standing:
+    """Returns the trust state of a workspace. Never raises."""
+    root = _resolve_links(workspace)
     path = root / NAME
-    known = _known(root, environment)
-    there, text, problem = _current(path)
+    known = _read_trust_store(root, environment)
+    there, text, problem = _read_current(path)
     if known.lost or (known.homeless and there):
         return Standing("unknown", path, text, problem=known.problem)
     entry = known.projects.get(str(root))
@@ -72,27 +72,27 @@ def standing(workspace: str | os.PathLike[str], environment: Mapping[str, str] =
 
 
 def is_trusted(workspace: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a person accepted this workspace as it is, its `forge.yaml` or that it has none.
+    """Tells whether a person accepted this workspace as it is, with its `forge.yaml` or without one.
 
-    For whatever else a cloned project brings, such as the scripts in `tools/`.
+    This also decides about other files of a cloned project, such as the scripts in `tools/`.
     """
-    root = _real(workspace)
-    now = standing(root, environment)
+    root = _resolve_links(workspace)
+    now = trust_state(root, environment)
     return now.status == "trusted" or (
-        now.status == "none" and _known(root, environment).projects.get(str(root)) is not None
+        now.status == "none" and _read_trust_store(root, environment).projects.get(str(root)) is not None
     )
 
 
-def found_in(workspace: str | os.PathLike[str]) -> Found | None:
-    """The workspace's configuration, if one was accepted. Raises `ToolError` where that cannot be known."""
-    now = standing(workspace)
+def find_accepted_config(workspace: str | os.PathLike[str]) -> FoundConfig | None:
+    """Returns the workspace's accepted configuration, if any. Raises `ToolError` if that cannot be known."""
+    now = trust_state(workspace)
     check_known(now)
-    return Found(str(now.path)) if now.before is not None else None
+    return FoundConfig(str(now.path)) if now.before is not None else None
 
 
-def trusted_text(found: Found) -> str:
-    """The very text that was accepted, whatever the file says by now. Raises `ToolError` where there is none."""
-    now = standing(Path(found).parent)
+def read_accepted_text(found: FoundConfig) -> str:
+    """Returns the accepted text, whatever the file says now. Raises `ToolError` if there is none."""
+    now = trust_state(Path(found).parent)
     check_known(now)
     if now.before is not None:
         return now.before
@@ -104,7 +104,7 @@ WAY = "`forge trust` shows what it would turn on, and accepts it."
 
 
 def check_known(now: Standing) -> None:
-    """Raises `ToolError` where the accepted rules cannot be known: to go on could mean fewer rules than those."""
+    """Raises `ToolError` if the accepted rules cannot be known: to continue could mean fewer rules."""
     if now.status != "unknown":
         return
     way = "Repair that, then run `forge trust`: it shows the project as it is now, and accepts it. Or name the file"
@@ -113,7 +113,7 @@ def check_known(now: Standing) -> None:
 
 
 def notice(now: Standing) -> str:
-    """One line for the person where the file and what is in force differ, with what to do; empty where they agree."""
+    """Returns one line for the person if the file differs from the accepted text; empty if they agree."""
     name = now.path.name
     if now.status == "changed" and now.unreadable:
         return (
@@ -138,15 +138,15 @@ def notice(now: Standing) -> str:
 
 
 def accept(workspace: str | os.PathLike[str], text: str | None = None) -> Path:
-    """Remember a workspace's configuration as it is, or as it was shown (`text`). Returns where.
+    """Remembers a workspace's configuration as it is, or as it was shown (`text`). Returns the path of the store.
 
-    Raises `ToolError` where nothing can be remembered.
+    Raises `ToolError` if nothing can be remembered.
     """
-    root = _real(workspace)
-    if text is None and is_there(root / NAME):
+    root = _resolve_links(workspace)
+    if text is None and file_exists(root / NAME):
         text = read_text(str(root / NAME))
     hashed = _digest(text) if text is not None else None
-    with _changing(root) as (store, known):
+    with _change_store(root) as (store, known):
         known.pop(str(root), None)
         known[str(root)] = {"sha256": hashed, "text": text, "accepted": int(time.time())}
         for older in [*known][:-MOST]:
@@ -158,47 +158,51 @@ def accept(workspace: str | os.PathLike[str], text: str | None = None) -> Path:
 
 
 def forget(workspace: str | os.PathLike[str]) -> bool:
-    """Whether there was something to forget. Raises `ToolError`."""
-    root = _real(workspace)
-    with _changing(root) as (_, known):
+    """Forgets a workspace; returns whether it was accepted. Raises `ToolError`."""
+    root = _resolve_links(workspace)
+    with _change_store(root) as (_, known):
         return known.pop(str(root), None) is not None
 
 
-def accepted(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str, Any]]:
-    """Every project that was accepted, by its directory. Raises `ToolError` where that cannot be known."""
-    known = _known(None, environment)
+def list_accepted(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str, Any]]:
+    """Returns every accepted project by its directory. Raises `ToolError` if that cannot be known."""
+    known = _read_trust_store(None, environment)
     if known.lost:
         raise ToolError(f"cannot tell what was accepted: {known.problem}", ErrorKind.CONFIG)
     return known.projects
 
 
-class _Known(NamedTuple):
+class _TrustStore(NamedTuple):
+    """The content of the trust store."""
+
     projects: dict[str, dict[str, Any]]
-    problem: str = ""  # why nothing can be remembered
-    lost: bool = False  # there is a store, and it cannot be read: anything may have been accepted
-    homeless: bool = False  # it is not known where the store is: a project with a file may have been accepted
+    problem: str = ""  # the reason why nothing can be remembered
+    lost: bool = False  # the store exists but cannot be read: anything may have been accepted
+    homeless: bool = False  # the location of the store is unknown: a project with a file may have been accepted
 
 
-def _known(root: Path | None, environment: Mapping[str, str]) -> _Known:
+def _read_trust_store(root: Path | None, environment: Mapping[str, str]) -> _TrustStore:
     store = data_file(STORE, environment)
     if store is None:
-        return _Known({}, "there is no home directory, where that is kept; set HOME or XDG_DATA_HOME", homeless=True)
-    if root is not None and _real(store).is_relative_to(root):
-        return _Known({}, f"{store} lies in the workspace, where tools could change it; set XDG_DATA_HOME")
+        return _TrustStore(
+            {}, "there is no home directory, where that is kept; set HOME or XDG_DATA_HOME", homeless=True
+        )
+    if root is not None and _resolve_links(store).is_relative_to(root):
+        return _TrustStore({}, f"{store} lies in the workspace, where tools could change it; set XDG_DATA_HOME")
     try:
-        return _Known(_read(store))
+        return _TrustStore(_read_projects(store))
     except FileNotFoundError:
-        return _Known({})
+        return _TrustStore({})
     except NotADirectoryError:
-        return _Known({}, f"{store.parent} is not a directory")
+        return _TrustStore({}, f"{store.parent} is not a directory")
     except OSError as error:
-        return _Known({}, f"{store}: {error.strerror}", lost=not _is_of_another(store))
+        return _TrustStore({}, f"{store}: {error.strerror}", lost=not _is_of_another(store))
     except ValueError as error:
-        return _Known({}, f"{store} cannot be used: {error}", lost=True)
+        return _TrustStore({}, f"{store} cannot be used: {error}", lost=True)
 
 
 def _is_of_another(store: Path) -> bool:
-    """Below a directory of another user that this one may not enter, as where HOME was kept on a switch of users."""
+    """Tells whether the store is in another user's inaccessible directory, as when HOME survives a switch of users."""
     for folder in store.parents:
         try:
             return hasattr(os, "getuid") and folder.stat().st_uid != os.getuid() and not os.access(folder, os.X_OK)
@@ -209,9 +213,9 @@ def _is_of_another(store: Path) -> bool:
     return False
 
 
-def _current(path: Path) -> tuple[bool, str, str]:
-    """Whether the file is there, its text, and why that cannot be read."""
-    if not is_there(path):
+def _read_current(path: Path) -> tuple[bool, str, str]:
+    """Returns whether the file exists, its text, and why it cannot be read."""
+    if not file_exists(path):
         return False, "", ""
     try:
         return True, read_text(str(path)), ""
@@ -220,7 +224,7 @@ def _current(path: Path) -> tuple[bool, str, str]:
 
 
 def _is_without_file(entry: Mapping[str, Any]) -> bool:
-    """It was accepted that the project has no `forge.yaml`."""
+    """Tells whether it was accepted that the project has no `forge.yaml`."""
     return "text" in entry and entry["text"] is None and entry.get("sha256") is None
 
 
@@ -230,15 +234,15 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def _real(path: str | os.PathLike[str]) -> Path:
-    """Through links, as far as they can be followed."""
+def _resolve_links(path: str | os.PathLike[str]) -> Path:
+    """Resolves links as far as possible."""
     try:
         return Path(os.path.realpath(path))
     except (OSError, ValueError):  # a NUL byte, or the current directory is gone
         return Path(path)
 
 
-def _read(store: Path) -> dict[str, dict[str, Any]]:
+def _read_projects(store: Path) -> dict[str, dict[str, Any]]:
     file = os.open(store, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(file, "rb") as stream:
         status = os.fstat(file)
@@ -250,28 +254,28 @@ def _read(store: Path) -> dict[str, dict[str, Any]]:
     try:
         document = json.loads(content)
         projects = document["projects"]
-        # an entry of another shape was something that a person accepted: it is kept, and found to have no text
+        # an entry of another shape was accepted by a person: it is kept, without a text
         return {str(name): entry if isinstance(entry, dict) else {} for name, entry in projects.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise ValueError("it is broken; restore it, or remove it and run `forge trust` in each project") from None
 
 
 @contextlib.contextmanager
-def _changing(root: Path) -> Iterator[tuple[Path, dict[str, dict[str, Any]]]]:
-    """What is known, written back in one piece at the end; one process at a time."""
+def _change_store(root: Path) -> Iterator[tuple[Path, dict[str, dict[str, Any]]]]:
+    """Yields the store's content, and writes it back in one piece at the end; one process at a time."""
     import json
 
     store = data_file(STORE)
-    if store is None or _known(root, os.environ).problem:
-        raise _unable(_known(root, os.environ).problem)
+    if store is None or _read_trust_store(root, os.environ).problem:
+        raise _cannot_remember(_read_trust_store(root, os.environ).problem)
     try:
         for folder in [*reversed(store.parents)]:
             if not folder.exists():  # each with its mode: `parents=True` would leave that to the umask
                 folder.mkdir(mode=0o700, exist_ok=True)
-        with _locked(store.parent):
-            known = _known(root, os.environ)
+        with _lock(store.parent):
+            known = _read_trust_store(root, os.environ)
             if known.problem:
-                raise _unable(known.problem)
+                raise _cannot_remember(known.problem)
             yield store, known.projects
             replace_file(store, json.dumps({"version": 1, "projects": known.projects}, indent=1))
     except OSError as error:
@@ -282,12 +286,12 @@ def _changing(root: Path) -> Iterator[tuple[Path, dict[str, dict[str, Any]]]]:
         ) from None
 
 
-def _unable(problem: str) -> ToolError:
+def _cannot_remember(problem: str) -> ToolError:
     return ToolError(f"cannot remember what is trusted: {problem}", ErrorKind.CONFIG, "Repair that, or use --config.")
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     import fcntl  # only where something is written
 
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""What accepting a project's configuration would turn on, in words for the person who decides."""
+"""Lists for the deciding person what accepting a project's configuration would turn on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forge.project.config import Configuration, read_configuration
 
 
 class TrustItem(NamedTuple):
-    """`kind`: what it is about; `risky`: it runs something, allows something, or lets something out."""
+    """One effect of a configuration; `kind` names it. A `risky` one runs, allows or sends something."""
 
     kind: str
     detail: str
@@ -20,15 +20,15 @@ class TrustItem(NamedTuple):
 
 
 def trust_summary(text: str, name: str) -> list[TrustItem]:
-    """Raises `ToolError` where the configuration cannot be read."""
+    """Returns the items. Raises `ToolError` if the configuration cannot be read."""
     said = read_configuration(text, name)
     mask = Secrets().mask_all
-    found = [*_programs(said), *_rules(said), *_world(said), *_quietly(said)]
+    found = [*_program_items(said), *_rule_items(said), *_reached_items(said), *_harmless_items(said)]
     return [one._replace(detail=mask(one.detail)) for one in found]
 
 
 def scripts_in(workspace: str | os.PathLike[str]) -> list[str]:
-    """Files that may be tools; their descriptions would reach the model."""
+    """Returns files that may be tools; their descriptions would reach the model."""
     folder = Path(workspace, "tools")
     try:
         return sorted(entry.name for entry in os.scandir(folder) if not entry.name.startswith((".", "_")))
@@ -36,7 +36,7 @@ def scripts_in(workspace: str | os.PathLike[str]) -> list[str]:
         return []
 
 
-def _programs(said: Configuration) -> Iterator[TrustItem]:
+def _program_items(said: Configuration) -> Iterator[TrustItem]:
     for name, server in said.servers.items():
         if server.command:
             sets = f" (sets {', '.join(server.environment)})" if server.environment else ""
@@ -52,7 +52,7 @@ def _programs(said: Configuration) -> Iterator[TrustItem]:
             yield TrustItem("sets a tool", f"{entry.name or entry.group}: {settings}")
 
 
-def _rules(said: Configuration) -> Iterator[TrustItem]:
+def _rule_items(said: Configuration) -> Iterator[TrustItem]:
     for rule in said.rules:
         action = str(rule.get("action", "")) if isinstance(rule, dict) else str(rule).split(maxsplit=1)[0]
         if action.lower() == "allow":
@@ -60,7 +60,7 @@ def _rules(said: Configuration) -> Iterator[TrustItem]:
             yield TrustItem("allows without asking", words, risky=words.split() != ["allow", "read"])
 
 
-def _world(said: Configuration) -> Iterator[TrustItem]:
+def _reached_items(said: Configuration) -> Iterator[TrustItem]:
     if said.sandbox == "off":
         yield TrustItem("switches off", "the sandbox: programs can do all that you can")
     if said.egress is None or said.egress.mode == "open":
@@ -70,13 +70,13 @@ def _world(said: Configuration) -> Iterator[TrustItem]:
     if said.egress is not None and said.egress.private:
         yield TrustItem("network", f"private addresses: {', '.join(said.egress.private)}")
     for name, document in said.openapi.items():
-        places = dict.fromkeys(one for one in (document.server, document.spec) if one)
-        yield TrustItem("connects to", f"OpenAPI {name}: {', '.join(places)}")
+        urls = dict.fromkeys(one for one in (document.server, document.spec) if one)
+        yield TrustItem("connects to", f"OpenAPI {name}: {', '.join(urls)}")
     for name, hook in said.webhooks.items():
         yield TrustItem("connects to", f"webhook {name}: {hook.url}")
     for name, channel in said.channels.items():
-        where = channel.path or channel.url_env or channel.token_env or channel.type
-        yield TrustItem("delivers to", f"channel {name} ({channel.type}): {where}")
+        target = channel.path or channel.url_env or channel.token_env or channel.type
+        yield TrustItem("delivers to", f"channel {name} ({channel.type}): {target}")
     embedder = said.memory.embedder if said.memory else ""
     if isinstance(embedder, dict):
         yield TrustItem("connects to", f"memory, sends notes to {embedder['url']}")
@@ -90,12 +90,12 @@ def _world(said: Configuration) -> Iterator[TrustItem]:
         yield TrustItem("reaches", f"{root.path} ({'write' if root.writable else 'read'})")
 
 
-def _quietly(said: Configuration) -> Iterator[TrustItem]:
+def _harmless_items(said: Configuration) -> Iterator[TrustItem]:
     if said.agent.model:
         yield TrustItem("model", said.agent.model, risky=False)
     for name, agent in said.agents.items():
-        told = f": {agent.prompt}" if agent.prompt else ""
-        yield TrustItem("sub-agent", f"{name}{f' with {agent.model}' if agent.model else ''}{told}", risky=False)
+        prompt = f": {agent.prompt}" if agent.prompt else ""
+        yield TrustItem("sub-agent", f"{name}{f' with {agent.model}' if agent.model else ''}{prompt}", risky=False)
     if said.agent.prompt:
         yield TrustItem("tells the model", said.agent.prompt, risky=False)
     if said.skills is not None:
@@ -107,7 +107,7 @@ def _quietly(said: Configuration) -> Iterator[TrustItem]:
 
 
 def _is_number(value: Any) -> bool:
-    """A bound, such as a time or a size: whatever else can be set may be a program, an address or a variable."""
+    """Tells whether a value is only a bound; other settings may be a program, an address or a variable."""
     return isinstance(value, int | float)
 
 

@@ -1,4 +1,4 @@
-"""Which version of Forge this is."""
+"""The version of Forge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the files of something new: all of them or none, and nothing over what is there."""
+"""Writes new files: all of them or none, and never over existing ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from forge.workspace.paths import PathValidator
 
 
 def write_new(root: Path, files: Mapping[str, str]) -> None:
-    """By path below the root. Raises `ToolError`; a link that leads out of the root is refused, too."""
-    places = {path: PathValidator(root).resolve_for_writing(path).path for path in files}
-    there = [path for path, place in places.items() if place.exists() or (root / path).is_symlink()]
+    """Writes files by their paths below the root. Raises `ToolError`; a link that leads out of the root is refused,
+    too.
+    """
+    targets = {path: PathValidator(root).resolve_for_writing(path).path for path in files}
+    there = [path for path, target in targets.items() if target.exists() or (root / path).is_symlink()]
     if there:
         verb = "is" if len(there) == 1 else "are"
         raise ToolError(
@@ -21,11 +23,11 @@ def write_new(root: Path, files: Mapping[str, str]) -> None:
             "Choose another name or directory, or move what is there away.",
         )
     written: list[Path] = []
-    for path, place in places.items():
+    for path, target in targets.items():
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with place.open("x", encoding="utf-8") as file:
-                written.append(place)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("x", encoding="utf-8") as file:
+                written.append(target)
                 file.write(files[path])
         except OSError as error:
             for one in written:

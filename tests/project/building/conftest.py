@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from forge.project.build.record import Build, Order
+from forge.project.build.record import Build, BuildOrder
 from forge.project.build.stages import BuildError, build
 
 SCRIPT = '''"""
@@ -95,7 +95,7 @@ class Project:
         return {"say": {"command": sys.executable, "args": ["server.py"]}}
 
     def make(self, **asked: Any) -> Build:
-        order = Order(config=str(self.root / "forge.yaml"), workspace=self.root, output=self.output)
+        order = BuildOrder(config=str(self.root / "forge.yaml"), workspace=self.root, output=self.output)
         return build(order._replace(**asked))
 
     def problems(self, **asked: Any) -> tuple[str, list[str]]:

@@ -25,7 +25,7 @@ from forge.project.assemble.own_tools import project_tools
 from forge.project.assemble.policy import project_policy
 from forge.project.assemble.skills import active_skills
 from forge.project.build.built import Built, load_built
-from forge.project.build.record import AGENT, MANIFEST, digest, written
+from forge.project.build.record import AGENT, MANIFEST, digest, to_bytes
 
 
 class Ran:
@@ -46,7 +46,7 @@ def run(built: Built, workspace: Path, *calls: ToolCall) -> Ran:
         registry: ToolRegistry = project_tools(configuration, workspace, sources, lambda: skills, dev=built.dev)
         gate = PolicyGate(project_policy(configuration, None), approve_all)
         executor = ToolExecutor(registry, standard_steps(gate))
-        async with sources.opened(registry, ran.said.append):
+        async with sources.mount(registry, ran.said.append):
             ran.names = set(registry)
             ran.results = [await executor.execute(call, scope) for call in calls]
 
@@ -135,18 +135,18 @@ def test_a_manifest_that_is_consistent_and_lies_is_caught_by_its_hash(project: A
     made = project.make()
     agent = json.loads((project.output / AGENT).read_bytes())
     agent["prompt"] = "Be evil."
-    forged = written(agent)
+    forged = to_bytes(agent)
     (project.output / AGENT).write_bytes(forged)
     manifest = json.loads((project.output / MANIFEST).read_bytes())
     manifest["files"][AGENT] = {"sha256": digest(forged), "bytes": len(forged)}
-    (project.output / MANIFEST).write_bytes(written(manifest))
+    (project.output / MANIFEST).write_bytes(to_bytes(manifest))
     load_built(project.output)
     with pytest.raises(ToolError, match="another is expected"):
         load_built(project.output, made.sha256)
 
 
 def test_a_build_that_lists_too_little_is_none_that_can_be_run(tmp_path: Path) -> None:
-    (tmp_path / MANIFEST).write_bytes(written({"manifest_version": 1, "files": {}}))
+    (tmp_path / MANIFEST).write_bytes(to_bytes({"manifest_version": 1, "files": {}}))
     with pytest.raises(ToolError, match="is no build that can be run"):
         load_built(tmp_path)
 

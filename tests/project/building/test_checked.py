@@ -12,33 +12,33 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.project.build.checked import read_checked
 from forge.project.build.output import write_files
-from forge.project.build.record import FORMAT, MANIFEST, File, digest, written
+from forge.project.build.record import FORMAT, MANIFEST, OutputFile, digest, to_bytes
+from forge.project.build.verify import read_build
 
 NAMES = st.text("abc.-_é ", min_size=1, max_size=6).filter(lambda name: name not in (".", "..", MANIFEST))
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
-FILES = st.dictionaries(PATHS, st.builds(File, st.binary(max_size=20), st.booleans()), min_size=1, max_size=5)
+FILES = st.dictionaries(PATHS, st.builds(OutputFile, st.binary(max_size=20), st.booleans()), min_size=1, max_size=5)
 
 
-def listing(files: dict[str, File]) -> dict[str, Any]:
+def listing(files: dict[str, OutputFile]) -> dict[str, Any]:
     listed = {path: {"sha256": digest(one.content), "bytes": len(one.content)} for path, one in files.items()}
     return {"manifest_version": FORMAT, "files": listed}
 
 
-def placed(directory: Path, files: dict[str, File]) -> str:
-    content = written(listing(files))
-    write_files(directory, {**files, MANIFEST: File(content)})
+def placed(directory: Path, files: dict[str, OutputFile]) -> str:
+    content = to_bytes(listing(files))
+    write_files(directory, {**files, MANIFEST: OutputFile(content)})
     return digest(content)
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    placed(tmp_path, {"a.txt": File(b"a"), "in/b.txt": File(b"bb", True)})
+    placed(tmp_path, {"a.txt": OutputFile(b"a"), "in/b.txt": OutputFile(b"bb", True)})
     return tmp_path
 
 
-def no_clash(files: dict[str, File]) -> bool:
+def no_clash(files: dict[str, OutputFile]) -> bool:
     return not any(other.startswith(f"{path}/") for path in files for other in files)
 
 
@@ -47,11 +47,11 @@ def no_clash(files: dict[str, File]) -> bool:
 )
 @given(files=FILES.filter(no_clash), data=st.data())
 def test_whatever_is_changed_added_or_taken_away_is_found_out(
-    files: dict[str, File], data: Any, tmp_path_factory: pytest.TempPathFactory
+    files: dict[str, OutputFile], data: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = tmp_path_factory.mktemp("built")
     sha256 = placed(directory, files)
-    assert read_checked(directory, sha256)[2].keys() == {*files, MANIFEST}
+    assert read_build(directory, sha256)[2].keys() == {*files, MANIFEST}
     path = data.draw(st.sampled_from(sorted(files)))
     how = data.draw(st.sampled_from(["change", "grow", "add", "remove"]))
     place, content = directory / path, files[path].content
@@ -66,7 +66,7 @@ def test_whatever_is_changed_added_or_taken_away_is_found_out(
         at = data.draw(st.integers(0, len(content) - 1))
         place.write_bytes(content[:at] + bytes([content[at] ^ data.draw(st.integers(1, 255))]) + content[at + 1 :])
     with pytest.raises(ToolError) as caught:
-        read_checked(directory)
+        read_build(directory)
     assert path in caught.value.message
 
 
@@ -77,7 +77,7 @@ def test_whatever_is_changed_added_or_taken_away_is_found_out(
 def test_a_manifest_of_any_nonsense_is_an_error_and_nothing_else(
     data: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    whole = listing({"a": File(b"a"), "b/c": File(b"")})
+    whole = listing({"a": OutputFile(b"a"), "b/c": OutputFile(b"")})
     values = st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just(FORMAT),
         lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
@@ -99,7 +99,7 @@ def test_a_manifest_of_any_nonsense_is_an_error_and_nothing_else(
     directory = tmp_path_factory.mktemp("built")
     (directory / MANIFEST).write_bytes(json.dumps(said).encode())
     with pytest.raises(ToolError) as caught:  # what can be read lists files that are not there
-        read_checked(directory)
+        read_build(directory)
     assert caught.value.suggestion
 
 
@@ -107,40 +107,40 @@ def test_a_manifest_of_any_nonsense_is_an_error_and_nothing_else(
 def test_a_manifest_that_cannot_be_read_is_damaged(small: Path, content: bytes) -> None:
     (small / MANIFEST).write_bytes(content)
     with pytest.raises(ToolError, match="damaged"):
-        read_checked(small)
+        read_build(small)
 
 
 def test_links_and_special_files_are_not_what_was_built(small: Path, tmp_path: Path) -> None:
     (small / "a.txt").unlink()
     (small / "a.txt").symlink_to("in/b.txt")
     with pytest.raises(ToolError, match=r"a\.txt cannot be read"):
-        read_checked(small)
+        read_build(small)
     (small / "a.txt").unlink()
     os.mkfifo(small / "a.txt")
     with pytest.raises(ToolError, match=r"a\.txt cannot be read \(it is no file\)"):
-        read_checked(small)
+        read_build(small)
 
 
 def test_all_that_differs_is_told_up_to_a_few(small: Path) -> None:
     for number in range(10):
         (small / f"new{number}").write_text("")
     with pytest.raises(ToolError, match="new4 was added and 5 more"):
-        read_checked(small)
+        read_build(small)
 
 
 def test_the_manifest_itself_can_be_pinned(tmp_path: Path) -> None:
-    sha256 = placed(tmp_path, {"a": File(b"a")})
-    assert read_checked(tmp_path, f"sha256:{sha256.upper()}")[0] == sha256
+    sha256 = placed(tmp_path, {"a": OutputFile(b"a")})
+    assert read_build(tmp_path, f"sha256:{sha256.upper()}")[0] == sha256
     with pytest.raises(ToolError, match="another is expected"):
-        read_checked(tmp_path, "0" * 64)
+        read_build(tmp_path, "0" * 64)
     with pytest.raises(ToolError, match="is no SHA-256"):
-        read_checked(tmp_path, sha256[:-1])
+        read_build(tmp_path, sha256[:-1])
 
 
 def test_what_is_no_build_is_said_to_be_none(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(ToolError, match="is no build"):
-            read_checked(place)
+            read_build(place)
 
 
 @pytest.mark.parametrize("size", [10**17, 10**25])
@@ -149,4 +149,4 @@ def test_a_size_that_no_file_can_have_is_refused_before_it_is_read(small: Path, 
     next(iter(said["files"].values()))["bytes"] = size
     (small / MANIFEST).write_text(json.dumps(said))
     with pytest.raises(ToolError, match="not understood"):
-        read_checked(small)
+        read_build(small)

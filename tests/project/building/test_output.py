@@ -83,9 +83,9 @@ def test_without_an_exchange_the_old_one_is_put_back_where_the_new_one_cannot_be
 ) -> None:
     project.make()
     before = project.bytes()
-    monkeypatch.setattr(output, "_exchanged", lambda *_: False)
+    monkeypatch.setattr(output, "_exchange", lambda *_: False)
     with pytest.raises(ToolError, match="cannot be the output"):
-        output.put_in_place(project.root / ".forge-tmp-build-gone", project.output)
+        output.replace_output(project.root / ".forge-tmp-build-gone", project.output)
     assert project.bytes() == before
     project.write("tools/loud.py", "other = 1\n")
     project.make()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import forge
-from forge.project.build.record import written
+from forge.project.build.record import to_bytes
 from forge.project.read_yaml import read_yaml
 
 WORK = """
@@ -70,9 +70,9 @@ def test_a_second_build_of_the_same_changes_nothing(project: Any) -> None:
 )
 def test_every_value_is_read_again_as_what_it_was(value: Any, tmp_path: Path) -> None:
     document = {"a": [value, {"b": value}]}
-    (tmp_path / "x.json").write_bytes(written(document))
+    (tmp_path / "x.json").write_bytes(to_bytes(document))
     assert read_yaml(str(tmp_path / "x.json")) == document
-    assert json.loads(written(document)) == document
+    assert json.loads(to_bytes(document)) == document
 
 
 def test_small_prices_are_built(project: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from forge.project.build.record import Order
+from forge.project.build.record import BuildOrder
 from forge.project.build.stages import STAGES, build
 from forge.project.version import version
 
@@ -26,7 +26,7 @@ def test_the_stages_are_in_the_order_that_is_promised() -> None:
 
 def test_a_build_holds_the_agent_its_schemas_its_guards_its_files_and_a_list_of_them(project: Any) -> None:
     heard: list[str] = []
-    order = Order(str(project.root / "forge.yaml"), project.root, project.output, prod=True)
+    order = BuildOrder(str(project.root / "forge.yaml"), project.root, project.output, prod=True)
     made = build(order, lambda stage, words: heard.append(stage) if words else None)
     agent, manifest = read(project, "agent.json"), read(project, "build-manifest.json")
     assert heard == [name for name, _ in STAGES]

@@ -16,7 +16,7 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 
 if TYPE_CHECKING:  # loaded when a log is read
-    from forge.project.audit.log_events import Entry
+    from forge.project.audit.log_events import LogEntry
     from forge.project.audit.log_summary import Summary
     from forge.project.audit.read_log import Log
 
@@ -92,13 +92,13 @@ for _option in command.params:
 
 
 def _log(options: Options, flags: dict[str, Any]) -> Log:
-    from forge.project.audit.log_events import Wanted
+    from forge.project.audit.log_events import EventFilter
     from forge.project.audit.log_summary import Summary
     from forge.project.audit.read_log import Log, index_beside
 
     path = _path(options, flags["file"])
     usual = Summary.COUNTED if flags["summary"] else () if options.json else DEFAULT_EVENTS
-    wanted = Wanted(
+    wanted = EventFilter(
         tools=flags["tools"],
         sessions=_session(options),
         agents=flags["agents"],
@@ -144,10 +144,10 @@ def _session(options: Options) -> tuple[str, ...]:
 def _parse_moment(flag: str, text: str | None, otherwise: float) -> float:
     if text is None:
         return otherwise
-    from forge.project.audit.log_events import moment
+    from forge.project.audit.log_events import parse_moment
 
     try:
-        return moment(text, time.time())
+        return parse_moment(text, time.time())
     except (ValueError, OverflowError, OSError):
         raise click.UsageError(
             f"{flag} {text!r} is no time: write 90s, 30m, 2h, 3d or 1w, or a date such as 2026-05-01 or"
@@ -155,7 +155,7 @@ def _parse_moment(flag: str, text: str | None, otherwise: float) -> float:
         ) from None
 
 
-def _entries(log: Log, flags: dict[str, Any]) -> Iterable[Entry]:
+def _entries(log: Log, flags: dict[str, Any]) -> Iterable[LogEntry]:
     if flags["follow"]:
         return log.follow(_make_wait(), flags["last"] or LAST)
     return log.last(flags["last"]) if flags["last"] else log
@@ -170,7 +170,7 @@ def _make_wait() -> Callable[[], bool]:
     return lambda: not watch.poll(PAUSE)
 
 
-def _print_events(entries: Iterable[Entry], *, as_json: bool, at_once: bool) -> None:
+def _print_events(entries: Iterable[LogEntry], *, as_json: bool, at_once: bool) -> None:
     at_terminal = sys.stdout.isatty()
     for entry in entries:
         if not as_json:
@@ -261,7 +261,7 @@ def _print_summary(log: Log, *, as_json: bool) -> None:
 
 def _table(summary: Summary) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("TOOL", "CALLS", "ERRORS", "DENIED", "ASKED", "UNFINISHED", "SECONDS")]
-    for name, one in [*summary.ranked(), ("all", summary.total)]:
+    for name, one in [*summary.tools_by_calls(), ("all", summary.total)]:
         counts = (one.calls, one.errors, one.denied, one.asked, one.unfinished)
         rows.append((_shorten(name, 60), *(f"{count:,}" for count in counts), f"{one.seconds:,.2f}"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -15,7 +15,7 @@ from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.show import harmless
 
 if TYPE_CHECKING:  # showing the help does without
-    from forge.project.build.record import Build, Order, Problem
+    from forge.project.build.record import Build, BuildOrder, Problem
 
 OUTPUT = ".forge-output"
 
@@ -67,13 +67,13 @@ def command(options: Options, *, prod: bool, output: str | None) -> int:
     return 0
 
 
-def _order(options: Options, *, prod: bool, output: str | None) -> Order:
+def _order(options: Options, *, prod: bool, output: str | None) -> BuildOrder:
     """Reads the flags into an order. Raises `ToolError`."""
     from forge.project.assemble.workspace import workspace_root
-    from forge.project.build.record import Order
+    from forge.project.build.record import BuildOrder
 
     workspace = workspace_root(options.workspace)
-    return Order(
+    return BuildOrder(
         config=require_project(options, "build"),  # to build it is to start its servers
         workspace=workspace,
         output=Path(output) if output is not None else workspace / OUTPUT,

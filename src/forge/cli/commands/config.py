@@ -56,16 +56,16 @@ def show(options: Options, explain: bool) -> None:
       forge config show --config other.yaml --json
     """
     from forge.project.config import load_configuration  # showing the help does without
-    from forge.project.effective import effective, nested
+    from forge.project.effective import effective_values, nest_values
 
     flags = {"workspace.root": options.workspace, "permissions.rules (session)": options.policy}
     with refusals():
         configuration = load_configuration(options.config, resolve=False)
-        values = effective(
+        values = effective_values(
             configuration, {key_path: os.path.abspath(value) for key_path, value in flags.items() if value}
         )
     if options.json:
-        document: dict[str, object] = {"values": nested(values)}
+        document: dict[str, object] = {"values": nest_values(values)}
         if explain:
             document |= {
                 "origins": {one.place: one.origin for one in values},

@@ -159,11 +159,11 @@ def _open_socket(port: int | None) -> AbstractContextManager[socket.socket]:
 
 def _notes(options: Options) -> list[str]:
     """Returns the notes that the page shows, too: the effective configuration is not the project's file."""
-    from forge.project.trust import Found, notice, standing
+    from forge.project.trust import FoundConfig, notice, trust_state
 
-    if options.config is not None and not isinstance(options.config, Found):
+    if options.config is not None and not isinstance(options.config, FoundConfig):
         return []
-    warning = notice(standing(workspace_of(options)))
+    warning = notice(trust_state(workspace_of(options)))
     return [f"{warning}."] if warning else []
 
 

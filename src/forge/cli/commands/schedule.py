@@ -189,11 +189,11 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
         raise click.UsageError("Runs are unattended, so --yes says too much: write rules for what they may do.")
     with refusals():
         from forge.project.runs.scheduled_runs import ProjectClaims
-        from forge.project.runs.scheduled_tasks import runner
+        from forge.project.runs.scheduled_tasks import make_runner
 
         if id is None:
             ProjectClaims(options).prepare()
-        scheduler: Runner = runner(options, model)
+        scheduler: Runner = make_runner(options, model)
         scheduler.report = _report_run_as_json if options.json else _report_run
         if id is not None:
             return _exit_code([_run_coroutine(scheduler.now(id))])
@@ -219,10 +219,10 @@ def _list_worker_runs(options: Options, id: str | None, limit: int) -> list[Run]
     from forge.core.errors import ToolError
 
     with refusals():
-        from forge.project.runs.scheduled_runs import ran_on_workers
+        from forge.project.runs.scheduled_runs import list_worker_runs
 
         try:
-            return ran_on_workers(options, id, limit)
+            return list_worker_runs(options, id, limit)
         except ToolError as error:
             click.echo(f"What workers ran is not shown: {error.message}", err=True)
             return []

@@ -136,10 +136,12 @@ def _resume(name: str, **given: Any) -> int:
     options = Options(**{key: given[key] for key in Options._fields if key != "session"}, session=name)
     workspace = workspace_of(options)
     if options.config is None:
-        from forge.project.trust import found_in
+        from forge.project.trust import find_accepted_config
 
         with refusals():
-            options = options._replace(config=found_in(workspace))  # `run` says so where the file is another by now
+            options = options._replace(
+                config=find_accepted_config(workspace)
+            )  # `run` says so where the file is another by now
     with _store(options, name) as store:
         store.show(name)  # refuses a name that none has, with near ones
     run_agent = run.callback

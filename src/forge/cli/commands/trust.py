@@ -59,11 +59,11 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
     workspace = workspace_of(options)
     if forget:
         return _forget(workspace)
-    from forge.project.trust import accepted, standing
+    from forge.project.trust import list_accepted, trust_state
 
     with refusals():
-        accepted()  # where that cannot be read, nothing can be added to it
-    now = standing(workspace)
+        list_accepted()  # where that cannot be read, nothing can be added to it
+    now = trust_state(workspace)
     if now.unreadable:
         raise Refusal(f"forge.yaml cannot be trusted: {now.problem}\nRepair it, then try again.")
     with refusals():
@@ -85,10 +85,10 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
 
 
 def _list_items(now: Standing) -> list[TrustItem]:
-    from forge.project.layers import is_there
+    from forge.project.layers import file_exists
     from forge.project.trust_summary import trust_summary
 
-    return trust_summary(now.text, str(now.path)) if is_there(now.path) else []
+    return trust_summary(now.text, str(now.path)) if file_exists(now.path) else []
 
 
 def _scripts(workspace: str) -> list[str]:
@@ -99,9 +99,9 @@ def _scripts(workspace: str) -> list[str]:
 
 def _list_foreign_state(now: Standing) -> list[TrustItem] | None:
     """Lists the contents of a state directory that was not made here; None if there is no such directory."""
-    from forge.project.foreign_state import what_it_holds
+    from forge.project.foreign_state import list_foreign_state
 
-    return what_it_holds(now.path.parent)
+    return list_foreign_state(now.path.parent)
 
 
 def _can_be_accepted(now: Standing, scripts: list[str]) -> bool:
@@ -165,26 +165,30 @@ def _ask() -> bool | None:
 
 def _accept(now: Standing, is_new: bool, state: list[TrustItem] | None, *, quiet: bool) -> None:
     from forge.project.foreign_state import accept_state
-    from forge.project.layers import is_there
+    from forge.project.layers import file_exists
     from forge.project.trust import accept
 
-    files = [accept(now.path.parent, now.text if now.text or is_there(now.path) else None)] if is_new else []
+    files = [accept(now.path.parent, now.text if now.text or file_exists(now.path) else None)] if is_new else []
     files += [accept_state(now.path.parent)] if state is not None else []
     if not quiet:
         click.echo(f"Accepted, and remembered in {' and '.join(harmless(str(one)) for one in files)}.")
 
 
 def _print_json(
-    now: Standing, items: list[TrustItem], scripts: list[str], state: list[TrustItem] | None, accepted: bool
+    now: Standing, items: list[TrustItem], scripts: list[str], state: list[TrustItem] | None, list_accepted: bool
 ) -> None:
-    is_there = (now.path.parent / ".forge").is_dir()
+    file_exists = (now.path.parent / ".forge").is_dir()
     document: dict[str, Any] = {
         "workspace": str(now.path.parent),
         "status": now.status,
-        "accepted": accepted or (now.status == "trusted" and state is None),
+        "accepted": list_accepted or (now.status == "trusted" and state is None),
         "turns_on": [one._asdict() for one in (*items, *(state or ()))],
         "scripts": scripts,
-        "state": "own" if is_there and (state is None or accepted) else "foreign" if state is not None else "none",
+        "state": "own"
+        if file_exists and (state is None or list_accepted)
+        else "foreign"
+        if state is not None
+        else "none",
     }
     click.echo(json.dumps(document, ensure_ascii=False))
 
@@ -199,10 +203,10 @@ def _forget(workspace: str) -> int:
 
 
 def _print_projects(options: Options) -> int:
-    from forge.project.trust import accepted, standing
+    from forge.project.trust import list_accepted, trust_state
 
     with refusals():
-        rows = [{"workspace": name, "status": standing(name).status} for name in sorted(accepted())]
+        rows = [{"workspace": name, "status": trust_state(name).status} for name in sorted(list_accepted())]
     if options.json:
         click.echo(json.dumps({"projects": rows}, ensure_ascii=False))
         return 0

@@ -74,7 +74,7 @@ async def _run_to_end(agent: Agent, work: Coroutine[Any, Any, int], sources: Sou
         try:
             if sources is not None:
                 with refusals():
-                    await stack.enter_async_context(sources.opened(agent.registry, print_note))
+                    await stack.enter_async_context(sources.mount(agent.registry, print_note))
         except BaseException:
             work.close()
             raise

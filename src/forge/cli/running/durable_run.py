@@ -28,9 +28,9 @@ from forge.durable.store.rows import RunInfo
 from forge.models.scripted import Scripted
 from forge.project.project import Project
 from forge.project.runs.durable_runs import (
-    HEARD,
-    approver,
+    INITIAL_MESSAGES,
     check_installed,
+    make_approver,
     make_own_file,
     project_database,
     project_version,
@@ -75,7 +75,7 @@ def run_durably(
             version=project.version,
             run_id=run_id,
             messages=agent.begin(prompt, list(history), session).messages,
-            scope={HEARD: len(history), **({MODEL: flags.model} if flags.model else {})},
+            scope={INITIAL_MESSAGES: len(history), **({MODEL: flags.model} if flags.model else {})},
         )
 
     if detach:
@@ -150,7 +150,9 @@ def _load_project(
     loaded = Project(given, report=print_note)
     # the worker has the model, so this machine may have no key for it; a model that is named must still be right
     nobody_to_ask = Scripted() if detach and flags.model is None else None
-    agent = loaded.agent(nobody_to_ask or flags.model, turns=flags.max_turns, approve=approver(run_id, yes=options.yes))
+    agent = loaded.agent(
+        nobody_to_ask or flags.model, turns=flags.max_turns, approve=make_approver(run_id, yes=options.yes)
+    )
     configuration = loaded.configuration
     return WatchedProject(
         database=project_database(configuration, loaded.workspace, database),

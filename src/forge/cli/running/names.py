@@ -16,7 +16,7 @@ from forge.core.tool import Tool
 from forge.project.assemble.choose import MEMORY, choose_tools
 from forge.project.assemble.own_tools import project_tools as tools_of
 from forge.project.assemble.skills import active_skills
-from forge.project.assemble.sources import MADE_FOR_PROJECTS, Sources, mounted_tools
+from forge.project.assemble.sources import MADE_FOR_PROJECTS, Sources, mount_tools
 from forge.project.assemble.task_tool import add_task
 from forge.project.assemble.workspace import project_scope, workspace_root
 from forge.project.config import load_configuration
@@ -44,7 +44,7 @@ def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
         add_task(registry, configuration)
         if name is not None and name in registry.names:
             return registry
-        return mounted_tools(registry, sources if name is None else sources.of(name), print_note)
+        return mount_tools(registry, sources if name is None else sources.of(name), print_note)
 
 
 def describe_permissions(spec: ToolSpec) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from forge.cli.options import Options
 from forge.core.errors import ToolError
 from forge.project.config.durable import passwords, without_password
-from forge.project.trust import Found
+from forge.project.trust import FoundConfig
 
 _COMMAND = re.compile(r"forge (?:runs [a-z]+|run --durable|worker(?: status)?)")
 
@@ -54,7 +54,7 @@ class Commands:
 
 def _config_flag(config: str | None) -> str | None:
     """Returns the file, or None if the next command finds it without a flag."""
-    return None if isinstance(config, Found) or config == os.environ.get("FORGE_CONFIG") else config
+    return None if isinstance(config, FoundConfig) or config == os.environ.get("FORGE_CONFIG") else config
 
 
 def _database_flag(database: str | None) -> str | None:

@@ -17,7 +17,7 @@ from forge.permissions.gate import approve_all
 from forge.project.assemble.workspace import workspace_root
 from forge.project.config import load_configuration
 from forge.project.project import Project, RunOptions
-from forge.project.runs.durable_runs import approver, check_installed, own_file, project_database, project_version
+from forge.project.runs.durable_runs import check_installed, make_approver, own_file, project_database, project_version
 
 REPEAT_AFTER = 60.0  # seconds before the same line is written again
 
@@ -39,7 +39,7 @@ def work(options: Options, flags: dict[str, Any]) -> int:
             dev=options.dev,
         )  # fmt: skip
         project = Project(given, report=_report)
-        agent = project.agent(flags.pop("model"), approve=approve_all if options.yes else approver())
+        agent = project.agent(flags.pop("model"), approve=approve_all if options.yes else make_approver())
         version = flags.pop("app_version") or project_version(project.configuration)
         worker = ProjectWorker(project, agent, WorkerOptions(version=version, **flags))
         _print_warnings(debug=options.debug)
@@ -49,7 +49,7 @@ def work(options: Options, flags: dict[str, Any]) -> int:
 
 def read_status(options: Options, database: str | None) -> dict[str, Any]:
     """Returns the workers, queues and runs of the database. Raises `ToolError`."""
-    from forge.project.runs.project_worker import status_of  # an extra: asked for by the command
+    from forge.project.runs.project_worker import read_status  # an extra: asked for by the command
 
     configuration = load_configuration(options.config)
     workspace = workspace_root(options.workspace, configuration.root)
@@ -57,7 +57,7 @@ def read_status(options: Options, database: str | None) -> dict[str, Any]:
     if url == f"sqlite:///{own_file(workspace)}" and not own_file(workspace).exists():
         # reading the status creates no file
         return {"database": str(own_file(workspace)), "workers": [], "queues": {}, "runs": {}, "unattended": []}
-    return status_of(url)
+    return read_status(url)
 
 
 async def _work_until_signal(worker: Any) -> None:

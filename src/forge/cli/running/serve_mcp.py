@@ -28,7 +28,7 @@ from forge.core.registry import CONVERSATION
 from forge.exports.mcp_server import ElicitingApprover, serve_http, serve_stdio
 from forge.permissions.answers import approve_all
 from forge.project.project import Project, RunOptions
-from forge.project.trust import Found
+from forge.project.trust import FoundConfig
 from forge.project.version import version
 
 SHORTEST_TOKEN = 16  # characters
@@ -172,7 +172,7 @@ def _silence_packages(*, debug: bool) -> None:
 
 def _stdio_entry(options: Options, flags: dict[str, Any], workspace: Path) -> dict[str, Any]:
     command, *first = _own_command()
-    named = None if isinstance(options.config, Found) else options.config  # the client's command finds it again
+    named = None if isinstance(options.config, FoundConfig) else options.config  # the client's command finds it again
     files = {"--config": named, "--policy": options.policy, "--audit": flags["audit"]}
     flags = {
         "--yes": options.yes,

@@ -25,9 +25,9 @@ class StoredRuns(NamedTuple):
     def store_finished(self) -> None:
         """Stores all finished runs in their sessions before they are removed. Raises `ToolError`."""
         if self.is_own:
-            from forge.project.runs.durable_runs import keep_finished
+            from forge.project.runs.durable_runs import store_finished_runs
 
-            keep_finished(self.runs.store, self.workspace, limit=1_000_000)
+            store_finished_runs(self.runs.store, self.workspace, limit=1_000_000)
 
 
 def with_database(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,10 +78,10 @@ def _missing_file(url: str) -> Path | None:
 def _store_finished(runs: Any, workspace: Path) -> None:
     """Stores finished runs in their sessions. A failure is only printed, because no one asked for this."""
     from forge.core.errors import ToolError
-    from forge.project.runs.durable_runs import keep_finished
+    from forge.project.runs.durable_runs import store_finished_runs
 
     try:
-        keep_finished(runs.store, workspace, limit=20)
+        store_finished_runs(runs.store, workspace, limit=20)
     except ToolError as error:
         click.echo(f"forge: what ended is not kept in its session yet: {error.message}", err=True)
     except OSError as error:

@@ -35,11 +35,11 @@ from forge.durable.store.rows import RunInfo
 from forge.durable.worker import Worker
 from forge.project.project import Project
 from forge.project.runs.durable_runs import (
+    build_request,
     is_own,
-    keep,
     models_for,
     queue_limits,
-    request_of,
+    store_in_session,
 )
 from forge.project.runs.stored_conversation import session_store
 
@@ -228,7 +228,7 @@ class WatchedRun:
         self._looked = now
         questions = await in_thread(lambda: self.runs.questions(run.id))
         for question in questions:
-            request = request_of(question, self.project.agent.registry, self.project.project.scope)
+            request = build_request(question, self.project.agent.registry, self.project.project.scope)
             answer = await ask_person(self.screen, request)
             try:
                 await in_thread(lambda: self.runs.give(question, answer, "terminal"))  # noqa: B023
@@ -248,7 +248,7 @@ class WatchedRun:
     def _keep(self, run: RunInfo) -> None:
         try:
             with session_store(self.project.workspace) as sessions:
-                keep(run, self.runs.store, sessions)
+                store_in_session(run, self.runs.store, sessions)
         except ToolError as error:
             click.echo(f"forge: the session is not kept: {error.message}", err=True)
 

@@ -20,7 +20,7 @@ from forge.permissions.explain import explain_call
 from forge.permissions.policy import Decision, PermissionRequest, Rules
 from forge.permissions.rule import Rule
 from forge.project.assemble.egress import project_egress
-from forge.project.audit.log_events import Wanted, is_refusal
+from forge.project.audit.log_events import EventFilter, is_refusal
 
 MOST = 500
 LOOKED_AT = 50_000  # events of the store, the newest
@@ -82,7 +82,7 @@ def _sandbox(home: Home) -> dict[str, Any]:
 def show_denials(home: Home, asked: Asked) -> dict[str, Any]:
     """From the log of events, and from the store's runs; whichever tells of a call first counts."""
     since = time.time() - asked.number("since", DAY, 60, 30 * DAY)
-    log = home.open_log(Wanted(events=("tool_call_end",), since=since, denied=True))
+    log = home.open_log(EventFilter(events=("tool_call_end",), since=since, denied=True))
     found: list[tuple[str, Mapping[str, Any]]] = [("", entry.event) for entry in log if _is_denial(entry.event)]
     home.say(log.notes)
     found += list(_stored(home, since))

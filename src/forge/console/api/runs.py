@@ -24,7 +24,7 @@ from forge.durable.engine.children import ONLY
 from forge.durable.store.find import COLUMNS, info
 from forge.durable.store.rows import OVER, RunInfo
 from forge.durable.store.tables import runs
-from forge.project.runs.durable_runs import HEARD, keep
+from forge.project.runs.durable_runs import INITIAL_MESSAGES, store_in_session
 from forge.project.runs.stored_conversation import session_store
 from forge.workspace.history.tracking import SessionState
 
@@ -152,7 +152,7 @@ def begin(home: Home, prompt: str, session: str = "") -> RunInfo:
         version=home.version,
         run_id=run_id,
         messages=home.agent.begin(prompt, list(history), session).messages,
-        scope={HEARD: len(history), **({MODEL: home.asked_model} if home.asked_model else {})},
+        scope={INITIAL_MESSAGES: len(history), **({MODEL: home.asked_model} if home.asked_model else {})},
     )
 
 
@@ -165,7 +165,7 @@ def _history(home: Home, session: str) -> list[Message]:
     with session_store(home.workspace) as sessions:
         for run in store.list(session=session, parent="", status=OVER, limit=20)[::-1]:
             if not run.scope.get(ONLY):
-                keep(run, store, sessions)
+                store_in_session(run, store, sessions)
         return sessions.open(session).messages
 
 

@@ -18,8 +18,8 @@ from forge.durable.client import new_run_id
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import runs
 from forge.project.assemble.schedule_store import open_schedule_store
-from forge.project.runs.durable_runs import HEARD
-from forge.project.runs.scheduled_runs import scheduled
+from forge.project.runs.durable_runs import INITIAL_MESSAGES
+from forge.project.runs.scheduled_runs import list_scheduled
 from forge.project.runs.scheduled_tasks import scheduled_prompt
 from forge.schedules.cron import Cron
 from forge.schedules.runner import Runner
@@ -85,7 +85,7 @@ async def _as_run(home: Home, schedule: Schedule) -> Outcome:
             version=home.version,
             run_id=run_id,
             messages=messages,
-            scope={HEARD: 0, "channel": "schedule"},
+            scope={INITIAL_MESSAGES: 0, "channel": "schedule"},
         )
 
     await in_thread(begin)
@@ -157,7 +157,7 @@ def _history(home: Home, store: ScheduleStore, name: str) -> list[dict[str, Any]
     kept = store.history(name, MOST)
     by_hand = _runs_of(home, [one.session for one in kept if one.session])
     found = [replace(one, run_id=by_hand.get(one.session, "")) for one in kept]
-    found += scheduled(home.runs.store, name, MOST)
+    found += list_scheduled(home.runs.store, name, MOST)
     return [_row(one) for one in sorted(found, key=lambda one: -(one.started or one.due))[:MOST]]
 
 

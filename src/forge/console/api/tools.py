@@ -19,7 +19,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
 from forge.project.preview_call import preview_call
-from forge.project.trust import Found
+from forge.project.trust import FoundConfig
 
 
 def list_tools(home: Home, asked: Asked) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _copies(home: Home, spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[st
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": spec.name, "arguments": arguments}}
     config = home.project.options.config
     words = ["forge", "tool", "call", spec.name, text, "--workspace", str(home.workspace)]
-    if config is not None and not isinstance(config, Found):  # one that is found is found again
+    if config is not None and not isinstance(config, FoundConfig):  # one that is found is found again
         words += ["--config", str(Path(config).absolute())]
     return {
         "cli": shlex.join(words),

@@ -1,4 +1,4 @@
-"""The kinds of sub-agents that a project configures, and the limits of its agents."""
+"""Builds the types of sub-agents that a project configures, and the limits of its agents."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from forge.project.config import Configuration, SubAgentEntry
 
 
 def agent_types(configuration: Configuration) -> dict[str, AgentType]:
-    """By their names. Raises `ToolError` where a model cannot be used."""
+    """Returns the types by name. Raises `ToolError` for a model that cannot be used."""
     return {name: _agent_type(entry) for name, entry in configuration.agents.items()}
 
 
 def limits_of(said: Mapping[str, Any], standard: Limits | None = None) -> Limits:
-    """What is configured, and the standard for the rest."""
+    """Returns the configured limits, with the standard for the rest."""
     price = {"price": Price(**said["price"])} if "price" in said else {}
     return replace(standard if standard is not None else Limits(), **{**said, **price})
 

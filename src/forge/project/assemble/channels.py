@@ -1,4 +1,4 @@
-"""A project's channels: made of its configuration, and what may be sent where."""
+"""Builds a project's channels from its configuration, and checks the targets of messages."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ if TYPE_CHECKING:  # most projects have none
 
 
 class ProjectChannels:
-    """By name, as they are configured; a channel is made when it is first needed."""
+    """The configured channels by name. A channel is built when it is first needed."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
-        self._made: dict[str, Channel] = {}
+        self._built_channels: dict[str, Channel] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._configuration.channels)
 
     async def deliver(self, text: str, channel: str, to: str = "", attachments: Sequence[Attachment] = ()) -> None:
-        """Raises `ToolError`: also where `to` is none of the targets that the person wrote down."""
+        """Sends a message. Raises `ToolError`, also for a target that the person did not list."""
         from forge.channels.channel import Channels
 
         entries = self._configuration.channels
         if channel in entries:
             _check_target(channel, entries[channel], to)
-            if channel not in self._made:
-                self._made[channel] = _channel(self._configuration, entries[channel])
-        known: dict[str, Channel] = {name: self._made.get(name, _NotMade()) for name in entries}
+            if channel not in self._built_channels:
+                self._built_channels[channel] = _build_channel(self._configuration, entries[channel])
+        known: dict[str, Channel] = {name: self._built_channels.get(name, _UnbuiltChannel()) for name in entries}
         await Channels(known).deliver(text, channel, to, attachments)
 
 
-class _NotMade:
+class _UnbuiltChannel:
+    """Stands for a channel that is not built yet."""
+
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
         raise AssertionError("a channel is made before it is used")
 
 
 def _check_target(name: str, entry: ChannelEntry, to: str) -> None:
-    """A model may name a chat, but none that the person did not: a bot can write to everybody who ever wrote to it."""
+    """Refuses targets that the person did not list, because a bot can write to everyone who ever wrote to it."""
     if not to or entry.type in ("terminal", "file") or to == entry.chat_id or to in entry.targets:
         return
     allowed = [one for one in (entry.chat_id, *entry.targets) if one]
@@ -58,7 +60,7 @@ def _check_target(name: str, entry: ChannelEntry, to: str) -> None:
     )
 
 
-def _channel(configuration: Configuration, entry: ChannelEntry) -> Channel:
+def _build_channel(configuration: Configuration, entry: ChannelEntry) -> Channel:
     if entry.type == "terminal":
         from forge.channels.terminal import Terminal
 
@@ -71,24 +73,24 @@ def _channel(configuration: Configuration, entry: ChannelEntry) -> Channel:
     if entry.type == "webhook":
         from forge.channels.webhook import Webhook
 
-        headers = {key: _value(configuration, entry, one) for key, one in entry.headers_env.items()}
-        return Webhook(_value(configuration, entry, entry.url_env), headers, files=entry.files)
+        headers = {key: _read_variable(configuration, entry, one) for key, one in entry.headers_env.items()}
+        return Webhook(_read_variable(configuration, entry, entry.url_env), headers, files=entry.files)
     if entry.type == "slack":
-        return _slack(configuration, entry)
+        return _build_slack(configuration, entry)
     from forge.channels.telegram import API, Telegram
 
-    return Telegram(_value(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
+    return Telegram(_read_variable(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
 
 
-def _slack(configuration: Configuration, entry: ChannelEntry) -> Channel:
+def _build_slack(configuration: Configuration, entry: ChannelEntry) -> Channel:
     from forge.channels.slack import API, Slack, SlackHook
 
     if entry.url_env:
-        return SlackHook(_value(configuration, entry, entry.url_env))
-    return Slack(_value(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
+        return SlackHook(_read_variable(configuration, entry, entry.url_env))
+    return Slack(_read_variable(configuration, entry, entry.token_env), entry.chat_id, api=entry.api or API)
 
 
-def _value(configuration: Configuration, entry: ChannelEntry, variable: str) -> str:
+def _read_variable(configuration: Configuration, entry: ChannelEntry, variable: str) -> str:
     value = os.environ.get(variable, "")
     if not value:
         problem = f"the environment variable {variable} is not set; set it before Forge starts"

@@ -1,4 +1,4 @@
-"""Which tools a project has: the built-in ones, or those its configuration names, with the settings it gives them."""
+"""Chooses a project's tools: all built-in ones, or those that its configuration names, with their settings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from forge.tools import GROUPS, built_ins
 
 MEMORY = ("memory_get", "memory_search", "memory_write")
 SKILLS = ("read_skill",)
-TASK = "task"  # every agent has it, whatever is listed
-FAMILIES = frozenset({"bash"})  # useless without the tools that look after its jobs: bash_output and the like
-TRAITS = ("timeout", "rate", "confirm", "permissions")  # what can be set for any tool, wherever it comes from
+TASK = "task"  # every agent has it
+FAMILIES = frozenset({"bash"})  # useless without the tools for its jobs, such as bash_output
+TRAITS = ("timeout", "rate", "confirm", "permissions")  # settings of any tool from any source
 
 Report = Callable[[str], None]
 
@@ -34,49 +34,49 @@ def choose_tools(
     groups: Iterable[str] = (),
     later: bool = False,
 ) -> ToolRegistry:
-    """Every built-in tool but the development ones; or exactly those configured, and the conversation tools.
+    """Returns every built-in tool but the development ones; or exactly the configured ones and the conversation tools.
 
     `own` are built-in tools that were made for this project, such as its memory's; `always` those that it has whatever
     is configured, such as its webhooks; `groups` those whose tools it has, too. `later`: a name that nothing has yet
     may come with a source. A section that turns something on brings the tools that it is used with.
     """
     registry = ToolRegistry()
-    made = {tool.spec.name: tool for tool in own}
-    plain = [tool for tool in built_ins(registry) if tool.spec.name not in made]
-    known = [tool for tool in (*plain, *made.values()) if dev or tool.spec.category is not Category.DEV]
-    always, asked, brought = list(always), frozenset(groups), brought_tools(configuration)
-    registry.add(*(configured(tool, configuration) for tool in always))
+    by_name = {tool.spec.name: tool for tool in own}
+    plain = [tool for tool in built_ins(registry) if tool.spec.name not in by_name]
+    known = [tool for tool in (*plain, *by_name.values()) if dev or tool.spec.category is not Category.DEV]
+    always, wanted_groups, brought = list(always), frozenset(groups), tools_of_sections(configuration)
+    registry.add(*(apply_settings(tool, configuration) for tool in always))
     if configuration.tools is None:
-        registry.add(*(_configured(tool, [], registry, configuration) for tool in known))
+        registry.add(*(_apply_entries(tool, [], registry, configuration) for tool in known))
         return registry
     for entry in configuration.tools:
         if entry.group or not later:
-            _check(entry, [*known, *always], configuration)
+            _check_entry(entry, [*known, *always], configuration)
     for tool in known:
         entries = _entries(tool.spec, configuration)
-        wanted = tool.spec.name in CONVERSATION or tool.spec.name in brought or tool.spec.groups & asked
+        wanted = tool.spec.name in CONVERSATION or tool.spec.name in brought or tool.spec.groups & wanted_groups
         if entries or wanted:
-            concerning = [entry for entry in entries if _concerns(entry, tool.spec)]
-            registry.add(_configured(tool, concerning, registry, configuration))
+            concerning = [entry for entry in entries if _applies_to(entry, tool.spec)]
+            registry.add(_apply_entries(tool, concerning, registry, configuration))
     return registry
 
 
-def tell_unmatched(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
-    """Say which patterns under `tools:` no tool has. That is no error: a source may bring one later."""
+def report_unmatched(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
+    """Reports patterns under `tools:` that match no tool. This is no error: a source may add one later."""
     for entry in configuration.tools or ():
-        if _is_pattern(entry) and not any(_names(entry, tool.spec) for tool in registry.values()):
+        if _is_pattern(entry) and not any(_matches(entry, tool.spec) for tool in registry.values()):
             report(f"{configuration.name}: {entry.place}.name: no tool matches {entry.name!r}; see `forge tool list`")
 
 
-def brought_tools(configuration: Configuration) -> frozenset[str]:
-    """Names of tools that a project has because it turned on what they are for."""
+def tools_of_sections(configuration: Configuration) -> frozenset[str]:
+    """Returns the names of tools that come with a section that is turned on."""
     memory = configuration.memory is not None and configuration.memory.enabled
     skills = configuration.skills is not None and bool(configuration.skills.paths or configuration.skills.active)
     return frozenset((*(MEMORY if memory else ()), *(SKILLS if skills else ())))
 
 
-def configured(tool: Tool, configuration: Configuration) -> Tool:
-    """A tool that is not built in, with what the project says of it: only what can be said of any tool."""
+def apply_settings(tool: Tool, configuration: Configuration) -> Tool:
+    """Applies the project's settings to a tool that is not built in: only settings of any tool are possible."""
     traits: dict[str, Any] = {}
     for entry in _entries(tool.spec, configuration):
         for key, value in entry.config.items():
@@ -85,14 +85,14 @@ def configured(tool: Tool, configuration: Configuration) -> Tool:
                 raise configuration.error(f"{entry.place}.config.{key}", problem, key, TRAITS)
             traits[key] = _trait(key, value)
     if "permissions" in traits:
-        traits["permissions"] = {*traits["permissions"], *_denied_above(tool.spec, configuration)}
+        traits["permissions"] = {*traits["permissions"], *_permissions_denied_above(tool.spec, configuration)}
     return _with_traits(tool, traits)
 
 
-def _denied_above(spec: ToolSpec, configuration: Configuration) -> set[Permission]:
-    """What the tool's source says it needs, and a rule of the user's or the organisation's denies, if only somewhere.
+def _permissions_denied_above(spec: ToolSpec, configuration: Configuration) -> set[Permission]:
+    """Returns the permissions that the tool's source declares and a rule of the user or the organisation may deny.
 
-    A project may say that a tool needs less. It does not say so to whoever forbade it.
+    A project may declare that a tool needs less, but such rules still apply.
     """
     above = [layer for layer in configuration.layers if layer.kind in ("user", "organisation")]
     rules = rule_layers(above).values() if above else ()
@@ -100,17 +100,17 @@ def _denied_above(spec: ToolSpec, configuration: Configuration) -> set[Permissio
 
 
 def check_names(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
-    """Once every source is mounted: a name that nothing has is a mistake, a pattern may be one."""
+    """Checks the names once every source is mounted: an unknown name is an error, an unmatched pattern is reported."""
     for entry in configuration.tools or ():
-        _check(entry, list(registry.values()), configuration)
-    tell_unmatched(configuration, registry, report)
+        _check_entry(entry, list(registry.values()), configuration)
+    report_unmatched(configuration, registry, report)
 
 
 def _entries(spec: ToolSpec, configuration: Configuration) -> list[ToolEntry]:
-    return [entry for entry in configuration.tools or () if _names(entry, spec)]
+    return [entry for entry in configuration.tools or () if _matches(entry, spec)]
 
 
-def _names(entry: ToolEntry, spec: ToolSpec) -> bool:
+def _matches(entry: ToolEntry, spec: ToolSpec) -> bool:
     if entry.group:
         return entry.group in spec.groups
     if any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases)):
@@ -118,8 +118,8 @@ def _names(entry: ToolEntry, spec: ToolSpec) -> bool:
     return entry.name in FAMILIES and spec.name.startswith(f"{entry.name}_")
 
 
-def _concerns(entry: ToolEntry, spec: ToolSpec) -> bool:
-    """Whether its settings are for this tool, and not only for another of its family."""
+def _applies_to(entry: ToolEntry, spec: ToolSpec) -> bool:
+    """Tells whether the settings are for this tool, and not only for another of its family."""
     return bool(entry.group) or any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases))
 
 
@@ -127,45 +127,45 @@ def _is_pattern(entry: ToolEntry) -> bool:
     return not entry.group and bool(set(entry.name) & set("*?["))
 
 
-def _check(entry: ToolEntry, known: list[Tool], configuration: Configuration) -> None:
-    """A name that nothing has is a mistake; a pattern may wait for tools that come later."""
+def _check_entry(entry: ToolEntry, known: list[Tool], configuration: Configuration) -> None:
+    """Refuses a name that no tool has; a pattern may wait for tools that come later."""
     if entry.group:
         if entry.group not in GROUPS:
             raise configuration.error(f"{entry.place}.group", f"there is no group {entry.group!r}", entry.group, GROUPS)
     elif entry.name == TASK or _is_pattern(entry):
         return
-    elif not any(_names(entry, tool.spec) for tool in known):
+    elif not any(_matches(entry, tool.spec) for tool in known):
         names = [name for tool in known for name in (tool.spec.name, *tool.spec.aliases)]
         raise configuration.error(f"{entry.place}.name", f"there is no tool {entry.name!r}", entry.name, names)
 
 
-def _configured(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, configuration: Configuration) -> Tool:
+def _apply_entries(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, configuration: Configuration) -> Tool:
     traits: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     if configuration.sandbox != "auto" and "sandbox" in _settings(tool):
-        settings["sandbox"] = configuration.sandbox  # of the whole project, unless the tool has its own
+        settings["sandbox"] = configuration.sandbox  # the project's, unless the tool has its own
     for entry in entries:
         for key, value in entry.config.items():
             if key in TRAITS:
-                # less than a built-in tool needs is not a project's to declare: rules of others are about it
+                # a project cannot declare fewer permissions: others' rules need them
                 traits[key] = tool.spec.permissions | set(value) if key == "permissions" else _trait(key, value)
             else:
                 _check_setting(tool, f"{entry.place}.config.{key}", key, value, configuration)
                 settings[key] = value
     _tighten(tool, settings, traits, configuration)
     if settings:
-        tool = _made_anew(tool, settings, registry)
+        tool = _rebuild_tool(tool, settings, registry)
     return _with_traits(tool, traits)
 
 
 def _tighten(tool: Tool, settings: dict[str, Any], traits: dict[str, Any], configuration: Configuration) -> None:
-    """A project has its own list of tools, and still cannot loosen what the user's says of one."""
+    """Applies the user's stricter settings of a tool, which the project's list of tools cannot loosen."""
     said: dict[str, Any] = {}
     for layer in configuration.layers:
         for entry in layer.document.get("tools", ()) if layer.kind == "user" else ():
             fields: Mapping[str, Any] = {"name": entry} if isinstance(entry, str) else entry
             named = ToolEntry(name=fields.get("name", ""), group=fields.get("group", ""))
-            said |= (fields.get("config") or {}) if _names(named, tool.spec) and _concerns(named, tool.spec) else {}
+            said |= (fields.get("config") or {}) if _matches(named, tool.spec) and _applies_to(named, tool.spec) else {}
     known = _settings(tool) if said else {}
     if said.get("sandbox") is not None and "sandbox" in known:
         from forge.project.config.strictness import stricter_sandbox  # few users say so
@@ -186,7 +186,7 @@ def _with_traits(tool: Tool, traits: dict[str, Any]) -> Tool:
     if not traits:
         return tool
     own = copy.copy(tool)
-    for bound in ("parse", "invoke"):  # they remember the tool they were made for
+    for bound in ("parse", "invoke"):  # both are bound to the original tool
         own.__dict__.pop(bound, None)
     own.spec = tool.spec.changed(**traits)
     own.show_settings()  # a time-out may be one
@@ -194,37 +194,37 @@ def _with_traits(tool: Tool, traits: dict[str, Any]) -> Tool:
 
 
 def _settings(tool: Tool) -> dict[str, inspect.Parameter]:
-    """What a tool's class lets one set: the parameters of its constructor that have a default."""
+    """Returns the settings of a tool: the parameters of its constructor that have a default."""
     if type(tool).__module__ == Tool.__module__:  # a decorated function
         return {}
     parameters = inspect.signature(type(tool)).parameters
     return {name: one for name, one in parameters.items() if one.default is not one.empty}
 
 
-def _check_setting(tool: Tool, place: str, key: str, value: Any, configuration: Configuration) -> None:
+def _check_setting(tool: Tool, key_path: str, key: str, value: Any, configuration: Configuration) -> None:
     settings = _settings(tool)
     if key not in settings:
         problem = f"{tool.spec.name} has no setting {key!r}"
-        raise configuration.error(place, problem, key, [*TRAITS, *settings])
+        raise configuration.error(key_path, problem, key, [*TRAITS, *settings])
     default = settings[key].default
     fits = isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)
     if default is not None and not fits and not (type(default) is float and type(value) is int):
         raise ToolError(
-            f"{configuration.name}: {place}: expected {type(default).__name__} such as {default!r}, got {value!r:.60}",
+            f"{configuration.name}: {key_path}: expected {type(default).__name__} such as {default!r}, got {value!r:.60}",
             ErrorKind.CONFIG,
             "Write a value of that kind, or leave the setting out.",
         )
 
 
-def _made_anew(tool: Tool, settings: dict[str, Any], registry: ToolRegistry) -> Tool:
+def _rebuild_tool(tool: Tool, settings: dict[str, Any], registry: ToolRegistry) -> Tool:
     make: Callable[..., Tool] = type(tool)
     parameters = inspect.signature(make).parameters
     if "registry" in parameters:
         return make(registry, **settings)
     if all(one.default is not one.empty for one in parameters.values()):
         return make(**settings)
-    anew = copy.copy(tool)  # it was made for this project; its settings are attributes of the same names
+    rebuilt = copy.copy(tool)  # built for this project; its settings are attributes
     for name, value in settings.items():
-        setattr(anew, name, value)
-    anew.show_settings()
-    return anew
+        setattr(rebuilt, name, value)
+    rebuilt.show_settings()
+    return rebuilt

@@ -1,4 +1,4 @@
-"""Where a project's tools may connect to."""
+"""Builds the egress of a project: the addresses that its tools may connect to."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from forge.core.errors import ErrorKind, ToolError
 from forge.project.config import Configuration
 
-if TYPE_CHECKING:  # a project that says nothing about it needs nothing of the network
+if TYPE_CHECKING:  # loaded only if an egress is configured
     from forge.network.egress import Egress
 
 
 def project_egress(configuration: Configuration) -> Egress | None:
-    """As it is configured; None where nothing is. Raises `ToolError`."""
+    """Returns the configured egress; None if none is configured. Raises `ToolError`."""
     said = configuration.egress
     if said is None:
         return None

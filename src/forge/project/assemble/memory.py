@@ -1,4 +1,4 @@
-"""A project's memory: its notes, and what finds things in them."""
+"""Opens a project's memory: its notes and the search in them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forge.core.errors import ToolError
-from forge.project.assemble.model import chosen_provider
+from forge.project.assemble.model import choose_provider
 from forge.project.assemble.secrets import project_secrets
 from forge.project.assemble.skills import active_skills
-from forge.project.assemble.sources import Asked
+from forge.project.assemble.sources import ProjectFlags
 from forge.project.assemble.workspace import project_scope
 from forge.project.config import Configuration, load_configuration
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:  # only where it is enabled
 DIRECTORY = "memory"
 
 
-def project_memory(asked: Asked) -> Memory:
-    """Of the workspace, enabled or not: notes are a person's own. Raises `ToolError`."""
-    configuration = load_configuration(asked.config)
-    scope = project_scope(asked.workspace, configuration)
+def project_memory(flags: ProjectFlags) -> Memory:
+    """Opens the workspace's memory, enabled or not: notes belong to the person. Raises `ToolError`."""
+    configuration = load_configuration(flags.config)
+    scope = project_scope(flags.workspace, configuration)
     return memory_of(configuration, scope.workspace, writes=scope.writes)
 
 
 async def remember(
-    asked: Asked, session: str, messages: Sequence[Message], model: str | None = None
+    flags: ProjectFlags, session: str, messages: Sequence[Message], model: str | None = None
 ) -> WrittenEntry | None:
-    """Note what a session was about, in the words of a model; None where nothing was said. Raises `ToolError`."""
+    """Notes a model's summary of a session; returns None if nothing was said. Raises `ToolError`."""
     from forge.agent.recollect import recollect
     from forge.memory.sessions import remember_session
 
-    configuration = load_configuration(asked.config)
-    provider = chosen_provider(configuration, model)
-    rules = active_skills(configuration, project_scope(asked.workspace, configuration)).rules(session)
+    configuration = load_configuration(flags.config)
+    provider = choose_provider(configuration, model)
+    rules = active_skills(configuration, project_scope(flags.workspace, configuration)).rules(session)
 
-    async def summarise(told: Sequence[Message]) -> str:
-        text = await recollect(provider, told)
+    async def summarise(messages_to_sum: Sequence[Message]) -> str:
+        text = await recollect(provider, messages_to_sum)
         if rules is not None:
-            rules.check_response(text)  # what may not be answered is not noted for later answers either
+            rules.check_response(text)  # a forbidden answer is not noted either
         return text
 
-    with closing(project_memory(asked)) as memory:
+    with closing(project_memory(flags)) as memory:
         return await remember_session(
             memory,
             messages,
@@ -57,6 +57,7 @@ async def remember(
 
 
 def memory_of(configuration: Configuration, workspace: Path, *, writes: bool = True) -> Memory:
+    """Opens the memory of a workspace with the configured embedder."""
     from forge.memory.embed import embedder_from
     from forge.memory.memory import Memory
     from forge.workspace.state import state_directory

@@ -1,4 +1,4 @@
-"""Which model a project uses."""
+"""Chooses the model of a project."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from forge.models.names import default_model, provider_for, setup_advice
 from forge.project.config import Configuration
 
 
-def chosen_model(configuration: Configuration, asked: str | None = None) -> str:
-    """The one that is asked for, else the configuration's, else one whose key is set. Raises `ToolError`."""
-    chosen = asked or configuration.agent.model or default_model()
+def choose_model(configuration: Configuration, requested: str | None = None) -> str:
+    """Returns the requested model, else the configured one, else one whose key is set. Raises `ToolError`."""
+    chosen = requested or configuration.agent.model or default_model()
     if chosen is None:
         raise ToolError(setup_advice(), ErrorKind.CONFIG, "To try it without one: forge run --model scripted:FILE")
     return chosen
 
 
-def chosen_provider(configuration: Configuration, asked: str | None = None) -> Provider:
-    return provider_for(chosen_model(configuration, asked))
+def choose_provider(configuration: Configuration, requested: str | None = None) -> Provider:
+    return provider_for(choose_model(configuration, requested))

@@ -1,4 +1,4 @@
-"""The built-in tools that are made for a project: they need its servers, documents, channels, schedules or memory."""
+"""Builds the built-in tools that need a project's servers, documents, channels, schedules or memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
 from forge.project.assemble.channels import ProjectChannels
-from forge.project.assemble.choose import choose_tools, configured
+from forge.project.assemble.choose import apply_settings, choose_tools
 from forge.project.assemble.schedule_store import schedule_store_opener
 from forge.project.assemble.sources import Sources
 from forge.project.config import Configuration
@@ -24,7 +24,7 @@ Skills = Callable[[], "ActiveSkills"]
 def project_tools(
     configuration: Configuration, workspace: Path, sources: Sources, skills: Skills, *, dev: bool = False
 ) -> ToolRegistry:
-    """Every tool that a project has before its sources are mounted. `skills` is called where some are active."""
+    """Returns every tool of a project before its sources are mounted. `skills` is called if some are active."""
     is_active = configuration.skills is not None and bool(configuration.skills.active)
     registry = choose_tools(
         configuration,
@@ -38,11 +38,12 @@ def project_tools(
         from forge.process.scripts.settings import ScriptSettings
 
         made = skills().tools(ScriptSettings(sandbox=configuration.sandbox), registry.names)
-        registry.add(*(configured(tool, configuration) for tool in made))
+        registry.add(*(apply_settings(tool, configuration) for tool in made))
     return registry
 
 
 def own_tools(configuration: Configuration, workspace: Path, sources: Sources, skills: Skills) -> list[Tool]:
+    """Returns the built-in tools that are built for the project."""
     from forge.schedules.tools import schedule_tools
     from forge.skills.tools import ReadSkill
 
@@ -52,9 +53,9 @@ def own_tools(configuration: Configuration, workspace: Path, sources: Sources, s
         channels=channels.names,
         skills=lambda: skills().catalog.skills.keys(),
     )
-    made = [*sources.one_off(), *planning]
+    made = [*sources.direct_tools(), *planning]
     if configuration.channels:
-        made.append(SendMessage(_delivering(channels)))
+        made.append(SendMessage(_make_deliver(channels)))
     if configuration.memory is not None and configuration.memory.enabled:
         from forge.memory.tools import memory_tools
         from forge.project.assemble.memory import memory_of
@@ -63,9 +64,11 @@ def own_tools(configuration: Configuration, workspace: Path, sources: Sources, s
     return [*made, ReadSkill(skills)]
 
 
-def _delivering(channels: ProjectChannels) -> Deliver:
+def _make_deliver(channels: ProjectChannels) -> Deliver:
+    """Returns the function with which `send_message` delivers."""
+
     async def deliver(text: str, channel: str, to: str) -> bool:
-        """Whether it went somewhere; what is for the current conversation is shown there."""
+        """Returns whether the message was sent; one for the current conversation is shown there."""
         if not channel:
             return False
         await channels.deliver(text, channel, to)

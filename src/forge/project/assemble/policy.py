@@ -1,4 +1,4 @@
-"""The policy of a project: the organisation's rules, the user's, the project's, then those given for this call."""
+"""Builds the policy of a project: the organisation's rules, the user's, the project's, then those for this call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values are secret here: those of the variables and files a project names, and the keys of known providers."""
+"""Collects the secret values of a project: from named variables and files, and the keys of known providers."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ KEYS = (
     *(s.key for s in SERVERS.values() if s.key),
 )
 LARGEST = 64 * 1024  # bytes of a file that holds a secret
-MOUNTED = "/run/"  # where container runtimes put secrets, readable for all in the container
+MOUNTED = "/run/"  # container runtimes put secrets here, readable for all in the container
 
 
 def project_secrets(configuration: Configuration, environment: Mapping[str, str] = os.environ) -> Secrets:
-    """Registered for masking. A named one too short to be masked is refused: it would be shown. Raises `ToolError`."""
+    """Returns the secrets to mask. Raises `ToolError` for a named one that is too short to be masked."""
     secrets = Secrets()
-    secrets.learn(_known(configuration, environment))
+    secrets.learn(_unlisted_secrets(configuration, environment))
     for index, name in enumerate(configuration.secrets):
         if value := environment.get(name, ""):
             _check_length(configuration, f"secrets[{index}]", f"the value of {name}", value)
             secrets.add(value)
     for path in configuration.secret_files:
-        value = _content(configuration, path)
+        value = _read_file(configuration, path)
         _check_length(configuration, "secrets", f"{path}", value)
         secrets.add(value)
         secrets.learn(value.splitlines())
     return secrets
 
 
-def _known(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[str]:
-    """What is secret without being listed under `secrets`."""
+def _unlisted_secrets(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[str]:
+    """Yields values that are secret without being listed under `secrets`."""
     names = [*KEYS]
     for entry in configuration.channels.values():
         names += [entry.url_env, entry.token_env, *entry.headers_env.values()]
@@ -53,14 +53,14 @@ def _known(configuration: Configuration, environment: Mapping[str, str]) -> Iter
             yield from source.secrets
 
 
-def _check_length(configuration: Configuration, place: str, what: str, value: str) -> None:
+def _check_length(configuration: Configuration, key_path: str, what: str, value: str) -> None:
     if len(value) < SHORTEST:
         problem = f"{what} has {len(value)} characters and cannot be masked: {SHORTEST} are the least"
-        raise configuration.error(place, problem)
+        raise configuration.error(key_path, problem)
 
 
-def _content(configuration: Configuration, path: Path) -> str:
-    """Of a file that nobody else can read or change: what others know is no secret."""
+def _read_file(configuration: Configuration, path: Path) -> str:
+    """Reads a file that only its owner can read or change: a value that others know is no secret."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(file, "rb") as stream:

@@ -1,4 +1,4 @@
-"""A project's skills: where they are, which of them are active, and what follows for its agent."""
+"""Finds a project's skills and the active ones among them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from forge.core.context import Scope
-from forge.project.assemble.sources import Asked, is_held_back
+from forge.project.assemble.sources import ProjectFlags, is_withheld
 from forge.project.assemble.workspace import project_scope
 from forge.project.config import Configuration, load_configuration
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:  # listing tools does without
     from forge.skills.catalog import Catalog
 
 
-def project_skills(asked: Asked) -> Catalog:
-    """Every skill of the project, and those that come with Forge. Raises `ToolError`."""
-    configuration = load_configuration(asked.config)
-    return catalog_of(configuration, project_scope(asked.workspace, configuration))
+def project_skills(flags: ProjectFlags) -> Catalog:
+    """Returns every skill of the project, and those that come with Forge. Raises `ToolError`."""
+    configuration = load_configuration(flags.config)
+    return catalog_of(configuration, project_scope(flags.workspace, configuration))
 
 
 def catalog_of(configuration: Configuration, scope: Scope) -> Catalog:
     from forge.skills.catalog import Catalog
 
     paths = configuration.skills.paths if configuration.skills else ("skills",)
-    if is_held_back(configuration, scope.workspace):
-        paths = tuple(path for path in paths if os.path.isabs(os.path.expanduser(path)))  # the person's own
+    if is_withheld(configuration, scope.workspace):
+        paths = tuple(path for path in paths if os.path.isabs(os.path.expanduser(path)))  # skills of the person
     return Catalog(paths, scope)
 
 
 def active_skills(configuration: Configuration, scope: Scope) -> ActiveSkills:
-    """Those that the configuration names; others become active, as far as that tightens, when the model reads them."""
+    """Returns the configured active skills. Others become active when the model reads them, if they only tighten."""
     from forge.agent.session import FILE
     from forge.skills.active import ActiveSkills
     from forge.skills.guardrails import Guardrails
@@ -45,8 +45,8 @@ def active_skills(configuration: Configuration, scope: Scope) -> ActiveSkills:
     )
 
 
-def told_of(active: ActiveSkills) -> str:
-    """What the prompt says of the project's skills; empty where there are none but Forge's own."""
+def skills_prompt(active: ActiveSkills) -> str:
+    """Returns the prompt's paragraph about the project's skills; empty if there are only Forge's own."""
     if not active.named and all(skill.is_built_in for skill in active.catalog.skills.values()):
         return ""
     return f"Skills, to be read with read_skill before you do what they are for:\n{active.catalog.summary()}"

@@ -1,4 +1,4 @@
-"""Other people's tools in a project: its MCP servers, OpenAPI documents, webhooks and scripts, opened and mounted."""
+"""Opens and mounts the sources of a project: MCP servers, OpenAPI documents, webhooks and scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forge.core.lazy_log import LazyLog
 from forge.core.mounting import mount_source
 from forge.core.registry import ToolRegistry, ToolSource, problems_of
 from forge.core.tool import Tool
-from forge.project.assemble.choose import check_names, configured, tell_unmatched
+from forge.project.assemble.choose import apply_settings, check_names, report_unmatched
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.workspace import workspace_root
 from forge.project.config import NAME, Configuration, load_configuration
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # loaded where a project has them
 
 log = LazyLog(__name__)
 
-SCRIPTS = "tools"  # the folder of a project's own
+SCRIPTS = "tools"  # the folder of a project's own scripts
 PINS = "pins.json"
 MADE_FOR_PROJECTS = frozenset(  # built-in tools that are not in every project
     "mcp_call openapi_call read_skill memory_get memory_search memory_write schedule_delete schedule_history"
@@ -34,8 +34,8 @@ MADE_FOR_PROJECTS = frozenset(  # built-in tools that are not in every project
 _SCRIPT_ENDINGS = (".py", ".ts", ".js")
 
 
-class Asked(Protocol):
-    """What a person says of the project: the flags."""
+class ProjectFlags(Protocol):
+    """The flags that name a project."""
 
     @property
     def workspace(self) -> str | None: ...
@@ -44,55 +44,57 @@ class Asked(Protocol):
 
 
 class Sources:
-    """What a project mounts, and the tools that stand for it without being mounted. Nothing is opened yet."""
+    """The sources of a project, and the tools that reach them without mounting. Nothing is open yet."""
 
     def __init__(self, configuration: Configuration, workspace: Path, *, watch: bool = True) -> None:
         self.configuration = configuration
         self.is_part = False
-        self.servers = _servers(configuration, workspace)
-        self.documents = _documents(configuration)
-        self.lacking = {place: Lacking(error) for place, error in configuration.unset.items()}
-        self.scripts = _scripts(configuration, workspace) if watch or has_scripts(workspace) else {}
-        if self.scripts and is_held_back(configuration, workspace):
+        self.servers = _build_servers(configuration, workspace)
+        self.documents = _build_documents(configuration)
+        self.unset = {key_path: UnsetSource(error) for key_path, error in configuration.unset.items()}
+        self.scripts = _build_scripts(configuration, workspace) if watch or has_scripts(workspace) else {}
+        if self.scripts and is_withheld(configuration, workspace):
             self.scripts = {}
 
     def of(self, name: str) -> Sources:
-        """Only those that a tool of this name would come from; all of them, where it could be from none."""
+        """Returns only the sources that a tool of this name may come from; all of them if there is none."""
         prefix, found, _ = name.partition("__")
         chosen = copy.copy(self)
         chosen.servers = {key: one for key, one in self.servers.items() if found and one.prefix == prefix}
         chosen.documents = {key: one for key, one in self.documents.items() if found and key == prefix}
         chosen.scripts = {} if found else self.scripts
-        chosen.lacking = {
-            place: one for place, one in self.lacking.items() if place.partition(".")[2] == (prefix if found else name)
+        chosen.unset = {
+            key_path: one
+            for key_path, one in self.unset.items()
+            if key_path.partition(".")[2] == (prefix if found else name)
         }
         chosen.is_part = True
         return chosen if chosen.all else self
 
     @property
     def all(self) -> dict[str, ToolSource]:
-        return {**self.servers, **self.documents, **self.scripts, **self.lacking}
+        return {**self.servers, **self.documents, **self.scripts, **self.unset}
 
-    def one_off(self) -> list[Tool]:
-        """The tools that reach servers and documents without mounting them."""
+    def direct_tools(self) -> list[Tool]:
+        """Returns the tools that reach servers and documents without mounting them."""
         from forge.sources.mcp.call import McpCall
         from forge.sources.openapi.call import OpenapiCall
 
         return [McpCall(self.servers), OpenapiCall(self.documents)]
 
     def webhooks(self) -> list[Tool]:
-        """They need nothing kept open."""
-        return _webhooks(self.configuration)
+        """Returns the webhook tools, which need no open connection."""
+        return _build_webhooks(self.configuration)
 
     @asynccontextmanager
-    async def opened(self, registry: ToolRegistry, report: Callable[[str], None] = log.warning) -> AsyncIterator[None]:
-        """Mounted while the block runs, side by side; what cannot be opened is reported and left out."""
+    async def mount(self, registry: ToolRegistry, report: Callable[[str], None] = log.warning) -> AsyncIterator[None]:
+        """Mounts the sources in parallel for the block. A source that cannot be opened is reported and left out."""
         import asyncio  # listing tools does without
 
         sources, configuration = self.all, self.configuration
         async with AsyncExitStack() as stack:
             entering = [
-                _entered(stack, mount_source(registry, source, lambda tool: configured(tool, configuration)))
+                _enter(stack, mount_source(registry, source, lambda tool: apply_settings(tool, configuration)))
                 for source in sources.values()
             ]
             found = await asyncio.gather(*entering, return_exceptions=True)
@@ -103,7 +105,7 @@ class Sources:
                 advice = f" {error.suggestion}" if isinstance(error, ToolError) and error.suggestion else ""
                 report(f"{label} is left out: {error}.{advice}")
             problems = (
-                _said(label, problem)
+                _render_problem(label, problem)
                 for label, source in sources.items()
                 if label not in failed
                 for problem in problems_of(source)
@@ -115,8 +117,8 @@ class Sources:
             yield
 
 
-class Lacking:
-    """A source that a variable is missing for: it says so where it is needed."""
+class UnsetSource:
+    """A source that lacks a variable. Opening it raises the error."""
 
     def __init__(self, error: ToolError) -> None:
         self.error = error
@@ -128,40 +130,40 @@ class Lacking:
         return None
 
 
-def project_servers(asked: Asked) -> dict[str, McpServer]:
-    """The MCP servers that a project configures, by name. Raises `ToolError`."""
-    configuration = load_configuration(asked.config)
+def project_servers(flags: ProjectFlags) -> dict[str, McpServer]:
+    """Returns the MCP servers that a project configures, by name. Raises `ToolError`."""
+    configuration = load_configuration(flags.config)
     configuration.check_set("mcpServers")
-    return _servers(configuration, workspace_root(asked.workspace, configuration.root))
+    return _build_servers(configuration, workspace_root(flags.workspace, configuration.root))
 
 
-def mounted_tools(registry: ToolRegistry, sources: Sources, report: Callable[[str], None]) -> ToolRegistry:
-    """The registry with what the sources offer now; for looking at, since they are closed again."""
+def mount_tools(registry: ToolRegistry, sources: Sources, report: Callable[[str], None]) -> ToolRegistry:
+    """Returns the registry with the tools of the sources, only to be read: the sources are closed again."""
 
-    async def look() -> ToolRegistry:
-        async with sources.opened(registry, report):
+    async def collect() -> ToolRegistry:
+        async with sources.mount(registry, report):
             return registry.select(lambda spec: True)
 
     if not sources.all:
         if not sources.is_part:
-            tell_unmatched(sources.configuration, registry, report)
+            report_unmatched(sources.configuration, registry, report)
         return registry
     import asyncio  # listing the built-in tools does without
 
-    return asyncio.run(look())
+    return asyncio.run(collect())
 
 
-def _said(label: str, problem: Any) -> str:
-    """A script that cannot be a tool, or an operation that cannot be called: the others can."""
+def _render_problem(label: str, problem: Any) -> str:
+    """Renders the problem of one script or operation; the others still work."""
     path, why = (problem.path, problem.why) if hasattr(problem, "why") else (label, str(problem))
     return f"{path}: {why}"
 
 
-async def _entered(stack: AsyncExitStack, manager: Any) -> None:
+async def _enter(stack: AsyncExitStack, manager: Any) -> None:
     await stack.enter_async_context(manager)
 
 
-def _servers(configuration: Configuration, workspace: Path) -> dict[str, McpServer]:
+def _build_servers(configuration: Configuration, workspace: Path) -> dict[str, McpServer]:
     if not configuration.servers:
         return {}
     from forge.sources.mcp import mcp
@@ -189,7 +191,7 @@ def _servers(configuration: Configuration, workspace: Path) -> dict[str, McpServ
 
 
 def _unused_pins(workspace: Path) -> str:
-    """Why approvals that lie in the workspace are not used: those were made by somebody, for tools of these names."""
+    """Returns why approvals in the workspace are not used: another person may have made them."""
     from forge.workspace.state import NAME as STATE
     from forge.workspace.state.ownership import is_foreign
 
@@ -199,7 +201,7 @@ def _unused_pins(workspace: Path) -> str:
     return f"{folder / PINS} was not made by Forge on this machine, and is not used. `forge trust` shows and accepts it"
 
 
-def _documents(configuration: Configuration) -> dict[str, OpenApi]:
+def _build_documents(configuration: Configuration) -> dict[str, OpenApi]:
     if not configuration.openapi:
         return {}
     from forge.sources.openapi import openapi
@@ -223,7 +225,7 @@ def _documents(configuration: Configuration) -> dict[str, OpenApi]:
     }
 
 
-def _webhooks(configuration: Configuration) -> list[Tool]:
+def _build_webhooks(configuration: Configuration) -> list[Tool]:
     if not configuration.webhooks:
         return []
     from forge.sources.webhook import webhook
@@ -251,24 +253,24 @@ def _webhooks(configuration: Configuration) -> list[Tool]:
     return made
 
 
-def _scripts(configuration: Configuration, workspace: Path) -> Mapping[str, ToolSource]:
+def _build_scripts(configuration: Configuration, workspace: Path) -> Mapping[str, ToolSource]:
     from forge.sources.scripts import scripts
 
-    return {"scripts": scripts(SCRIPTS, root=workspace, sandbox=configuration.sandbox, taken=_taken())}
+    return {"scripts": scripts(SCRIPTS, root=workspace, sandbox=configuration.sandbox, taken=_reserved_names())}
 
 
-def _taken() -> frozenset[str]:
-    """What built-in tools are called, also those that a project did not choose: no script may pass for one of them."""
+def _reserved_names() -> frozenset[str]:
+    """Returns the names of all built-in tools, chosen or not: no script may have one of them."""
     from forge.tools import built_ins
 
     known = (tool.spec for tool in built_ins(ToolRegistry()))
     return frozenset(name for spec in known for name in (spec.name, *spec.aliases)) | MADE_FOR_PROJECTS
 
 
-def is_held_back(configuration: Configuration, workspace: Path) -> bool:
-    """A project whose configuration is there and was not accepted: its scripts and skills reach no model either.
+def is_withheld(configuration: Configuration, workspace: Path) -> bool:
+    """Tells whether scripts and skills are withheld, because the project's configuration was not accepted.
 
-    Neither do they where a file from elsewhere was named: that says nothing about this one.
+    They are also withheld if another file was named with --config.
     """
     own = workspace / NAME
     if not os.path.lexists(own):
@@ -282,7 +284,7 @@ def is_held_back(configuration: Configuration, workspace: Path) -> bool:
 
 
 def has_scripts(workspace: Path) -> bool:
-    """Whether it is worth looking: a folder `tools`, or files in the root that could be tools."""
+    """Tells whether scripts may exist: a folder `tools`, or files in the root that could be tools."""
     try:
         with os.scandir(workspace) as entries:
             return any(entry.name == SCRIPTS or entry.name.endswith(_SCRIPT_ENDINGS) for entry in entries)

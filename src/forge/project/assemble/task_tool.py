@@ -1,4 +1,4 @@
-"""The `task` tool for commands that list, describe or call tools: as an agent has it, loaded when it is called."""
+"""Adds the `task` tool for commands that list, describe or call tools; it is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category
 from forge.core.tool import DeferredTool, Tool
-from forge.project.assemble.choose import TASK, configured
+from forge.project.assemble.choose import TASK, apply_settings
 from forge.project.config import Configuration
 
 if TYPE_CHECKING:  # listing tools does without
@@ -22,20 +22,20 @@ DESCRIPTION = (
 def add_task(
     registry: ToolRegistry, configuration: Configuration, parent: Callable[[], SubAgent] | None = None
 ) -> None:
-    """`parent` gives the agent whose sub-agents work; without one, a call answers that it needs a model."""
+    """Adds the tool. `parent` returns the agent of the sub-agents; without it, a call answers that it needs a model."""
 
     def make() -> Tool:
         from forge.agent.subagent import Task  # the loop and the models, which listing tools does without
         from forge.project.assemble.agent_types import agent_types
 
-        return configured(Task(parent, agent_types(configuration)), configuration)
+        return apply_settings(Task(parent, agent_types(configuration)), configuration)
 
     if TASK not in registry.names:
-        registry.add(configured(_DeferredTask(make), configuration))
+        registry.add(apply_settings(_DeferredTask(make), configuration))
 
 
 class _DeferredTask(DeferredTool):
-    """Its description is known without the sub-agents that it stands for."""
+    """Has the description of the task tool without loading sub-agents."""
 
     def __init__(self, make: Callable[[], Tool]) -> None:
         super().__init__(

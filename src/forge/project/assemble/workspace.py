@@ -1,4 +1,4 @@
-"""Which directory tools work in, and the cap that nothing but the environment can lift."""
+"""Finds the directory in which tools work, within the cap that only the environment can lift."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from forge.project.config import Configuration
 from forge.workspace import CAP
 
 
-def project_scope(asked: str | None, configuration: Configuration, session: str = "local") -> Scope:
-    """Where a session works: the workspace, the directories beside it that the project declares, and whether it writes.
+def project_scope(requested: str | None, configuration: Configuration, session: str = "local") -> Scope:
+    """Returns the scope of a session: the workspace, further directories of the project, and whether it may write.
 
-    Raises `ToolError` where one of them cannot be used.
+    Raises `ToolError` for a directory that cannot be used.
     """
     cap = _directory(os.environ[CAP], CAP) if os.environ.get(CAP) else None
     roots = []
@@ -25,7 +25,7 @@ def project_scope(asked: str | None, configuration: Configuration, session: str 
         roots.append(Root(path, entry.writable))
     return Scope(
         session_id=session,
-        workspace=workspace_root(asked, configuration.root),
+        workspace=workspace_root(requested, configuration.root),
         roots=tuple(roots),
         writes=configuration.writes,
         skills=tuple(dict.fromkeys(("skills", *(configuration.skills.paths if configuration.skills else ())))),
@@ -33,16 +33,16 @@ def project_scope(asked: str | None, configuration: Configuration, session: str 
 
 
 def workspace_root(
-    asked: str | None = None, configured: Path | None = None, environment: Mapping[str, str] = os.environ
+    requested: str | None = None, configured: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> Path:
-    """The flag, else the configuration, else the cap, else the current directory. Only narrower than the cap."""
+    """Returns the flag's directory, else the configured one, the cap or the current one; always inside the cap."""
     cap = _directory(environment[CAP], CAP) if environment.get(CAP) else None
-    if asked is not None:
-        root = _directory(asked, "--workspace")
+    if requested is not None:
+        root = _directory(requested, "--workspace")
     elif configured is not None:
         root = _directory(str(configured), "workspace.root")
     else:
-        root = cap or _here()
+        root = cap or _current_directory()
     _check_cap(root, cap)
     return root
 
@@ -69,7 +69,7 @@ def _directory(path: str, named_by: str) -> Path:
     )
 
 
-def _here() -> Path:
+def _current_directory() -> Path:
     try:
         return Path.cwd()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One event of the log: how its line is read, what is asked for, and what its end was."""
+"""Reads one event of the log, filters events, and tells errors and refusals."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 Event = dict[str, Any]
 
 
-class Wanted(NamedTuple):
-    """Which events are asked for; what is empty asks for nothing. Names and sessions are patterns."""
+class EventFilter(NamedTuple):
+    """A filter of events; an empty field accepts all. Names and sessions are patterns."""
 
     tools: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
@@ -31,13 +31,13 @@ class Wanted(NamedTuple):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether few of the events may be asked for, so that an index pays; a pattern of kinds asks for many."""
+        """Whether few events may match, so that an index pays off; a pattern of kinds matches many."""
         kinds = bool(self.events) and not any("*" in one for one in self.events)
         names = bool(self.tools or self.sessions or self.agents)
         return kinds or names or self.denied or self.errors or self.since > 0.0 or self.until != float("inf")
 
     def may_match(self, line: bytes) -> bool:
-        """By the beginning of a line alone, so that most of a long log need not be read as JSON."""
+        """Tests the beginning of a line, so that most of a long log need not be parsed as JSON."""
         head = _HEAD.match(line)
         if head is None:
             return True
@@ -58,38 +58,38 @@ class Wanted(NamedTuple):
         return (self.denied and is_refusal(event)) or (self.errors and is_error(event))
 
 
-class Entry(NamedTuple):
-    """An event, and the line it was written as."""
+class LogEntry(NamedTuple):
+    """An event and its line in the log."""
 
     event: Event
     line: bytes
 
 
-class Read(NamedTuple):
-    """What a line held."""
+class ParsedLine(NamedTuple):
+    """The content of a line."""
 
-    entry: Entry | None
-    start: int = 0  # where in the line the event begins
+    entry: LogEntry | None
+    start: int = 0  # the position of the event in the line
     is_damaged: bool = False
 
 
-def read_line(line: bytes) -> Read:
-    """The event of a line. What a crash left of a line may stand before the first line of the next process."""
+def read_line(line: bytes) -> ParsedLine:
+    """Reads the event of a line. A crash may have left part of a line before the first line of the next process."""
     if not line.strip():
-        return Read(None)
+        return ParsedLine(None)
     event = _event(line)
     if event is not None:
-        return Read(Entry(event, line))
-    # quotes in values are escaped, so that only the beginning of a line looks like this
+        return ParsedLine(LogEntry(event, line))
+    # quotes in values are escaped, so only the beginning of a line matches
     heads = list(_HEAD.finditer(line))
     start = heads[-1].start() if heads else 0
     event = _event(line[start:]) if start else None
-    return Read(Entry(event, line[start:]) if event is not None else None, start, is_damaged=True)
+    return ParsedLine(LogEntry(event, line[start:]) if event is not None else None, start, is_damaged=True)
 
 
-def moment(text: str, now: float) -> float:
-    """`90s`, `30m`, `2h`, `3d`, `1w` before now; or a date, or a date and a time, here. Raises `ValueError`."""
-    from datetime import datetime  # reading all of a log does without
+def parse_moment(text: str, now: float) -> float:
+    """Parses `90s`, `30m`, `2h`, `3d`, `1w` before now, or a local date or time. Raises `ValueError`."""
+    from datetime import datetime  # not needed to read a whole log
 
     if span := _SPAN.fullmatch(text.strip()):
         return now - float(span[1]) * _SECONDS[span[2].lower()]
@@ -107,7 +107,7 @@ def result_of(event: Event) -> Event:
 
 
 def is_error(event: Event) -> bool:
-    """A call or a run that ended badly; the event `error` only announces such an end."""
+    """Tells whether a call or a run failed; the event `error` only announces such an end."""
     kind = event.get("event")
     if kind in ("tool_call_end", "tool_completed"):
         return result_of(event).get("is_error") is True or event.get("success") is False
@@ -115,14 +115,14 @@ def is_error(event: Event) -> bool:
 
 
 def is_refusal(event: Event) -> bool:
-    """A call that a rule, a guard or a person did not let pass, and that person's answer."""
+    """Tells whether a rule, a guard or a person refused a call, or the event is that person's answer."""
     if event.get("event") == "permission_answered":
         return event.get("answer") == "no"
     return event.get("event") == "tool_call_end" and result_of(event).get("error_type") in REFUSED
 
 
 def _event(line: bytes) -> Event | None:
-    from pydantic_core import from_json  # three times as fast as the standard library's, and a log is long
+    from pydantic_core import from_json  # three times as fast as the standard library
 
     try:
         found = from_json(line)
@@ -140,7 +140,7 @@ def text_of(value: Any) -> str:
 
 
 def number_of(value: Any) -> float:
-    """0 for whatever is none: somebody else may have written the line."""
+    """Returns 0 for other values, because other programs may have written the line."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
         return 0.0
     return float(value)

@@ -1,4 +1,4 @@
-"""The files of a log that others write meanwhile: rotated, compressed, torn, emptied or not there yet."""
+"""Reads the files of a log while others write them: rotated, compressed, truncated or missing."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import IO
 
 from forge.core.errors import ErrorKind, ToolError
 
-LONGEST_LINE = 16 * 1024 * 1024  # bytes; a longer one is none of ours
-RECENT = 1024 * 1024  # bytes of the end of a log that count as what happened last
+LONGEST_LINE = 16 * 1024 * 1024  # bytes; Forge writes no longer ones
+RECENT = 1024 * 1024  # bytes at the end of a log that count as recent
 
 
 class Tail:
-    """The end of a file that others write, wherever it went meanwhile."""
+    """Follows the end of a file that others write, also if it is replaced."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._stream: IO[bytes] | None = None
-        self._rest = b""  # of a line that is not whole yet
+        self._rest = b""  # the beginning of an incomplete line
 
     def close(self) -> None:
         if self._stream is not None:
@@ -32,16 +32,16 @@ class Tail:
             self._stream = None
 
     def recent(self) -> Iterator[bytes]:
-        """The last lines there are now."""
+        """Yields the last lines of the file."""
         if self._open() and self._stream is not None:
             size = os.fstat(self._stream.fileno()).st_size
             self._stream.seek(max(0, size - RECENT))
             if size > RECENT:
-                self._stream.readline(RECENT)  # the rest of a line whose beginning is before this
+                self._stream.readline(RECENT)  # the rest of a line that began before
             yield from self._new_lines()
 
     def more(self) -> Iterator[bytes]:
-        """What came since. A file that was replaced is read to its end before the new one is opened."""
+        """Yields new lines. A replaced file is read to its end before the new one is opened."""
         if self._stream is not None:
             yield from self._new_lines()
             if not self._is_replaced():
@@ -66,10 +66,10 @@ class Tail:
         try:
             there = os.stat(self.path, follow_symlinks=False)
         except OSError:
-            return False  # moved away; the next one is not there yet
+            return False  # moved away; the next file does not exist yet
         if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
             return True
-        return ours.st_size < self._stream.tell()  # emptied in place
+        return ours.st_size < self._stream.tell()  # truncated in place
 
     def _new_lines(self) -> Iterator[bytes]:
         assert self._stream is not None
@@ -83,18 +83,18 @@ class Tail:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """With the last one, whole or not. Of one that is too long only the beginning, which is no event.
+    """Yields all lines, also an incomplete last one; of a line that is too long, only the beginning.
 
-    Raises `ToolError` where the file cannot be read.
+    Raises `ToolError` if the file cannot be read.
     """
     with open_log(path) as stream:
         yield from (line for _, line in lines_from(stream, path, 0))
 
 
 def lines_from(stream: IO[bytes], path: Path, start: int) -> Iterator[tuple[int, bytes]]:
-    """The lines of an open log from a place on, each with how many bytes it has; those of one that is too long count.
+    """Yields the lines of an open log from a position on, each with its number of bytes, also those cut off.
 
-    Places in a compressed file are those of its content.
+    Positions in a compressed file count its content.
     """
     plain = unpack(stream, path, start)
     while line := read_piece(plain, path):
@@ -105,8 +105,8 @@ def lines_from(stream: IO[bytes], path: Path, start: int) -> Iterator[tuple[int,
         yield size, line
 
 
-def changed(path: Path) -> float:
-    """When it was last written; 0 where it is gone."""
+def modification_time(path: Path) -> float:
+    """Returns the time of the last write; 0 if the file is gone."""
     try:
         return path.lstat().st_mtime
     except OSError:
@@ -114,7 +114,7 @@ def changed(path: Path) -> float:
 
 
 def rotations(path: Path) -> list[Path]:
-    """`audit.ndjson.1`, `audit.ndjson-20260101.gz` and the like, the oldest first."""
+    """Returns `audit.ndjson.1`, `audit.ndjson-20260101.gz` and the like, the oldest first."""
     found = []
     try:
         with os.scandir(path.parent) as entries:
@@ -124,20 +124,20 @@ def rotations(path: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise _unreadable(path, error) from error
     return [Path(name) for _, name in sorted(found)]
 
 
 def read_piece(stream: IO[bytes], path: Path, size: int | None = None) -> bytes:
-    """A line, or so many bytes. Raises `ToolError`."""
+    """Reads a line, or so many bytes. Raises `ToolError`."""
     try:
         return stream.readline(LONGEST_LINE) if size is None else stream.read(size)
-    except (OSError, EOFError, zlib.error) as error:  # a compressed one that is damaged, too
-        raise _unusable(path, error) from error
+    except (OSError, EOFError, zlib.error) as error:  # also a damaged compressed file
+        raise _unreadable(path, error) from error
 
 
 def unpack(stream: IO[bytes], path: Path, start: int = 0) -> IO[bytes]:
-    """The content of an open log from a place on. Raises `ToolError`."""
+    """Returns the content of an open log from a position on. Raises `ToolError`."""
     plain: IO[bytes] = stream
     try:
         if path.suffix == ".gz":
@@ -145,26 +145,26 @@ def unpack(stream: IO[bytes], path: Path, start: int = 0) -> IO[bytes]:
             plain = gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[assignment]
         plain.seek(start)
     except (OSError, EOFError, zlib.error) as error:
-        raise _unusable(path, error) from error
+        raise _unreadable(path, error) from error
     return plain
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """A regular file, not where a link leads: a project may come with a log of somebody else's making.
+    """Opens a regular file and follows no link: a project may come with a planted log.
 
     Raises `ToolError`.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise _unusable(path, error) from error
+        raise _unreadable(path, error) from error
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise _unusable(path, OSError(errno.EINVAL, "it is no regular file"))
+        raise _unreadable(path, OSError(errno.EINVAL, "it is no regular file"))
     return os.fdopen(file, "rb", buffering=256 * 1024)
 
 
-def _unusable(path: Path, error: Exception) -> ToolError:
+def _unreadable(path: Path, error: Exception) -> ToolError:
     problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         problem = "it is a link"

@@ -1,7 +1,7 @@
-"""An index of the event log: where each event is, and what queries ask about it.
+"""Indexes the event log: the position of each event, and the fields that queries filter by.
 
-It is a SQLite file beside the log, made from the log alone, and may be deleted at any time. It follows the log: what
-was appended is read once, a file that was renamed is known again, and one that is gone is forgotten.
+The index is a SQLite file beside the log. It is built from the log alone, and may be deleted at any time. Appended
+lines are read once, a renamed file is recognised, and a removed file is forgotten.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 
 from forge.project.audit.log_events import (
     Event,
-    Wanted,
+    EventFilter,
     is_error,
     is_refusal,
     matches_any,
@@ -29,16 +29,16 @@ from forge.workspace.state.store import Store, StoreError
 
 NAME = "audit-index.db"
 ROOM = 5_000  # lines that are indexed in one transaction
-PAGE = 10_000  # places that are asked for at once
-PATIENCE = 5.0  # seconds that another process may hold the index; then the log is read without
-MOST_NAMES = 50_000  # that a pattern is resolved to; for more, the events themselves are compared
+PAGE = 10_000  # positions that are read at once
+PATIENCE = 5.0  # seconds to wait for another process; then the log is read without the index
+MOST_NAMES = 50_000  # names that a pattern is resolved to; beyond this, the events are compared
 
-_CHECKED = 512  # bytes at the beginning of what is indexed, and before its end, by which a file is known again
+_CHECKED = 512  # bytes at both ends of the indexed part, by which a file is recognised
 _REFUSED, _FAILED = 1, 2
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 
 
-def _tables(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     for statement in (
         """CREATE TABLE audit_files (
             id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, read INTEGER NOT NULL,
@@ -58,21 +58,21 @@ def _tables(connection: sqlite3.Connection) -> None:
 
 
 class IndexedFile(NamedTuple):
-    """One file of the log, as far as it is indexed."""
+    """One file of the log, and how much of it is indexed."""
 
     id: int
     read: int  # bytes of its content
-    damaged: int  # lines that were no event
+    damaged: int  # lines that are no event
 
 
-class Place(NamedTuple):
-    """Where an event is in the content of its file."""
+class EventPosition(NamedTuple):
+    """The position of an event in the content of its file."""
 
     start: int
     length: int
 
 
-class Count(NamedTuple):
+class EventCount(NamedTuple):
     """Events of one kind and tool."""
 
     kind: str
@@ -87,17 +87,17 @@ class Count(NamedTuple):
 
 
 class EventIndex:
-    """Without a path it is kept in memory. All methods raise `StoreError`; `is_damage` says when to build it again."""
+    """The index; in memory without a path. All methods raise `StoreError`; `is_damage` tells when to rebuild it."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._store = Store(path, "audit", [_tables], PATIENCE)
+        self._store = Store(path, "audit", [_create_tables], PATIENCE)
 
     def close(self) -> None:
         self._store.close()
 
     def discard(self) -> None:
-        """Delete it, and what a damaged one was set aside as: the log has all that it held."""
+        """Deletes the index and its damaged copies: the log has all data."""
         self._store.close()
         if self.path is not None:
             for one in (self.path, *self.path.parent.glob(f"{self.path.name}[-.]*")):
@@ -105,7 +105,7 @@ class EventIndex:
                     one.unlink()
 
     def keep_only(self, paths: Collection[Path]) -> None:
-        """Forget the files that are gone."""
+        """Forgets the files that are gone."""
         there = {identity for path in paths if (identity := _identity_of(path))}
         with self._store.read_transaction() as connection:
             found = connection.execute("SELECT id, identity FROM audit_files").fetchall()
@@ -115,40 +115,40 @@ class EventIndex:
                 _forget(connection, gone)
 
     def catch_up(self, stream: IO[bytes], path: Path) -> IndexedFile:
-        """Index what was appended to an open log since the last look. Raises `ToolError` where it cannot be read."""
+        """Indexes the lines that were appended to an open log. Raises `ToolError` if the log cannot be read."""
         with self._store.read_transaction() as connection:
-            row = _row(connection, stream)
+            row = _find_row(connection, stream)
             if row is not None and row.is_current(stream):
                 return row.file
         while True:
             with self._store.write_transaction() as connection:
-                row = _row(connection, stream)
+                row = _find_row(connection, stream)
                 if row is None or not row.is_continued(stream, path):
-                    row = _added(connection, stream)
-                if self._read_on(connection, row, stream, path):
-                    found = _row(connection, stream)
+                    row = _add_file(connection, stream)
+                if self._index_lines(connection, row, stream, path):
+                    found = _find_row(connection, stream)
                     assert found is not None
                     return found.file
 
-    def places(self, file: IndexedFile, wanted: Wanted, after: int) -> list[Place]:
-        """Where the events are that are asked for, after a place, in their order; `PAGE` at most, some in vain."""
-        return self._places(file, wanted, "place > ?", after, "place", PAGE)
+    def positions(self, file: IndexedFile, wanted: EventFilter, after: int) -> list[EventPosition]:
+        """Returns positions of matching events after a position, in order, at most `PAGE`; some may not match."""
+        return self._find_positions(file, wanted, "place > ?", after, "place", PAGE)
 
-    def last_places(self, file: IndexedFile, wanted: Wanted, before: int, count: int) -> list[Place]:
-        """The last ones before a place, the latest first."""
-        return self._places(file, wanted, "place < ?", before, "place DESC", count)
+    def last_positions(self, file: IndexedFile, wanted: EventFilter, before: int, count: int) -> list[EventPosition]:
+        """Returns the last positions before a position, the latest first."""
+        return self._find_positions(file, wanted, "place < ?", before, "place DESC", count)
 
-    def page(self, file: IndexedFile, session: str, offset: int, limit: int) -> tuple[int, list[Place]]:
-        """How many events of a session the file has, and some of their places."""
+    def page(self, file: IndexedFile, session: str, offset: int, limit: int) -> tuple[int, list[EventPosition]]:
+        """Returns the number of a session's events in the file, and some of their positions."""
         with self._store.read_transaction() as connection:
             wanted = (file.id, session)
             condition = "file = ? AND session = (SELECT id FROM audit_names WHERE text = ?)"
             count = connection.execute(f"SELECT count(*) FROM audit_events WHERE {condition}", wanted).fetchone()[0]  # noqa: S608
             query = f"SELECT place, length FROM audit_events WHERE {condition} ORDER BY place LIMIT ? OFFSET ?"  # noqa: S608
-            return count, [Place(*row) for row in connection.execute(query, (*wanted, max(0, limit), offset))]
+            return count, [EventPosition(*row) for row in connection.execute(query, (*wanted, max(0, limit), offset))]
 
-    def counts(self, file: IndexedFile, wanted: Wanted) -> list[Count]:
-        """How many events of each kind and tool there are."""
+    def counts(self, file: IndexedFile, wanted: EventFilter) -> list[EventCount]:
+        """Counts the events of each kind and tool."""
         with self._store.read_transaction() as connection:
             condition = _condition(connection, wanted)
             if condition is None:
@@ -160,9 +160,11 @@ class EventIndex:
                 " JOIN audit_names t ON t.id = tool JOIN audit_names r ON r.id = reason"
                 f" WHERE file = ? {condition.text} GROUP BY kind, tool, reason"
             )
-            return [Count(*row) for row in connection.execute(query, (file.id, *condition.values))]
+            return [EventCount(*row) for row in connection.execute(query, (file.id, *condition.values))]
 
-    def _places(self, file: IndexedFile, wanted: Wanted, bound: str, value: int, order: str, limit: int) -> list[Place]:
+    def _find_positions(
+        self, file: IndexedFile, wanted: EventFilter, bound: str, value: int, order: str, limit: int
+    ) -> list[EventPosition]:
         with self._store.read_transaction() as connection:
             condition = _condition(connection, wanted)
             if condition is None:
@@ -172,10 +174,10 @@ class EventIndex:
                 f" WHERE file = ? AND {bound} {condition.text} ORDER BY {order} LIMIT ?"
             )
             values = (file.id, value, *condition.values, limit)
-            return [Place(*row) for row in connection.execute(query, values)]
+            return [EventPosition(*row) for row in connection.execute(query, values)]
 
-    def _read_on(self, connection: sqlite3.Connection, row: _Row, stream: IO[bytes], path: Path) -> bool:
-        """Index some lines. Whether the end of the file is reached."""
+    def _index_lines(self, connection: sqlite3.Connection, row: _FileRow, stream: IO[bytes], path: Path) -> bool:
+        """Indexes some lines; returns whether the end of the file is reached."""
         size = os.fstat(stream.fileno()).st_size
         read, damaged, names = row.file.read, row.file.damaged, _Names(connection)
         found: list[tuple[Any, ...]] = []
@@ -185,7 +187,7 @@ class EventIndex:
                 is_end = False
                 break
             if not line.endswith(b"\n") and length == len(line):
-                break  # it is being written
+                break  # the line is still being written
             entry, start, is_damaged = read_line(line)
             damaged += is_damaged
             if entry is not None:
@@ -203,14 +205,16 @@ class EventIndex:
 
 
 def is_damage(error: StoreError) -> bool:
-    """Whether the index itself is wrong: not only busy, or shut, or the disk full."""
+    """Tells whether the index itself is wrong: not only busy or closed, or the disk full."""
     cause = error.__cause__
     return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
-class _Row(NamedTuple):
+class _FileRow(NamedTuple):
+    """A row of the table of files."""
+
     file: IndexedFile
-    size: int  # of the file, when it was read to its end; -1: it was not yet
+    size: int  # size of the file when its end was read; -1: the end was not read yet
     head: bytes
     tail: bytes
 
@@ -218,9 +222,9 @@ class _Row(NamedTuple):
         return os.fstat(stream.fileno()).st_size == self.size and self._is_same(stream)
 
     def is_continued(self, stream: IO[bytes], path: Path) -> bool:
-        """Whether it is the file that was read, with more at its end at most."""
+        """Tells whether it is the file that was read, with at most more data at its end."""
         size = os.fstat(stream.fileno()).st_size
-        if path.suffix == ".gz":  # nobody appends to those
+        if path.suffix == ".gz":  # compressed files are never appended to
             return self.size in (-1, size) and self._is_same(stream)
         return size >= self.file.read and self._is_same(stream)
 
@@ -250,13 +254,15 @@ class _Names:
 
 
 class _Condition(NamedTuple):
+    """A condition of a query."""
+
     text: str
     values: list[float]
-    through: str  # which one SQLite shall use: it does not know how many events a session or a day has
+    through: str  # the index to use: SQLite does not know how many events a session or a day has
 
 
-def _condition(connection: sqlite3.Connection, wanted: Wanted) -> _Condition | None:
-    """None: no event can be meant."""
+def _condition(connection: sqlite3.Connection, wanted: EventFilter) -> _Condition | None:
+    """Builds the condition; None if no event can match."""
     parts, values, index = [""], [], ""
     if wanted.since > 0.0 or wanted.until != float("inf"):
         parts.append("ts >= ? AND ts < ?")
@@ -297,20 +303,20 @@ def _columns(event: Event, names: _Names) -> tuple[Any, ...]:
     )
 
 
-def _row(connection: sqlite3.Connection, stream: IO[bytes]) -> _Row | None:
+def _find_row(connection: sqlite3.Connection, stream: IO[bytes]) -> _FileRow | None:
     query = "SELECT id, read, damaged, size, head, tail FROM audit_files WHERE identity = ?"
     found = connection.execute(query, (_identity(os.fstat(stream.fileno())),)).fetchone()
-    return _Row(IndexedFile(*found[:3]), *found[3:]) if found else None
+    return _FileRow(IndexedFile(*found[:3]), *found[3:]) if found else None
 
 
-def _added(connection: sqlite3.Connection, stream: IO[bytes]) -> _Row:
-    """A file that was not known, or that has other content now."""
+def _add_file(connection: sqlite3.Connection, stream: IO[bytes]) -> _FileRow:
+    """Adds a file that is new, or whose content is another now."""
     identity = _identity(os.fstat(stream.fileno()))
     _forget(connection, connection.execute("SELECT id FROM audit_files WHERE identity = ?", (identity,)).fetchall())
     query = "INSERT INTO audit_files (identity, size, read, damaged, head, tail) VALUES (?, -1, 0, 0, ?, ?)"
     number = connection.execute(query, (identity, b"", bytes(8))).lastrowid
     assert number is not None
-    return _Row(IndexedFile(number, 0, 0), -1, b"", bytes(8))
+    return _FileRow(IndexedFile(number, 0, 0), -1, b"", bytes(8))
 
 
 def _forget(connection: sqlite3.Connection, files: list[tuple[int]]) -> None:
@@ -319,7 +325,7 @@ def _forget(connection: sqlite3.Connection, files: list[tuple[int]]) -> None:
 
 
 def _edges(stream: IO[bytes], path: Path, read: int) -> tuple[bytes, bytes]:
-    """The first bytes of what is indexed, and the last ones with their place."""
+    """Returns the first bytes of the indexed part, and the last ones with their position."""
     end = os.fstat(stream.fileno()).st_size if path.suffix == ".gz" else read
     stream.seek(0)
     head = stream.read(min(_CHECKED, end))

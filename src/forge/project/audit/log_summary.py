@@ -1,18 +1,18 @@
-"""Sums up the log of events: by tool, and how runs ended."""
+"""Counts the events of the log by tool, and the ends of runs by reason."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from forge.project.audit.log_events import Event, is_error, is_refusal, number_of, text_of, tool_of
-from forge.project.audit.log_index import Count
+from forge.project.audit.log_index import EventCount
 
-MOST_TOOLS = 1_000  # that are counted apart: a model may make up names
+MOST_TOOLS = 1_000  # tools that are counted separately: a model may invent names
 OTHERS = "(others)"
 
 
 class Tally:
-    """What was done with one tool."""
+    """The calls of one tool in numbers."""
 
     def __init__(self) -> None:
         self.calls = self.errors = self.denied = self.asked = self.started = 0
@@ -20,7 +20,7 @@ class Tally:
 
     @property
     def unfinished(self) -> int:
-        """Calls without an end: still running, or the process was killed."""
+        """The calls without an end: still running, or the process was killed."""
         return max(0, self.started - self.calls)
 
     def to_dict(self) -> dict[str, Any]:
@@ -35,13 +35,13 @@ class Tally:
 
 
 class Summary:
-    """Counts events: by tool, and how runs ended. Its size does not depend on how many there are."""
+    """Counts events by tool, and the ends of runs. Its size does not depend on the number of events."""
 
     COUNTED = ("permission_asked", "run_finished", "tool_call_*")
 
     def __init__(self) -> None:
         self.tools: dict[str, Tally] = {}
-        self.runs: dict[str, int] = {}  # reason -> how many
+        self.runs: dict[str, int] = {}  # reason -> number
         self.first: float | None = None
         self.last: float | None = None
 
@@ -54,20 +54,20 @@ class Summary:
             reason = text_of(event.get("reason"))[:40]
             self.runs[reason] = self.runs.get(reason, 0) + 1
         elif kind in ("tool_call_start", "tool_call_end", "permission_asked"):
-            self._count(self._of(tool_of(event)), event)
+            self._count(self._tally_of(tool_of(event)), event)
 
-    def add_count(self, count: Count) -> None:
-        """Many events of one kind and tool at once."""
+    def add_count(self, count: EventCount) -> None:
+        """Adds many events of one kind and tool at once."""
         self.first = count.first if self.first is None else min(self.first, count.first)
         self.last = count.last if self.last is None else max(self.last, count.last)
         if count.kind == "run_finished":
             self.runs[count.reason] = self.runs.get(count.reason, 0) + count.number
         elif count.kind == "tool_call_start":
-            self._of(count.tool).started += count.number
+            self._tally_of(count.tool).started += count.number
         elif count.kind == "permission_asked":
-            self._of(count.tool).asked += count.number
+            self._tally_of(count.tool).asked += count.number
         elif count.kind == "tool_call_end":
-            tally = self._of(count.tool)
+            tally = self._tally_of(count.tool)
             tally.calls += count.number
             tally.errors += count.failed
             tally.denied += count.refused
@@ -86,15 +86,15 @@ class Summary:
             "from": self.first,
             "to": self.last,
             "runs": dict(sorted(self.runs.items())),
-            "tools": [{"tool": name, **one.to_dict()} for name, one in self.ranked()],
+            "tools": [{"tool": name, **one.to_dict()} for name, one in self.tools_by_calls()],
             "total": self.total.to_dict(),
         }
 
-    def ranked(self) -> list[tuple[str, Tally]]:
-        """Those used most first."""
+    def tools_by_calls(self) -> list[tuple[str, Tally]]:
+        """Returns the tools, the most used first."""
         return sorted(self.tools.items(), key=lambda one: (-one[1].calls, one[0]))
 
-    def _of(self, name: str) -> Tally:
+    def _tally_of(self, name: str) -> Tally:
         if name not in self.tools and len(self.tools) >= MOST_TOOLS:
             name = OTHERS
         return self.tools.setdefault(name, Tally())

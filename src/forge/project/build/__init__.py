@@ -1,1 +1,1 @@
-"""The build of a project: `stages.py` lists what is done, one file a stage."""
+"""Builds a project for production: `stages.py` lists the stages, one file each."""

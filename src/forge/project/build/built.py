@@ -1,4 +1,4 @@
-"""Running what was built: checked against its manifest, read once, and nothing that was not built."""
+"""Loads and runs a build: its files are checked against the manifest and read once; nothing else is used."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from forge.project.build.checked import read_checked
+from forge.project.build.verify import read_build
 from forge.project.build.definition import entry_of, schema_of, schema_path
 from forge.project.build.load import project_alone
 from forge.project.build.output import write_files
-from forge.project.build.record import AGENT, DOCUMENTS, PINS, PROJECT, SCRIPTS, SKILLS, File, written
+from forge.project.build.record import AGENT, DOCUMENTS, PINS, PROJECT, SCRIPTS, SKILLS, OutputFile, to_bytes
 from forge.project.config import Configuration, EgressEntry, load_configuration
 from forge.project.config.knowledge import SkillsEntry
 from forge.project.assemble.sources import SCRIPTS as FOLDER
@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 
 Report = Callable[[str], None]
 
-_OF_THIS_MACHINE = ("guardrails", "secrets", "layers", "origins", "files", "notes")
+_MACHINE_FIELDS = ("guardrails", "secrets", "layers", "origins", "files", "notes")
 _GUARDED = ("category", "permissions", "optional_permissions", "confirm", "ends_turn")
 
 
 @dataclass(kw_only=True, eq=False)
 class Built:
-    """An agent as it was built. `directory` is a copy of the files that were checked, gone when this is."""
+    """A built agent. `directory` is a temporary copy of the checked files."""
 
     directory: Path
     sha256: str  # of the manifest
@@ -54,18 +54,18 @@ class Built:
 
     @property
     def dev(self) -> bool:
-        """Whether tools for development were built in."""
+        """Whether development tools were built in."""
         return bool(self.manifest["counts"]["dev"])
 
     def sources(self, workspace: Path) -> BuiltSources:
         return BuiltSources(self, workspace)
 
     def is_same(self, spec: ToolSpec) -> bool:
-        """Whether a model is told the same of a tool as when it was built."""
-        return self.schemas.get(spec.name) == written(schema_of(spec))
+        """Tells whether a model sees the same definition of a tool as when it was built."""
+        return self.schemas.get(spec.name) == to_bytes(schema_of(spec))
 
     def keep_only(self, registry: ToolRegistry, report: Report) -> None:
-        """Whatever was not built, or is another, goes."""
+        """Removes tools that were not built, or that differ."""
         entries = {one["name"]: one for one in self.agent["tools"]}
         for name in list(registry):
             spec = registry[name].spec
@@ -76,23 +76,23 @@ class Built:
 
 
 def load_built(directory: str | Path, expect: str | None = None, *, workspace: str | Path | None = None) -> Built:
-    """Raises `ToolError` unless the directory is exactly what a build of this Forge wrote.
+    """Loads a build. Raises `ToolError` unless the directory is exactly what a build of this Forge wrote.
 
-    `expect` is the SHA-256 of its manifest. `workspace` is where relative paths of the configuration count from; by
-    default the current directory.
+    `expect` is the SHA-256 of its manifest. Relative paths of the configuration count from `workspace`, by default
+    the current directory.
     """
-    shown = Path(directory)
-    sha256, manifest, files = read_checked(shown, expect)
-    said = manifest.said
+    path = Path(directory)
+    sha256, manifest, files = read_build(path, expect)
+    values = manifest.said
     try:
-        _check_version(shown, said["versions"])
-        agent, pins = (_json(files[path]) for path in (AGENT, PINS))
+        _check_version(path, values["versions"])
+        agent, pins = (_parse_json(files[path]) for path in (AGENT, PINS))
         schemas = {one["name"]: files[schema_path(one["name"])].content for one in agent["tools"]}
-        copy = _copied(files)
+        copy = _copy_files(files)
         built = Built(
             directory=copy,
             sha256=sha256,
-            manifest=said,
+            manifest=values,
             agent=agent,
             configuration=Configuration(),
             schemas=schemas,
@@ -101,14 +101,14 @@ def load_built(directory: str | Path, expect: str | None = None, *, workspace: s
         weakref.finalize(built, shutil.rmtree, copy, ignore_errors=True)
         _ = built.dev
     except (KeyError, TypeError, ValueError) as error:
-        problem = f"{shown} is no build that can be run: {type(error).__name__} {str(error)[:100]}"
+        problem = f"{path} is no build that can be run: {type(error).__name__} {str(error)[:100]}"
         raise ToolError(problem, ErrorKind.CONFIG, "Build it again with forge build.") from None
-    built.configuration = _configuration(built, shown, Path(workspace) if workspace is not None else Path())
+    built.configuration = _configuration(built, path, Path(workspace) if workspace is not None else Path())
     return built
 
 
 class BuiltSources(Sources):
-    """A project's sources, without the project: the scripts and documents that were copied, and servers as pinned."""
+    """The sources of a build, without the project: copied scripts and documents, and servers as pinned."""
 
     def __init__(self, built: Built, workspace: Path) -> None:
         super().__init__(built.configuration, workspace, watch=False)
@@ -120,17 +120,17 @@ class BuiltSources(Sources):
 
     @property
     def all(self) -> dict[str, ToolSource]:
-        return {label: Exactly(source, self.built) for label, source in super().all.items()}
+        return {label: BuiltToolsOnly(source, self.built) for label, source in super().all.items()}
 
     @asynccontextmanager
-    async def opened(self, registry: ToolRegistry, report: Report = log.warning) -> AsyncIterator[None]:
-        async with super().opened(registry, report):
+    async def mount(self, registry: ToolRegistry, report: Report = log.warning) -> AsyncIterator[None]:
+        async with super().mount(registry, report):
             self.built.keep_only(registry, report)
             yield
 
 
-class Exactly:
-    """A source of which only the tools that were built are offered, as they were then."""
+class BuiltToolsOnly:
+    """A source that offers only tools that were built, unchanged."""
 
     def __init__(self, source: ToolSource, built: Built) -> None:
         self._source = source
@@ -162,7 +162,7 @@ class Exactly:
 
 
 class BuiltScripts:
-    """The scripts that were copied. They lie outside the workspace, and do not change any more."""
+    """The copied scripts. They are outside the workspace and do not change."""
 
     def __init__(self, root: Path, sandbox: str) -> None:
         self._root = root
@@ -183,15 +183,15 @@ class BuiltScripts:
         from forge.sources.scripts.loading import Script, load
         from forge.sources.scripts.tool import ScriptTool
 
-        paths = PathValidator(self._root, environment={})  # a cap is for the workspace
+        paths = PathValidator(self._root, environment={})  # the cap applies to the workspace only
         settings = ScriptSettings(sandbox=self._sandbox)
         found = [load(one, paths) for one in candidates(paths, FOLDER, in_root=True)]
-        named = {one.name: one for one in reversed(found) if isinstance(one, Script)}  # the first of a name counts
+        named = {one.name: one for one in reversed(found) if isinstance(one, Script)}  # the first script of a name counts
         return [ScriptTool(one, settings) for one in named.values()]
 
 
 class BuiltPins(Pins):
-    """What was approved when it was built, of one server; from here nothing more can be."""
+    """The approvals of one server at build time; no approval can be added."""
 
     def __init__(self, definitions: Mapping[str, Any], target: str) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class BuiltPins(Pins):
 
 
 def _configuration(built: Built, shown: Path, base: Path) -> Configuration:
-    """As the project's, no looser than what holds here; what lies beside the workspace counts from where it runs."""
+    """Returns the project's configuration, tightened by this machine's; relative paths count from `base`."""
     project = built.directory / PROJECT
     try:
         own, here = project_alone(str(project)), load_configuration(str(project))
@@ -222,27 +222,27 @@ def _configuration(built: Built, shown: Path, base: Path) -> Configuration:
         error.message = error.message.replace(str(built.directory), str(shown))
         raise
 
-    def moved(path: Path) -> Path:
+    def rebase(path: Path) -> Path:
         return base / path.relative_to(project.parent) if path.is_relative_to(project.parent) else path
 
     skills = built.directory / SKILLS
     return own.replace(
-        **{name: getattr(here, name) for name in _OF_THIS_MACHINE},
-        egress=_egress(own.egress, here.egress),
-        sandbox=stricter_sandbox(own.sandbox, here.sandbox),  # no variable opens what was built
+        **{name: getattr(here, name) for name in _MACHINE_FIELDS},
+        egress=_stricter_egress(own.egress, here.egress),
+        sandbox=stricter_sandbox(own.sandbox, here.sandbox),  # no variable loosens a build
         agent=own.agent.replace(model=here.agent.model),
-        tools=None if own.tools is None else here.tools,  # with no more than what is allowed here
-        secret_files=tuple(map(moved, here.secret_files)),
+        tools=None if own.tools is None else here.tools,  # only tools that are allowed here
+        secret_files=tuple(map(rebase, here.secret_files)),
         workspace=own.workspace.replace(
-            root=None if own.root is None else moved(own.root),
-            roots=tuple(root.replace(path=moved(root.path)) for root in own.roots),
+            root=None if own.root is None else rebase(own.root),
+            roots=tuple(root.replace(path=rebase(root.path)) for root in own.roots),
         ),
         servers={
-            name: one.replace(directory=moved(one.directory)) if one.directory is not None else one
+            name: one.replace(directory=rebase(one.directory)) if one.directory is not None else one
             for name, one in own.servers.items()
         },
         channels={
-            name: one.replace(path=moved(one.path)) if one.path is not None else one
+            name: one.replace(path=rebase(one.path)) if one.path is not None else one
             for name, one in own.channels.items()
         },
         skills=SkillsEntry(
@@ -251,7 +251,7 @@ def _configuration(built: Built, shown: Path, base: Path) -> Configuration:
     )
 
 
-def _egress(own: EgressEntry | None, here: EgressEntry | None) -> EgressEntry | None:
+def _stricter_egress(own: EgressEntry | None, here: EgressEntry | None) -> EgressEntry | None:
     if own is None or here is None:
         return own or here
     both = stricter_egress(own.fields(), here.fields())
@@ -260,12 +260,12 @@ def _egress(own: EgressEntry | None, here: EgressEntry | None) -> EgressEntry | 
     )
 
 
-def _copied(files: Mapping[str, File]) -> Path:
-    """Of what is read again while it runs: whoever changes the original meanwhile changes nothing."""
-    kept = tuple(f"{one}/" for one in (SCRIPTS, SKILLS, DOCUMENTS))
+def _copy_files(files: Mapping[str, OutputFile]) -> Path:
+    """Copies files that are read again while the agent runs, so that later changes of the original have no effect."""
+    prefixes = tuple(f"{one}/" for one in (SCRIPTS, SKILLS, DOCUMENTS))
     try:
         copy = Path(mkdtemp(prefix="forge-built-")).resolve()
-        write_files(copy, {path: file for path, file in files.items() if path == PROJECT or path.startswith(kept)})
+        write_files(copy, {path: file for path, file in files.items() if path == PROJECT or path.startswith(prefixes)})
     except OSError as error:
         problem = f"what was built cannot be copied to run it: {error.strerror or error}"
         raise ToolError(problem, ErrorKind.SYSTEM, "Make room in the directory for temporary files.") from None
@@ -273,7 +273,7 @@ def _copied(files: Mapping[str, File]) -> Path:
 
 
 def _check_version(shown: Path, versions: Mapping[str, Any]) -> None:
-    """Another Forge has other tools under the same names."""
+    """Refuses a build of another Forge, which has other tools under the same names."""
     for what, now in (("forge", version()), ("tool_interface", INTERFACE_VERSION)):
         if versions[what] != now:
             name = "Forge" if what == "forge" else "the tool interface"
@@ -284,7 +284,7 @@ def _check_version(shown: Path, versions: Mapping[str, Any]) -> None:
             )
 
 
-def _json(file: File) -> Any:
+def _parse_json(file: OutputFile) -> Any:
     import json
 
     return json.loads(file.content)

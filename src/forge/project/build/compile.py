@@ -1,4 +1,4 @@
-"""Stage 5: what guards the agent, in the form that a run goes by: its rules, its egress, its guardrails, its pins."""
+"""Stage 5: compiles the rules, egress, guardrails and pins that a run enforces."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Any
 
 from forge.project.build.filter import is_for_developers
 from forge.project.build.gather import Documents, gather_documents
-from forge.project.build.record import EGRESS, GUARDRAILS, PINS, POLICY, PROJECT, Build, File, Problem, Refused, written
+from forge.project.build.record import EGRESS, GUARDRAILS, PINS, POLICY, PROJECT, Build, OutputFile, Problem, StageRefused, to_bytes
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.policy import project_policy
 from forge.permissions.policy import Rule
 from forge.skills.guardrails import Guardrails
-from forge.skills.guardrails import Rule as Denied
+from forge.skills.guardrails import Rule as GuardrailRule
 
 
 def compile_guards(build: Build) -> str:
+    """Writes the compiled documents into the build."""
     documents = gather_documents(build)
     build.files |= documents.files
     build.project = _project(build, documents)
-    made = {
+    documents_by_path = {
         PROJECT: build.project,
         POLICY: _policy(build),
         EGRESS: _egress(build),
@@ -28,14 +29,14 @@ def compile_guards(build: Build) -> str:
         PINS: _pins(build),
     }
     try:
-        build.files |= {path: File(written(value)) for path, value in made.items()}
+        build.files |= {path: OutputFile(to_bytes(value)) for path, value in documents_by_path.items()}
     except (TypeError, ValueError) as error:  # a date, or a number such as .nan
-        raise Refused([Problem(f"{build.configuration.name}: {error}", "Write that value as a text.")]) from None
-    return f"{len(made[POLICY]['rules'])} rules, egress {made[EGRESS]['mode']}"
+        raise StageRefused([Problem(f"{build.configuration.name}: {error}", "Write that value as a text.")]) from None
+    return f"{len(documents_by_path[POLICY]['rules'])} rules, egress {documents_by_path[EGRESS]['mode']}"
 
 
 def _project(build: Build, documents: Documents) -> dict[str, Any]:
-    """forge.yaml, so that it can be read where the project is not: what it names beside it has come along."""
+    """Returns forge.yaml for a run without the project: the files that it names are part of the build."""
     document = copy.deepcopy(build.document)
     for name, changes in documents.entries.items():
         said = document["openapi"][name]
@@ -50,7 +51,7 @@ def _project(build: Build, documents: Documents) -> dict[str, Any]:
 
 
 def _policy(build: Build) -> dict[str, Any]:
-    """The project's own rules: those of a user or an organisation belong to the machine that it runs on."""
+    """Returns the project's own rules; those of a user or an organisation belong to the machine of the run."""
     found = project_policy(build.configuration, None).every()
     return {"rules": [_rule(one) for one in found], "otherwise": {"read": "allow", "*": "ask"}}
 
@@ -65,7 +66,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _egress(build: Build) -> dict[str, Any]:
-    project_egress(build.configuration)  # an entry that cannot be read is told now
+    project_egress(build.configuration)  # reports an entry that cannot be read
     said = build.configuration.egress
     return {
         "mode": said.mode if said else "open",
@@ -76,26 +77,26 @@ def _egress(build: Build) -> dict[str, Any]:
 
 
 def _guardrails(build: Build) -> dict[str, Any]:
-    """The project's, and those of its active skills."""
+    """Returns the guardrails of the project and of its active skills."""
     rules = Guardrails.of(build.configuration.guardrails, f"{build.configuration.name}: guardrails")
     rules = rules.joined(*(skill.guardrails for skill in (build.active.named if build.active else ())))
     return {
-        "deny_commands": _denied(rules.commands),
+        "deny_commands": _guardrail_entries(rules.commands),
         "deny_output": [
-            {**one, "action": rule.action} for one, rule in zip(_denied(rules.output), rules.output, strict=True)
+            {**one, "action": rule.action} for one, rule in zip(_guardrail_entries(rules.output), rules.output, strict=True)
         ],
-        "deny_prompts": _denied(rules.prompts),
-        "deny_responses": _denied(rules.responses),
+        "deny_prompts": _guardrail_entries(rules.prompts),
+        "deny_responses": _guardrail_entries(rules.responses),
         "denied_tools": sorted(rules.tools),
     }
 
 
-def _denied(rules: Iterable[Denied]) -> list[dict[str, str]]:
+def _guardrail_entries(rules: Iterable[GuardrailRule]) -> list[dict[str, str]]:
     return [{"pattern": rule.pattern.source, "message": rule.message} for rule in rules]
 
 
 def _pins(build: Build) -> dict[str, Any]:
-    """What a person approved of each server: a run takes nothing else for approved."""
+    """Returns the tools that a person approved for each server: a run accepts no others."""
     servers: dict[str, dict[str, Any]] = {}
     for name, tool in build.remote.items():
         if name in build.tools and tool.state == "pinned":

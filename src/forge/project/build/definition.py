@@ -1,4 +1,4 @@
-"""How a tool is written down: its schema for programs, its entry in the agent's list."""
+"""Writes tools down: their schema for programs, their entry in the agent's list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_of(spec: ToolSpec) -> dict[str, Any]:
-    """What a model is told of the tool, as a JSON Schema of its arguments."""
+    """Returns a tool's definition for models as a JSON Schema of its arguments."""
     own = {"type": "object", "properties": {}, **spec.parameters}
     return {"$schema": DIALECT, **own, "title": spec.name, "description": spec.description}
 
@@ -21,7 +21,7 @@ def schema_path(name: str) -> str:
 
 
 def entry_of(spec: ToolSpec) -> dict[str, Any]:
-    """What the gate and the steps go by."""
+    """Returns the fields of a tool that the gate and the steps use."""
     entry: dict[str, Any] = {
         "name": spec.name,
         "description": spec.description,

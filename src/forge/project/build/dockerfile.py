@@ -1,4 +1,4 @@
-"""A Dockerfile for the agent, as text: nothing here builds an image."""
+"""Writes a Dockerfile for the agent. No image is built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PYTHON = "3.13"
 
 
 def dockerfile(build: Build) -> str:
-    """The same for the same project; names of variables and packages are the only things of the project's in it."""
+    """Returns the same text for the same project; only names of variables and packages come from the project."""
     packages = sorted(_packages(build))
     install = " ".join(("apt-get install --yes --no-install-recommends", *packages))
     lines = [
@@ -18,7 +18,7 @@ def dockerfile(build: Build) -> str:
         f"ARG PYTHON={PYTHON}",
         "FROM python:${PYTHON}-slim",
         f"RUN apt-get update && {install} && rm -rf /var/lib/apt/lists/*",
-        _installed(),
+        _install_line(),
         "RUN useradd --create-home --uid 10001 agent && install --directory --owner agent /workspace",
         "COPY --chown=root:root . /agent",
         "USER agent",
@@ -32,9 +32,9 @@ def dockerfile(build: Build) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _installed() -> str:
+def _install_line() -> str:
     number = version()
-    if " " in number:  # nobody could say which it is
+    if " " in number:  # the version is unknown
         return f"# Install {DISTRIBUTION} here: this build was made from its source, which has no version."
     return f"RUN pip install --no-cache-dir {DISTRIBUTION}=={number}"
 

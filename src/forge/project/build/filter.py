@@ -1,4 +1,4 @@
-"""Stage 3: which of the tools are built; in production nothing of developers', and nothing that is left open."""
+"""Stage 3: removes development tools from a production build, and refuses settings that are too open."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import cache
 from ipaddress import ip_network
 from typing import Any
 
-from forge.project.build.load import missing
-from forge.project.build.record import Build, Problem, Refused
+from forge.project.build.load import missing_values
+from forge.project.build.record import Build, Problem, StageRefused
 from forge.project.config import SANDBOXES, ToolEntry
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec
@@ -21,40 +21,41 @@ _SANDBOX = "Write auto, or required."
 _NETWORK = "Leave it out, or say where to: egress: {mode: allowlist, domains: [...]}."
 _PRIVATE = "Name the hosts or the networks that are meant, such as 10.0.0.0/8."
 _NETWORK_PARTS = re.compile(r"\[?([^\]/]+)\]?/([0-9.]+)")
-_WIDEST = {4: 8, 6: 7}  # the bits that the widest private networks have in common: 10.0.0.0/8, fc00::/7
+_WIDEST = {4: 8, 6: 7}  # prefix lengths of the widest private networks: 10.0.0.0/8, fc00::/7
 
 
 def filter_tools(build: Build) -> str:
+    """Filters the tools. Raises `Refused` for the problems of a production build."""
     if not build.order.prod:
         build.notes += map(str, build.source_problems)
-        return _shares(build)
+        return _count_by_category(build)
     dropped = [name for name, spec in build.tools.items() if spec.category is Category.DEV]
     for name in dropped:
         del build.tools[name]
     if dropped:
         build.notes.append(f"left out, being for development: {', '.join(dropped)}")
-    problems = [*_open(build), *missing(build), *_helpless(build), *_unpinned(build), *_lacking(build)]
+    problems = [*_open_settings(build), *missing_values(build), *_agents_without_tools(build), *_unapproved_tools(build), *_unusable_skills(build)]
     if problems := [*problems, *build.source_problems]:
-        raise Refused(problems)
-    return _shares(build)
+        raise StageRefused(problems)
+    return _count_by_category(build)
 
 
-def _open(build: Build) -> Iterator[Problem]:
-    """What would let more through than a project in production can mean."""
+def _open_settings(build: Build) -> Iterator[Problem]:
+    """Yields settings that allow more than a production project should."""
     egress = build.configuration.egress
     if egress is None or egress.mode == "open":
         how = "egress.mode is open" if egress else "egress is not set"
         yield Problem(f"{how}: the agent could reach every public address", _EGRESS)
     if build.configuration.sandbox == "off":
         yield Problem("sandbox is off: programs could touch everything that the user can", _SANDBOX)
-    for index, place in enumerate(egress.private if egress is not None else ()):
-        if _is_too_wide(place):
-            yield Problem(f"egress.private[{index}] is {place}, which is far more than what is private", _PRIVATE)
+    for index, network in enumerate(egress.private if egress is not None else ()):
+        if _is_too_wide(network):
+            yield Problem(f"egress.private[{index}] is {network}, which is far more than what is private", _PRIVATE)
     for entry in build.configuration.tools or ():
-        yield from _open_tool(entry, nowhere=egress is not None and egress.mode == "deny-all")
+        yield from _open_tool_settings(entry, nowhere=egress is not None and egress.mode == "deny-all")
 
 
-def _open_tool(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]:
+def _open_tool_settings(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]:
     name = entry.name or entry.group
     sandbox = entry.config.get("sandbox", True)
     if sandbox is False or str(sandbox).strip().lower() == "off":
@@ -66,18 +67,18 @@ def _open_tool(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]:
         yield Problem(problem, _NETWORK)
 
 
-def _is_too_wide(place: str) -> bool:
-    """A network that holds more than any private one; a host, a port beside it or not, is none."""
-    parts = _NETWORK_PARTS.match(place.strip())
+def _is_too_wide(entry: str) -> bool:
+    """Tells whether a network is wider than any private one; a host, with a port or without, is not."""
+    parts = _NETWORK_PARTS.match(entry.strip())
     try:
         network = ip_network(f"{parts[1]}/{parts[2]}", strict=False) if parts else None
-    except ValueError:  # told by the stage that compiles it
+    except ValueError:  # the compile stage reports it
         return False
     return network is not None and network.prefixlen < _WIDEST[network.version]
 
 
 def is_for_developers(entry: Any) -> bool:
-    """Whether an entry of `tools` names development tools and nothing else."""
+    """Tells whether an entry of `tools` names only development tools."""
     name = entry.get("name") if isinstance(entry, dict) else entry
     if not isinstance(name, str):
         return False
@@ -90,14 +91,15 @@ def _built_in() -> tuple[ToolSpec, ...]:
     return tuple(tool.spec for tool in built_ins(ToolRegistry()))
 
 
-def _helpless(build: Build) -> Iterator[Problem]:
-    """A sub-agent without a list of tools would have others than it was meant to have."""
+def _agents_without_tools(build: Build) -> Iterator[Problem]:
+    """Yields sub-agents that would lose all their tools, and so get other tools than intended."""
     for name, agent in build.configuration.agents.items():
         if agent.tools and all(map(is_for_developers, agent.tools)):
             yield Problem(f"agents.{name} has only tools for development", "Give it others, or take it away.")
 
 
-def _unpinned(build: Build) -> Iterator[Problem]:
+def _unapproved_tools(build: Build) -> Iterator[Problem]:
+    """Yields servers with tools that are not approved."""
     states: dict[tuple[str, str], list[str]] = {}
     for name, tool in build.remote.items():
         if tool.state != "pinned" and name in build.tools:
@@ -108,14 +110,14 @@ def _unpinned(build: Build) -> Iterator[Problem]:
         yield Problem(f"mcpServers.{server}: {shown} {how}", f"Look at them with forge mcp approve {server}.")
 
 
-def _lacking(build: Build) -> Iterator[Problem]:
-    """Variables are told among the others."""
+def _unusable_skills(build: Build) -> Iterator[Problem]:
+    """Yields active skills that lack something other than variables, which are reported separately."""
     for name, lacks in (build.active.inactive if build.active else {}).items():
         for one in lacks:
             if not any(f"the variable {variable} is" in one for variable in build.required):
                 yield Problem(f"the skill {name} cannot be active: {one}", "Install it, or leave the skill out.")
 
 
-def _shares(build: Build) -> str:
+def _count_by_category(build: Build) -> str:
     counts = build.counts
     return ", ".join(f"{number} {category}" for category, number in counts.items() if number and category != "total")

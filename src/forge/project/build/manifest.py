@@ -1,4 +1,4 @@
-"""Stage 6: the agent itself, the files it needs, and the list of everything with its hashes."""
+"""Stage 6: writes the agent, the files it needs, and the list of all files with their hashes."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from forge.project.build.definition import entry_of
 from forge.project.build.dockerfile import dockerfile
 from forge.project.build.filter import is_for_developers
 from forge.project.build.gather import gather_scripts, gather_skills
-from forge.project.build.record import AGENT, FORMAT, MANIFEST, Build, File, digest, written
+from forge.project.build.record import AGENT, FORMAT, MANIFEST, Build, OutputFile, digest, to_bytes
 from forge.project.config import SubAgentEntry
 from forge.project.version import version
 from forge.core.spec import INTERFACE_VERSION
 
-REQUIRES = ">=3.11"  # of Python, as the package says
+REQUIRES = ">=3.11"  # the Python versions of the package
 
 
 def manifest(build: Build) -> str:
+    """Adds agent.json, the Dockerfile and the manifest to the build."""
     build.files |= gather_scripts(build) | gather_skills(build)
-    build.files["Dockerfile"] = File(dockerfile(build).encode())
-    build.files[AGENT] = File(written(_agent(build)))
-    content = written(_manifest(build))
-    build.files[MANIFEST] = File(content)
+    build.files["Dockerfile"] = OutputFile(dockerfile(build).encode())
+    build.files[AGENT] = OutputFile(to_bytes(_agent(build)))
+    content = to_bytes(_manifest(build))
+    build.files[MANIFEST] = OutputFile(content)
     build.sha256 = digest(content)
     return f"{len(build.files)} files"
 
 
 def _agent(build: Build) -> dict[str, Any]:
-    """The AgentSpec."""
+    """Returns the AgentSpec."""
     configuration, own = build.configuration, build.configuration.agent
     return {
         "tool_interface_version": INTERFACE_VERSION,
-        **_named(build),
+        **_agent_identity(build),
         "description": own.description,
         "prompt": own.prompt,
         "model": own.model,
@@ -59,7 +60,7 @@ def _sub_agent(build: Build, entry: SubAgentEntry) -> dict[str, Any]:
     }
 
 
-def _named(build: Build) -> dict[str, str]:
+def _agent_identity(build: Build) -> dict[str, str]:
     own = build.configuration.agent
     return {"id": own.id or "agent", "version": own.version or "0.0.0"}
 
@@ -68,17 +69,17 @@ def _manifest(build: Build) -> dict[str, Any]:
     return {
         "manifest_version": FORMAT,
         "mode": build.order.mode,
-        "agent": _named(build),
+        "agent": _agent_identity(build),
         "versions": {"forge": version(), "python": REQUIRES, "tool_interface": INTERFACE_VERSION},
         "counts": build.counts,
         "environment": environment(build),
         "sources": build.sources,
-        "files": {path: _listed(file) for path, file in build.files.items()},
+        "files": {path: _file_entry(file) for path, file in build.files.items()},
     }
 
 
 def environment(build: Build) -> dict[str, list[str]]:
-    """Names of variables: those it needs, those it can use, and the one of its model's provider."""
+    """Returns the names of variables: required, optional, and that of the model's provider."""
     return {
         "required": sorted(build.required),
         "optional": sorted(build.optional),
@@ -86,6 +87,6 @@ def environment(build: Build) -> dict[str, list[str]]:
     }
 
 
-def _listed(file: File) -> dict[str, Any]:
+def _file_entry(file: OutputFile) -> dict[str, Any]:
     listed: dict[str, Any] = {"sha256": digest(file.content), "bytes": len(file.content)}
     return {**listed, "executable": True} if file.executable else listed

@@ -1,4 +1,4 @@
-"""Where a build ends up: written beside its place, and put there in one step, so that there is always a whole one."""
+"""Writes a build beside its target and moves it there in one step, so that the target is always complete."""
 
 from __future__ import annotations
 
@@ -12,86 +12,87 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
-from forge.project.build.checked import files_below, read_manifest
-from forge.project.build.record import MANIFEST, File
+from forge.project.build.verify import files_below, read_manifest
+from forge.project.build.record import MANIFEST, OutputFile
 from forge.core.errors import ErrorKind, ToolError
 
 _PREFIX = ".forge-tmp-build-"
-_STRAY = 3_600.0  # seconds after which what a killed build left is taken away
+_STRAY = 3_600.0  # seconds after which the files of a killed build are removed
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
 @contextmanager
-def staging(output: Path) -> Iterator[Path]:
-    """A directory beside the output, gone afterwards whatever happens. Raises `ToolError` where none can be made."""
+def staging_directory(output: Path) -> Iterator[Path]:
+    """Yields a temporary directory beside the output, removed at the end. Raises `ToolError` if it cannot be created.
+    """
     try:
         for above in reversed(output.parents):
             above.mkdir(mode=0o755, exist_ok=True)
-        _sweep(output.parent)
-        made = Path(mkdtemp(prefix=_PREFIX, dir=output.parent))
+        _remove_stray(output.parent)
+        directory = Path(mkdtemp(prefix=_PREFIX, dir=output.parent))
     except OSError as error:
-        raise unusable(output, error.strerror or str(error)) from None
+        raise unusable_output(output, error.strerror or str(error)) from None
     try:
-        yield made
+        yield directory
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def write_files(directory: Path, files: Mapping[str, File]) -> None:
-    """Readable for everyone, since the user of an image is another; writable for the owner, whatever the umask says."""
+def write_files(directory: Path, files: Mapping[str, OutputFile]) -> None:
+    """Writes files that everyone can read, since an image has another user, and only the owner can write."""
     for path, file in files.items():
-        place = directory / path
-        for above in reversed(place.relative_to(directory).parents[:-1]):
+        target = directory / path
+        for above in reversed(target.relative_to(directory).parents[:-1]):
             if not (directory / above).is_dir():
                 (directory / above).mkdir()
                 (directory / above).chmod(0o755)
-        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(file.content)
             os.fchmod(descriptor, 0o755 if file.executable else 0o644)
 
 
 def check_output(output: Path) -> None:
-    """Raises `ToolError` unless nothing is there, an empty directory, or what a build wrote and nobody added to."""
+    """Raises `ToolError` unless the path is free, an empty directory, or an unmodified build."""
     try:
         kind = output.lstat().st_mode
     except FileNotFoundError:
         return
     except OSError as error:
-        raise unusable(output, error.strerror or str(error)) from None
+        raise unusable_output(output, error.strerror or str(error)) from None
     if not stat.S_ISDIR(kind):
-        raise unusable(output, "it is a link" if stat.S_ISLNK(kind) else "it is no directory")
-    known = _listed(output)
+        raise unusable_output(output, "it is a link" if stat.S_ISLNK(kind) else "it is no directory")
+    known = _listed_files(output)
     ours = {MANIFEST, *known} if known is not None else set()
-    try:  # the first is enough: it may be a whole home
+    try:  # one is enough: it may be a whole home directory
         other = next((one for one in files_below(output) if one not in ours), None)
     except OSError as error:
-        raise unusable(output, error.strerror or str(error)) from None
+        raise unusable_output(output, error.strerror or str(error)) from None
     if other is not None and known is None:
-        raise unusable(output, f"it is not empty, and no build wrote it: there is {other}")
+        raise unusable_output(output, f"it is not empty, and no build wrote it: there is {other}")
     if other is not None:
-        raise unusable(output, f"{other} is in it, which no build wrote")
+        raise unusable_output(output, f"{other} is in it, which no build wrote")
 
 
-def put_in_place(made: Path, output: Path) -> None:
-    """The old one is there until the new one is; it goes with the staging directory."""
+def replace_output(staged: Path, output: Path) -> None:
+    """Moves the new build to its place. The old build stays until then; the staging directory removes it."""
     try:
         if not output.exists():
-            made.rename(output)
-        elif not _exchanged(made, output):
-            aside = made.with_name(f"{made.name}-old")
+            staged.rename(output)
+        elif not _exchange(staged, output):
+            aside = staged.with_name(f"{staged.name}-old")
             output.rename(aside)
             try:
-                made.rename(output)
+                staged.rename(output)
             except BaseException:
                 aside.rename(output)
                 raise
             shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
-        raise unusable(output, error.strerror or str(error)) from None
+        raise unusable_output(output, error.strerror or str(error)) from None
 
 
-def unusable(output: Path, problem: str) -> ToolError:
+def unusable_output(output: Path, problem: str) -> ToolError:
     return ToolError(
         f"{output} cannot be the output: {problem}",
         ErrorKind.CONFIG,
@@ -99,23 +100,23 @@ def unusable(output: Path, problem: str) -> ToolError:
     )
 
 
-def _listed(output: Path) -> set[str] | None:
-    """What the manifest there lists; None where there is none that a build wrote."""
+def _listed_files(output: Path) -> set[str] | None:
+    """Returns the files that the manifest there lists; None if no build wrote one."""
     try:
         return set(read_manifest(output)[1].files)
     except ToolError:
         return None
 
 
-def _exchanged(made: Path, output: Path) -> bool:
-    """Both at once, where the system can: no moment without an output."""
+def _exchange(staged: Path, output: Path) -> bool:
+    """Exchanges both directories at once if the system can, so that an output always exists."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False
-    return bool(libc.renameat2(_HERE, os.fsencode(made), _HERE, os.fsencode(output), _EXCHANGE) == 0)
+    return bool(libc.renameat2(_HERE, os.fsencode(staged), _HERE, os.fsencode(output), _EXCHANGE) == 0)
 
 
-def _sweep(parent: Path) -> None:
+def _remove_stray(parent: Path) -> None:
     for stray in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             if time.time() - stray.lstat().st_mtime > _STRAY:

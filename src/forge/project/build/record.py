@@ -1,4 +1,4 @@
-"""What a build is about: what was asked for, and what its stages found out and made."""
+"""Holds the state of a build: its order, and the results of its stages."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ SCHEMAS = "tools"
 SCRIPTS = "scripts"
 SKILLS = "skills"
 DOCUMENTS = "openapi"
-FORMAT = 1  # of the manifest
+FORMAT = 1  # version of the manifest
 
-_UNSAFE = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ufff0-\uffff]")  # YAML, which reads it again, takes them for others
+_UNSAFE = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ufff0-\uffff]")  # YAML reads them as other characters
 
-_MARK = "\ue0f0"  # around a number that is to stand without quotes
+_MARK = "\ue0f0"  # around a number that is written without quotes
 _NUMBER = re.compile(f'"{_MARK}([-0-9.]+){_MARK}"')
 
 
-class Order(NamedTuple):
-    """What a person asked for."""
+class BuildOrder(NamedTuple):
+    """The order of a person for a build."""
 
-    config: str  # the project's forge.yaml; a `Found` is read only while it is trusted
+    config: str  # the project's forge.yaml; a `Found` is read only if it is trusted
     workspace: Path
     output: Path
-    named: bool = False  # the workspace was, so that what forge.yaml says of it does not count
+    named: bool = False  # the workspace was named, so that of forge.yaml does not count
     prod: bool = False
     dev: bool = False
 
@@ -53,7 +53,7 @@ class Order(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why a stage cannot go on, and what to do about it."""
+    """The reason why a stage cannot continue, and the advice."""
 
     text: str
     advice: str = ""
@@ -63,23 +63,23 @@ class Problem(NamedTuple):
         return f"{said} {self.advice}".rstrip()
 
 
-class Refused(Exception):
-    """A stage found problems: all that it could find, not only the first."""
+class StageRefused(Exception):
+    """Raised by a stage with all problems that it found."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(map(str, self.problems)))
 
 
-class File(NamedTuple):
+class OutputFile(NamedTuple):
     """A file of the output."""
 
     content: bytes
     executable: bool = False
 
 
-class Pinned(NamedTuple):
-    """A tool of an MCP server: its name there, how it relates to what was approved, and what the server says of it."""
+class RemoteTool(NamedTuple):
+    """A tool of an MCP server: its name there, its approval state, and its definition."""
 
     server: str
     remote: str
@@ -89,23 +89,23 @@ class Pinned(NamedTuple):
 
 @dataclass(slots=True)
 class Build:
-    """Handed from stage to stage. Nothing is on disk before the last one."""
+    """The state that goes from stage to stage. Nothing is on disk before the last one."""
 
-    order: Order
+    order: BuildOrder
     document: dict[str, Any] = field(default_factory=dict)  # forge.yaml as it was written
-    configuration: Configuration = field(default_factory=Configuration)  # of the project alone
-    effective: Configuration = field(default_factory=Configuration)  # and what holds on this machine
-    required: dict[str, list[str]] = field(default_factory=dict)  # variable -> where it is named
+    configuration: Configuration = field(default_factory=Configuration)  # the project's alone
+    effective: Configuration = field(default_factory=Configuration)  # with this machine's layers
+    required: dict[str, list[str]] = field(default_factory=dict)  # variable -> key paths that name it
     optional: set[str] = field(default_factory=set)  # variables
     key: str = ""  # the variable of the model's provider
     tools: dict[str, ToolSpec] = field(default_factory=dict)
-    remote: dict[str, Pinned] = field(default_factory=dict)  # the tools of MCP servers, by their name here
+    remote: dict[str, RemoteTool] = field(default_factory=dict)  # the tools of MCP servers, by their name here
     sources: list[dict[str, Any]] = field(default_factory=list)
     skills: list[Skill] = field(default_factory=list)  # the project's own
     active: ActiveSkills | None = None
     source_problems: list[Problem] = field(default_factory=list)
     project: dict[str, Any] = field(default_factory=dict)  # the document as a run reads it
-    files: dict[str, File] = field(default_factory=dict)
+    files: dict[str, OutputFile] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     sha256: str = ""  # of the manifest
 
@@ -120,26 +120,26 @@ class Build:
 
 
 Stage = Callable[[Build], str]
-"""Does its part, and says in a few words what it did. Raises `Refused`, or what the parts it uses raise."""
+"""Works on the build, and returns a few words about its result. Raises `Refused`, or errors of the parts it uses."""
 
 
-def written(value: Any) -> bytes:
-    """The same bytes for the same value, on every machine; JSON, and YAML too."""
-    text = json.dumps(_spelled(value), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return (_UNSAFE.sub(_escaped, _NUMBER.sub(r"\1", text)) + "\n").encode()
+def to_bytes(value: Any) -> bytes:
+    """Returns the same bytes for the same value on every machine; they are JSON and also YAML."""
+    text = json.dumps(_without_exponents(value), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return (_UNSAFE.sub(_escape, _NUMBER.sub(r"\1", text)) + "\n").encode()
 
 
-def _spelled(value: Any) -> Any:
-    """Numbers without an exponent, which YAML would take for a text."""
+def _without_exponents(value: Any) -> Any:
+    """Writes numbers without an exponent, which YAML would read as a text."""
     if isinstance(value, float) and "e" in repr(value):
         plain = format(Decimal(repr(value)), "f")
         return f"{_MARK}{plain if '.' in plain else f'{plain}.0'}{_MARK}"
     if isinstance(value, Mapping):
-        return {key: _spelled(one) for key, one in value.items()}
-    return [_spelled(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _without_exponents(one) for key, one in value.items()}
+    return [_without_exponents(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 

@@ -1,4 +1,4 @@
-"""Stage 2: find every tool the agent will have, from all sources: built in, servers, documents, webhooks, scripts."""
+"""Stage 2: finds every tool of the agent from all sources: built in, servers, documents, webhooks, scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.agent.subagent import Task
-from forge.project.build.record import Build, Pinned, Problem, Refused
+from forge.project.build.record import Build, RemoteTool, Problem, StageRefused
 from forge.project.config import Configuration
 from forge.project.assemble.own_tools import project_tools
 from forge.project.assemble.skills import active_skills
@@ -20,28 +20,29 @@ from forge.skills.active import ActiveSkills
 
 
 def resolve(build: Build) -> str:
-    asyncio.run(_opened(build, _skills(build)))
+    """Opens the sources and stores their tools in the build."""
+    asyncio.run(_open_sources(build, _load_skills(build)))
     return f"{len(build.tools)} tools"
 
 
-async def _opened(build: Build, skills: ActiveSkills) -> None:
+async def _open_sources(build: Build, skills: ActiveSkills) -> None:
     order, here = build.order, build.effective
     configuration = build.configuration.replace(
         egress=here.egress, sandbox=here.sandbox
-    )  # what is opened is opened here
+    )  # the sources are opened on this machine
     sources = Sources(configuration, order.workspace, watch=False)
     dev = wants_dev(configuration, dev=order.dev)
     registry = project_tools(configuration, order.workspace, sources, lambda: skills, dev=dev)
-    with_task(registry)
-    told: list[str] = []
-    async with sources.opened(registry, told.append):
-        _judge(build, sources, told)
+    add_task_tool(registry)
+    reports: list[str] = []
+    async with sources.mount(registry, reports.append):
+        _check_reports(build, sources, reports)
         await registry.ready()
         build.tools = {name: registry[name].spec for name in sorted(registry)}
         for spec in build.tools.values():
-            _ = spec.description, spec.parameters  # some are only known while their source is open
+            _ = spec.description, spec.parameters  # some are known only while their source is open
         build.remote = _remote(sources)
-        build.sources = _told(build, sources)
+        build.sources = _list_sources(build, sources)
         build.notes += [
             f"{name} of {label} is left out: {why}"
             for label, server in sources.servers.items()
@@ -56,42 +57,42 @@ async def _opened(build: Build, skills: ActiveSkills) -> None:
 
 
 def _is_file(directory: Path, word: str) -> bool:
-    """Whether a word of a command names a file of the project."""
+    """Tells whether a word of a command names a file of the project."""
     try:
         return not os.path.isabs(word) and (directory / word).is_file()
     except (OSError, ValueError):
         return False
 
 
-def _judge(build: Build, sources: Sources, told: list[str]) -> None:
-    """A source that cannot be opened stops the build; a part of one is for the filter to judge."""
+def _check_reports(build: Build, sources: Sources, reports: list[str]) -> None:
+    """Stops the build if a source cannot be opened; the filter judges problems of a part."""
     closed = tuple(f"{label} is left out: " for label in sources.all)
-    if problems := [Problem(text) for text in told if text.startswith(closed)]:
-        raise Refused(problems)
-    build.source_problems = [Problem(f"{text} (it would be left out)", "Fix it, or take it away.") for text in told]
+    if problems := [Problem(text) for text in reports if text.startswith(closed)]:
+        raise StageRefused(problems)
+    build.source_problems = [Problem(f"{text} (it would be left out)", "Fix it, or take it away.") for text in reports]
 
 
 def wants_dev(configuration: Configuration, *, dev: bool) -> bool:
-    """Development tools are there if they are asked for, or where the project names them itself."""
+    """Tells whether development tools are included: by a flag, or because the project names them."""
     return dev or configuration.tools is not None
 
 
-def with_task(registry: ToolRegistry) -> None:
-    """The sub-agents' tool, which a run adds once it has a model."""
+def add_task_tool(registry: ToolRegistry) -> None:
+    """Adds the sub-agents' tool, which a run adds once it has a model."""
     if "task" not in registry.names:
         registry.add(Task())
 
 
-def _remote(sources: Sources) -> dict[str, Pinned]:
+def _remote(sources: Sources) -> dict[str, RemoteTool]:
     return {
-        tool.spec.name: Pinned(label, tool.remote, str(tool.state), _plain(tool.offer.definition))
+        tool.spec.name: RemoteTool(label, tool.remote, str(tool.state), _plain(tool.offer.definition))
         for label, server in sources.servers.items()
         for tool in server.tools
     }
 
 
-def _told(build: Build, sources: Sources) -> list[dict[str, Any]]:
-    """For the manifest: what kind, which name, how many tools."""
+def _list_sources(build: Build, sources: Sources) -> list[dict[str, Any]]:
+    """Returns the manifest's list of sources: kind, name, number of tools."""
     found: list[dict[str, Any]] = []
     for label, server in sources.servers.items():
         found.append({"kind": "mcp", "name": label, "tools": len(server.tools)})
@@ -103,11 +104,11 @@ def _told(build: Build, sources: Sources) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: (one["kind"], one["name"]))
 
 
-def _skills(build: Build) -> ActiveSkills:
-    """Those of the project are copied; what the active ones need is needed."""
+def _load_skills(build: Build) -> ActiveSkills:
+    """Returns the active skills, and records the project's skills and their required variables."""
     active = active_skills(build.configuration, Scope(workspace=build.order.workspace))
     if active.catalog.problems:
-        raise Refused(Problem(f"{one.path}: {one.why}") for one in active.catalog.problems)
+        raise StageRefused(Problem(f"{one.path}: {one.why}") for one in active.catalog.problems)
     build.active = active
     build.skills = [skill for skill in active.catalog.skills.values() if not skill.is_built_in]
     for skill in active.named:

@@ -1,9 +1,9 @@
-"""Stage 4: a JSON Schema of every tool's arguments."""
+"""Stage 4: writes a JSON Schema of every tool's arguments."""
 
 from __future__ import annotations
 
 from forge.project.build.definition import schema_of, schema_path
-from forge.project.build.record import Build, File, Problem, Refused, written
+from forge.project.build.record import Build, OutputFile, Problem, StageRefused, to_bytes
 from forge.core.errors import DefinitionError
 from forge.core.arguments.schema import check_schema
 
@@ -17,9 +17,9 @@ def schemas(build: Build) -> str:
             problems.append(Problem(f"{other} and {name} differ only in case", "Rename one: not every disk can tell."))
         try:
             check_schema(name, spec.parameters)
-            build.files[schema_path(name)] = File(written(schema_of(spec)))
+            build.files[schema_path(name)] = OutputFile(to_bytes(schema_of(spec)))
         except (DefinitionError, ValueError) as error:  # a number that JSON does not know
             problems.append(Problem(f"{name}: its schema cannot be written: {error}"))
     if problems:
-        raise Refused(problems)
+        raise StageRefused(problems)
     return f"{len(build.tools)} schemas"

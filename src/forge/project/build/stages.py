@@ -1,6 +1,6 @@
-"""From a project to what is run in production: stages in order, the first that finds a problem stops the build.
+"""Builds a project for production in stages; the first stage with a problem stops the build.
 
-Nothing is written before the last one, and then all of it at once.
+Only the last stage writes to the disk, and then everything at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from forge.project.build.compile import compile_guards
 from forge.project.build.filter import filter_tools
 from forge.project.build.load import load
 from forge.project.build.manifest import manifest
-from forge.project.build.record import Build, Order, Problem, Refused, Stage
+from forge.project.build.record import Build, BuildOrder, Problem, StageRefused, Stage
 from forge.project.build.resolve import resolve
 from forge.project.build.schemas import schemas
 from forge.project.build.validate import validate
@@ -21,8 +21,8 @@ from forge.permissions.rule import PolicyError
 STAGES: tuple[tuple[str, Stage], ...] = (
     ("load", load),  # forge.yaml, and the variables it needs
     ("resolve", resolve),  # the tools of all sources
-    ("filter", filter_tools),  # production: no tools of developers', nothing left open
-    ("schemas", schemas),  # what each tool takes
+    ("filter", filter_tools),  # production: no development tools, no open settings
+    ("schemas", schemas),  # the arguments of each tool
     ("compile", compile_guards),  # policy, egress, guardrails
     ("manifest", manifest),  # every file with its hash
     ("validate", validate),  # written, read again, put in place
@@ -30,7 +30,7 @@ STAGES: tuple[tuple[str, Stage], ...] = (
 
 
 class BuildError(Exception):
-    """A build that stopped: at which stage, and why."""
+    """A build that stopped: its stage and its problems."""
 
     def __init__(self, stage: str, problems: Iterable[Problem]) -> None:
         self.stage = stage
@@ -38,17 +38,18 @@ class BuildError(Exception):
         super().__init__("\n".join(f"{stage}: {problem}" for problem in self.problems))
 
 
-def build(order: Order, told: Callable[[str, str], None] = lambda stage, words: None) -> Build:
-    """`told` hears of each stage when it begins, with no words, and when it is done. Raises `BuildError`."""
-    made = Build(order)
+def build(order: BuildOrder, report: Callable[[str, str], None] = lambda stage, words: None) -> Build:
+    """Runs all stages. `report` is called when a stage begins, with no words, and when it is done. Raises `BuildError`.
+    """
+    result = Build(order)
     for name, stage in STAGES:
-        told(name, "")
+        report(name, "")
         try:
-            told(name, stage(made))
-        except Refused as error:
+            report(name, stage(result))
+        except StageRefused as error:
             raise BuildError(name, error.problems) from error
         except ToolError as error:
             raise BuildError(name, [Problem(error.message, error.suggestion)]) from error
         except (DefinitionError, PolicyError, OSError) as error:
             raise BuildError(name, [Problem(" ".join(str(error).split()))]) from error
-    return made
+    return result

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from forge.project.config.declaration import NAME, Configuration, keys_said_by, variables_set
 from forge.project.config.reader import Reader, config_error
-from forge.project.layers import ORGANISATION, Layer, check_own, is_there, user_file
+from forge.project.layers import ORGANISATION, Layer, check_own, file_exists, user_file
 
 
 def load_configuration(
@@ -77,13 +77,13 @@ def _checked(
 
 def _of_organisation(path: str) -> Layer | None:
     """A file that is there and cannot be read is an error: what it forbids is not known."""
-    return _read("organisation", path) if is_there(path, surely=True) else None
+    return _read("organisation", path) if file_exists(path, surely=True) else None
 
 
 def _of_user(environment: Mapping[str, str]) -> Layer | None:
     """The same holds for the user's own file."""
     path = user_file(environment)
-    if path is None or not is_there(path, surely=True):
+    if path is None or not file_exists(path, surely=True):
         return None
     check_own(path)
     return _read("user", str(path))
@@ -93,12 +93,14 @@ def _of_project(config: str | None, workspace: str | os.PathLike[str] | None) ->
     if config is None and workspace is None:
         return None
     from forge.project.read_yaml import read_text  # only where there is a file
-    from forge.project.trust import Found, found_in, trusted_text
+    from forge.project.trust import FoundConfig, find_accepted_config, read_accepted_text
 
-    found = found_in(workspace) if config is None and workspace is not None else config
+    found = find_accepted_config(workspace) if config is None and workspace is not None else config
     if found is None:
         return None
-    return _layer("project", str(found), trusted_text(found) if isinstance(found, Found) else read_text(found))
+    return _layer(
+        "project", str(found), read_accepted_text(found) if isinstance(found, FoundConfig) else read_text(found)
+    )
 
 
 def _read(kind: str, path: str) -> Layer:

@@ -1,4 +1,4 @@
-"""Runs that survive: whether they can be kept, and where."""
+"""Examines durable runs: the packages, and the database."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from forge.core.errors import ToolError
 from forge.project.config import Configuration
-from forge.project.doctor.finding import Finding, broken
-from forge.project.doctor.state import read_only, store
+from forge.project.doctor.finding import Finding, finding_of_error
+from forge.project.doctor.state import check_store, read_only
 from forge.project.runs.durable_runs import FILE, check_installed
 from forge.workspace.state import NAME as STATE
 
@@ -18,7 +18,7 @@ CHECK = "durable runs"
 
 
 def examine_durable(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
-    """Databases elsewhere are only named: a doctor contacts nobody."""
+    """Yields the findings. A remote database is only named, never contacted."""
     own = workspace / STATE / FILE
     is_wanted = configuration.durable is not None or own.exists()
     try:
@@ -34,20 +34,20 @@ def examine_durable(configuration: Configuration, workspace: Path) -> Iterator[F
             yield Finding(CHECK, "ok", f"kept in {where}, which was not contacted; forge worker status asks it")
             return
     except ToolError as error:
-        yield broken(CHECK, error)
+        yield finding_of_error(CHECK, error)
         return
     if not own.exists():
         yield Finding(CHECK, "note", "none is kept here yet", "forge run --durable begins one.")
         return
-    looked = store(own)
-    yield looked._replace(check=CHECK) if looked.status != "ok" else Finding(CHECK, "ok", _counted(own))
+    finding = check_store(own)
+    yield finding._replace(check=CHECK) if finding.status != "ok" else Finding(CHECK, "ok", _count_runs(own))
 
 
-def _counted(path: Path) -> str:
+def _count_runs(path: Path) -> str:
     try:
         with closing(sqlite3.connect(read_only(path), uri=True, timeout=1.0)) as connection:
             counts = dict(connection.execute("SELECT status, count(*) FROM forge_runs GROUP BY status"))
-    except sqlite3.Error:  # not prepared yet
+    except sqlite3.Error:  # the tables do not exist yet
         return "none is kept here yet"
     words = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     return f"{words}; forge runs list shows them" if words else "none is kept here yet"

@@ -1,4 +1,4 @@
-"""One thing that was looked at."""
+"""One finding of the doctor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from forge.core.errors import ToolError
 
 
 class Finding(NamedTuple):
-    """`status` is ok, note, warning or broken; `fix` says what to do about whatever is not ok."""
+    """A checked part; `status` is ok, note, warning or broken; `fix` says how to repair it."""
 
     check: str
     status: str
@@ -16,6 +16,6 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-def broken(check: str, error: Exception, status: str = "broken") -> Finding:
-    """In the words of whoever refused it."""
+def finding_of_error(check: str, error: Exception, status: str = "broken") -> Finding:
+    """Returns a finding with the text of an error."""
     return Finding(check, status, str(error), error.suggestion if isinstance(error, ToolError) else "")

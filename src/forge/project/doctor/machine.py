@@ -1,4 +1,4 @@
-"""What this machine has: Python, sandboxes, programs that scripts and tools use, keys, extras."""
+"""Examines the machine: Python, sandboxes, programs that scripts and tools use, keys, extras."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forge.process.sandbox import Tier, choose_tier, report_tiers
 from forge.process.scripts.runtimes import command_for
 from forge.project.assemble.secrets import KEYS
 from forge.project.config import Configuration
-from forge.project.doctor.finding import Finding, broken
+from forge.project.doctor.finding import Finding, finding_of_error
 from forge.project.version import DISTRIBUTION, version
 
 PROGRAMS = {
@@ -69,13 +69,13 @@ def _python() -> Finding:
 
 
 def _sandbox(configuration: Configuration) -> Iterator[Finding]:
-    """Which tier programs run in, and why not in a better one."""
+    """Yields the tier in which programs run, and why a better one is not used."""
     tiers = report_tiers()
     ways = " ".join(one["how"] for one in tiers if one["how"])
     try:
         tier = choose_tier(configuration.sandbox)
     except ToolError as error:
-        yield broken("sandbox", error)
+        yield finding_of_error("sandbox", error)
     else:
         said = f"{configuration.sandbox}: programs run in {tier}"
         if configuration.sandbox == "off":
@@ -109,15 +109,17 @@ def _redaction() -> Finding:
     )
 
 
-class _Place(NamedTuple):
+class _SamplePath(NamedTuple):
+    """The path of a script."""
+
     path: Path
 
 
 class _Sample(NamedTuple):
-    """A script that is not there, to ask what would run it."""
+    """A script that does not exist, to find its runtime."""
 
     path: str
-    place: _Place
+    place: _SamplePath
     digest: str
     suffix: str
 
@@ -125,18 +127,18 @@ class _Sample(NamedTuple):
 def _runtime(language: str, suffix: str) -> Finding:
     check = f"{language} scripts"
     try:
-        command = command_for(_Sample("", _Place(Path(f"sample{suffix}")), "", suffix), "", ())
+        command = command_for(_Sample("", _SamplePath(Path(f"sample{suffix}")), "", suffix), "", ())
     except ToolError as error:
-        return broken(check, error, "note")
+        return finding_of_error(check, error, "note")
     bundled = f", after {command.bundler}" if command.bundler else ""
     return Finding(check, "ok", f"{command.argv[0]} runs them{bundled}")
 
 
 def _model(configuration: Configuration) -> Finding:
-    """Nobody is asked whether it answers."""
+    """Checks the model's key. The endpoint is not contacted."""
     named = configuration.agent.model
     if not named:
-        return _usual_model()
+        return _default_model()
     prefix = named.removeprefix("text:").partition(":")[0].strip().lower()
     keys: tuple[str, ...] = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN") if prefix == "anthropic" else ()
     if prefix in SERVERS and SERVERS[prefix].key:
@@ -147,7 +149,7 @@ def _model(configuration: Configuration) -> Finding:
     return Finding("model", "ok", named)
 
 
-def _usual_model() -> Finding:
+def _default_model() -> Finding:
     for prefix, keys in (("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")), ("openai", ("OPENAI_API_KEY",))):
         if any(os.environ.get(key) for key in keys) and not (prefix == "openai" and os.environ.get("OPENAI_BASE_URL")):
             return Finding("model", "ok", f"{prefix}:{DEFAULTS[prefix]}, because its key is set")

@@ -1,4 +1,4 @@
-"""Other people's tools: whether what a project mounts is there. No server is started, nothing is fetched."""
+"""Examines the sources of a project. No server is started, nothing is fetched."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
 from forge.project.assemble.choose import choose_tools
 from forge.project.assemble.skills import catalog_of
-from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_held_back
+from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld
 from forge.project.config import Configuration
 from forge.project.config.sources import McpEntry
-from forge.project.doctor.finding import Finding, broken
+from forge.project.doctor.finding import Finding, finding_of_error
 from forge.workspace.state import NAME as STATE
 
 
 def examine_sources(configuration: Configuration, scope: Scope) -> Iterator[Finding]:
-    yield from _set_aside(scope.workspace)
-    approved = _approved(scope.workspace)
+    yield from _broken_approvals(scope.workspace)
+    approved = _count_approved(scope.workspace)
     if isinstance(approved, Finding):
         yield approved
         approved = {}
-    for place, error in configuration.unset.items():
-        yield Finding(place, "warning", f"left out: {error.message}", error.suggestion)
+    for key_path, error in configuration.unset.items():
+        yield Finding(key_path, "warning", f"left out: {error.message}", error.suggestion)
     for name, entry in configuration.servers.items():
         yield _server(name, entry, scope.workspace, approved.get(name, 0))
     for name, document in configuration.openapi.items():
@@ -40,16 +40,16 @@ def examine_sources(configuration: Configuration, scope: Scope) -> Iterator[Find
 def _server(name: str, entry: McpEntry, workspace: Path, approved: int) -> Finding:
     check = f"mcp {name}"
     if entry.url:
-        where = f"{_host(entry.url)}, not contacted"
+        location = f"{_host(entry.url)}, not contacted"
     else:
         program = _program(entry, workspace)
         if program is None:
             fix = f"Install {entry.command[0]}, or write its whole path at {entry.place}.command."
             return Finding(check, "warning", f"the program {entry.command[0]} is not found", fix)
-        where = f"{program}, not started"
+        location = f"{program}, not started"
     if not approved:
-        return Finding(check, "note", f"{where}; none of its tools is approved", f"forge mcp approve {name}")
-    return Finding(check, "ok", f"{where}; {approved} approved {'tool' if approved == 1 else 'tools'}")
+        return Finding(check, "note", f"{location}; none of its tools is approved", f"forge mcp approve {name}")
+    return Finding(check, "ok", f"{location}; {approved} approved {'tool' if approved == 1 else 'tools'}")
 
 
 def _program(entry: McpEntry, workspace: Path) -> str | None:
@@ -60,8 +60,8 @@ def _program(entry: McpEntry, workspace: Path) -> str | None:
     return shutil.which(name, path=entry.environment.get("PATH") or os.environ.get("PATH", os.defpath))
 
 
-def _approved(workspace: Path) -> dict[str, int] | Finding:
-    """How many tools of each server; read here, since reading it otherwise sets a broken file aside."""
+def _count_approved(workspace: Path) -> dict[str, int] | Finding:
+    """Counts the approved tools of each server. The usual reader is not used, because it sets a broken file aside."""
     path = workspace / STATE / PINS
     try:
         servers = json.loads(path.read_bytes())["servers"]
@@ -75,15 +75,15 @@ def _approved(workspace: Path) -> dict[str, int] | Finding:
         return Finding("approved tools", "warning", f"{path} is damaged", fix)
 
 
-def _set_aside(workspace: Path) -> Iterator[Finding]:
-    """Approvals that were broken: until a person removes the file, no `--yes` approves a tool."""
+def _broken_approvals(workspace: Path) -> Iterator[Finding]:
+    """Yields broken files of approvals: until a person removes the file, no `--yes` approves a tool."""
     for path in sorted((workspace / STATE).glob(f"{PINS}.broken-*")):
         fix = f"Approve the tools again at a terminal with `forge mcp approve`, then remove {path}."
         yield Finding("approved tools", "warning", f"{path.name} was set aside: what was approved is not known", fix)
 
 
 def _host(url: str) -> str:
-    """The rest of it may be as secret as a key."""
+    """Returns only the host, because the rest of a URL may be secret."""
     from urllib.parse import urlsplit
 
     try:
@@ -102,7 +102,7 @@ def _document(name: str, spec: str) -> Finding:
 
 
 def _scripts(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
-    if not has_scripts(workspace) or is_held_back(configuration, workspace):
+    if not has_scripts(workspace) or is_withheld(configuration, workspace):
         return
     from forge.sources.scripts import scripts  # few projects have some
 
@@ -111,7 +111,7 @@ def _scripts(configuration: Configuration, workspace: Path) -> Iterator[Finding]
         folder.leave_out(choose_tools(configuration, later=True).names)
         found = folder.load()
     except (ToolError, DefinitionError) as error:
-        yield broken("scripts", error)
+        yield finding_of_error("scripts", error)
         return
     for problem in folder.problems:
         yield Finding(f"script {problem.path}", "warning", f"left out: {problem.why}", "Fix the script, or move it.")
@@ -124,7 +124,7 @@ def _skills(configuration: Configuration, scope: Scope) -> Iterator[Finding]:
     try:
         skills, problems = catalog.skills, catalog.problems
     except (ToolError, OSError) as error:
-        yield broken("skills", error)
+        yield finding_of_error("skills", error)
         return
     for problem in problems:
         yield Finding(f"skill {problem.path}", "warning", f"left out: {problem.why}", "`forge skill check` says more.")

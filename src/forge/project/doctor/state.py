@@ -1,4 +1,4 @@
-"""What a workspace keeps: whether it can be written, who else can read it, and whether its stores are whole."""
+"""Examines the state of a workspace: whether it can be written, who can read it, and whether its stores are intact."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from forge.workspace.state import NAME
 from forge.workspace.state.ownership import is_foreign
 
 STORES = ("state.db", "memory.db")
-MOST = 5_000  # files whose modes are looked at
-LARGEST_LOG = 256 * 1024 * 1024  # bytes, from which on it is worth a word
+MOST = 5_000  # files whose modes are checked
+LARGEST_LOG = 256 * 1024 * 1024  # bytes; a larger log is reported
 LEAST_SPACE = 100 * 1024 * 1024  # bytes
-PATIENCE = 2.0  # seconds for looking through one store
-_OPCODES = 100_000  # of SQLite between two looks at the clock
+PATIENCE = 2.0  # seconds to check one store
+_OPCODES = 100_000  # of SQLite between two checks of the time
 
 
 def examine_state(root: Path) -> Iterator[Finding]:
-    yield from _everybody(root)
+    yield from _check_world_writable(root)
     folder = root / NAME
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         yield Finding(
@@ -49,14 +49,14 @@ def examine_state(root: Path) -> Iterator[Finding]:
         )
     else:
         yield Finding("state", "ok", f"{folder}{'' if folder.exists() else ', made when it is needed'}")
-    yield from _space(root)
+    yield from _check_space(root)
     if folder.is_dir():
-        yield from _modes(folder)
-        yield from _kept(folder)
-    yield from _of_user()
+        yield from _check_modes(folder)
+        yield from _check_files(folder)
+    yield from _check_user_files()
 
 
-def _everybody(root: Path) -> Iterator[Finding]:
+def _check_world_writable(root: Path) -> Iterator[Finding]:
     if _mode(root) & 0o002:
         yield Finding(
             "workspace for others",
@@ -66,7 +66,7 @@ def _everybody(root: Path) -> Iterator[Finding]:
         )
 
 
-def _space(root: Path) -> Iterator[Finding]:
+def _check_space(root: Path) -> Iterator[Finding]:
     try:
         free = shutil.disk_usage(root).free
     except OSError:
@@ -75,7 +75,7 @@ def _space(root: Path) -> Iterator[Finding]:
         yield Finding("disk", "warning", f"{free // 1024 // 1024} MiB are free", "Free some space: stores need it.")
 
 
-def _modes(folder: Path) -> Iterator[Finding]:
+def _check_modes(folder: Path) -> Iterator[Finding]:
     quoted = shlex.quote(str(folder))
     check = "state for others"
     if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
@@ -94,18 +94,18 @@ def _modes(folder: Path) -> Iterator[Finding]:
 
 def _files(folder: Path) -> Iterator[Path]:
     seen = 0
-    for place, _, names in os.walk(folder):
+    for directory, _, names in os.walk(folder):
         for name in sorted(names):
             seen += 1
             if seen > MOST:
                 return
-            yield Path(place, name)
+            yield Path(directory, name)
 
 
-def _kept(folder: Path) -> Iterator[Finding]:
+def _check_files(folder: Path) -> Iterator[Finding]:
     for name in STORES:
         if (folder / name).is_file():
-            yield store(folder / name)
+            yield check_store(folder / name)
     aside = sorted(path.name for path in folder.iterdir() if ".corrupt-" in path.name or ".broken-" in path.name)
     if aside:
         yield Finding(
@@ -120,8 +120,8 @@ def _kept(folder: Path) -> Iterator[Finding]:
         yield Finding("audit log", "note", f"it has {size // 1024 // 1024:,} MiB", fix)
 
 
-def store(path: Path) -> Finding:
-    """Looked through without being changed, for as long as a person waits."""
+def check_store(path: Path) -> Finding:
+    """Checks a store without changing it, within the time that a person waits."""
     import sqlite3
 
     until = time.monotonic() + PATIENCE
@@ -149,14 +149,14 @@ def store(path: Path) -> Finding:
 
 
 def read_only(path: Path) -> str:
-    """How SQLite is asked for a file that it must not change."""
+    """Returns the URI with which SQLite opens a file read-only."""
     from urllib.parse import quote
 
     return f"file:{quote(str(path))}?mode=ro"
 
 
-def _of_user() -> Iterator[Finding]:
-    """What decides about every project: nobody else may change it."""
+def _check_user_files() -> Iterator[Finding]:
+    """Checks the files that decide about every project: no one else may change them."""
     for path in filter(None, (user_file(), data_file("trust.json"))):
         for one in (path, path.parent):
             if _mode(one) & 0o022:
@@ -166,7 +166,7 @@ def _of_user() -> Iterator[Finding]:
 
 
 def _mode(path: Path) -> int:
-    """0 for what is not there; a link has no mode of its own."""
+    """Returns the mode; 0 for a missing file or a link."""
     try:
         status = path.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What goes on without a person: channels, memory, schedules."""
+"""Examines channels, memory and schedules."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.project.config import Configuration
-from forge.project.doctor.finding import Finding, broken
-from forge.project.doctor.state import read_only, store
+from forge.project.doctor.finding import Finding, finding_of_error
+from forge.project.doctor.state import check_store, read_only
 from forge.workspace.state import NAME as STATE
 
-LATE = 60.0  # seconds after which somebody who runs schedules would have begun
+LATE = 60.0  # seconds after which a scheduler would have started a task
 
 
 def examine_work(configuration: Configuration, scope: Scope) -> Iterator[Finding]:
@@ -47,7 +47,7 @@ def _memory(configuration: Configuration, workspace: Path) -> Finding:
     try:
         embedder = embedder_from(entry.embedder)
     except ToolError as error:
-        return broken("memory", error)
+        return finding_of_error("memory", error)
     variable = entry.embedder.get("key_env", "") if isinstance(entry.embedder, dict) else ""
     if variable and not os.environ.get(variable):
         return Finding("memory", "warning", f"the embedder's {variable} is not set", f"export {variable}=…")
@@ -57,7 +57,7 @@ def _memory(configuration: Configuration, workspace: Path) -> Finding:
 
 
 def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
-    """Whether anybody runs them is seen by what is late: who waits for the next one leaves no trace."""
+    """Checks the schedules. A late one shows that no scheduler runs, because a waiting scheduler leaves no trace."""
     from forge.schedules._definitions import read_declared as declared_ones
     from forge.schedules.schedule import Status
     from forge.schedules.store import FILE, ScheduleStore
@@ -66,7 +66,7 @@ def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Findin
     try:
         declared = len(declared_ones(configuration.schedules or (), configuration.name))
     except ToolError as error:
-        yield broken("schedules", error)
+        yield finding_of_error("schedules", error)
         return
     if not path.is_file() or not _has_schedules(path):
         if declared:
@@ -74,10 +74,10 @@ def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Findin
             yield Finding("schedules", "warning", f"{declared} declared, and never run here", fix)
         return
     try:
-        with ScheduleStore(path) as kept:
-            found, runs = kept.list(enabled_only=True), kept.history(limit=20)
+        with ScheduleStore(path) as schedule_store:
+            found, runs = schedule_store.list(enabled_only=True), schedule_store.history(limit=20)
     except ToolError as error:
-        yield broken("schedules", error)
+        yield finding_of_error("schedules", error)
         return
     yield from (
         Finding(f"schedule {one.id}", "warning", f"there is no channel {one.channel!r}", "Add it under channels:.")
@@ -101,10 +101,10 @@ def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Findin
 
 
 def _has_schedules(path: Path) -> bool:
-    """Opening it as a store would make the tables, and set aside one that is damaged."""
+    """Checks for schedules without opening the store, which would create tables or set a damaged file aside."""
     import sqlite3
 
-    if store(path).status != "ok":
+    if check_store(path).status != "ok":
         return False
     try:
         with closing(sqlite3.connect(read_only(path), uri=True, timeout=1.0)) as connection:

@@ -1,4 +1,4 @@
-"""A project's runs that survive: where they are kept, what they are run with, and their sessions."""
+"""Prepares durable runs of a project: their database, version, models, questions and sessions."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:  # an extra, and slow to import: only where something durable 
     from forge.durable.store.rows import Question, RunInfo
 
 FILE = "durable.db"
-HEARD = "heard"  # in a run's scope: how many messages of its session it began with
+INITIAL_MESSAGES = "heard"  # in a run's scope: the number of its session's messages when it began
 
 
 def check_installed() -> None:
-    """Raises `ToolError` where the extra is not installed."""
+    """Raises `ToolError` if the extra is not installed."""
     missing = [name for name in ("dbos", "sqlalchemy", "psycopg") if find_spec(name) is None]
     if missing:
         words = f"runs that survive need packages that are not installed: {', '.join(missing)}"
@@ -56,19 +56,19 @@ def check_installed() -> None:
 def project_database(
     configuration: Configuration,
     workspace: Path,
-    asked: str | None = None,
+    requested: str | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> str:
-    """The URL: what is asked for, else what FORGE_DATABASE or `forge.yaml` say, else the workspace's own file.
+    """Returns the URL: the requested one, else that of FORGE_DATABASE or `forge.yaml`, else the workspace's own file.
 
     Raises `ToolError`.
     """
-    named = asked or (configuration.durable.url(environment) if configuration.durable is not None else "")
+    named = requested or (configuration.durable.url(environment) if configuration.durable is not None else "")
     return named or f"sqlite:///{own_file(workspace)}"
 
 
 def own_file(workspace: Path) -> Path:
-    """The workspace's own database, there or not. Raises `ToolError` where it cannot have one."""
+    """Returns the workspace's own database, existing or not. Raises `ToolError` if it cannot have one."""
     if (workspace / STATE).exists() and state_directory(workspace) != workspace / STATE:
         problem, way = explain_unusable(workspace)
         raise ToolError(f"{problem}, so no run can be kept there", ErrorKind.CONFIG, way)
@@ -76,19 +76,19 @@ def own_file(workspace: Path) -> Path:
 
 
 def make_own_file(workspace: Path) -> None:
-    """See to it that the workspace's database can be made. Raises `ToolError`."""
+    """Checks that the workspace's database can be created. Raises `ToolError`."""
     if state_directory(workspace) != workspace / STATE:
         problem, way = explain_unusable(workspace)
         raise ToolError(f"{problem}, so no run can be kept there", ErrorKind.CONFIG, way)
 
 
 def is_own(url: str, workspace: Path) -> bool:
-    """Whether it is the database of the workspace, and of nobody else."""
+    """Tells whether the database belongs to this workspace alone."""
     return url == f"sqlite:///{workspace / STATE / FILE}"
 
 
 def queue_limits(configuration: Configuration) -> dict[str, Limits]:
-    """Raises `ToolError`."""
+    """Returns the limits by queue. Raises `ToolError`."""
     from forge.durable.engine.queues import Limits
 
     entries = configuration.durable.queues if configuration.durable is not None else {}
@@ -96,10 +96,10 @@ def queue_limits(configuration: Configuration) -> dict[str, Limits]:
 
 
 def project_version(configuration: Configuration, built: str = "") -> str:
-    """Runs are worked on by workers of the same version: of Forge, and of what the project's file says.
+    """Returns the version of Forge and of the project's file. Only workers of the same version process a run.
 
-    Where runs are kept, and what a person's own file or environment say, may differ from machine to machine. `built`:
-    the SHA-256 of a build's manifest, which counts instead.
+    The database, the user's own file and the environment do not count, because they may differ between machines.
+    `built` is the SHA-256 of a build's manifest, which counts instead.
     """
     own = next((layer.document for layer in configuration.layers if layer.kind == "project"), {})
     said = {key: value for key, value in own.items() if key != "durable"}
@@ -108,40 +108,43 @@ def project_version(configuration: Configuration, built: str = "") -> str:
 
 
 def models_for(agent: Agent) -> Models:
-    """The models that an agent's runs may ask for by name. A scripted one can be resumed from now on."""
+    """Returns a function that finds models for the runs of an agent. A scripted model becomes resumable."""
     if agent.provider is not None:
-        agent.provider = _resumable(agent.provider)
+        agent.provider = _make_resumable(agent.provider)
 
     @cache
-    def named(model: str) -> Provider:
+    def find_model(model: str) -> Provider:
         own = agent.provider
-        return own if own is not None and model == agent.model else _resumable(provider_for(model))
+        return own if own is not None and model == agent.model else _make_resumable(provider_for(model))
 
-    return named
-
-
-def _resumable(provider: Provider) -> Provider:
-    return Rehearsed(provider) if isinstance(provider, Scripted) else provider
+    return find_model
 
 
-def approver(own: str = "", *, yes: bool = False) -> Approver:
-    """Questions are stored. With `yes`, what the run `own` asks is approved, and so what those ask that it started:
-    a worker may have other people's runs, too."""
+def _make_resumable(provider: Provider) -> Provider:
+    return ResumableScript(provider) if isinstance(provider, Scripted) else provider
+
+
+def make_approver(own: str = "", *, yes: bool = False) -> Approver:
+    """Returns an approver that stores questions.
+
+    With `yes`, it approves questions of the run `own` and of the runs it started, but of no others: a worker may have
+    other people's runs, too.
+    """
 
     async def ask(request: PermissionRequest) -> Answer:
         from forge.durable.engine.approval import stored_approval
         from forge.durable.engine.attempt import current
 
         attempt = current.get()
-        if yes and attempt is not None and await in_thread(lambda: own in _forebears(attempt)):
+        if yes and attempt is not None and await in_thread(lambda: own in _with_ancestors(attempt)):
             return await approve_all(request)
         return await stored_approval(request)
 
     return ask
 
 
-def _forebears(attempt: Attempt) -> list[str]:
-    """The run and those that had it started. Not by its id: somebody else's may begin like ours."""
+def _with_ancestors(attempt: Attempt) -> list[str]:
+    """Returns the run and its ancestors. Ids are not compared by prefix: others may begin the same."""
     run = attempt.run
     found = [run.id]
     while run.parent and run.parent not in found:
@@ -150,29 +153,31 @@ def _forebears(attempt: Attempt) -> list[str]:
     return found
 
 
-def request_of(question: Question, registry: ToolRegistry, scope: Scope) -> PermissionRequest:
-    """A stored question, to be asked here. What is known of the tool here is shown with it."""
-    shown = question.request
-    tool, words = registry.get(question.tool), str(shown.get("description", ""))
+def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> PermissionRequest:
+    """Builds the request of a stored question, with the tool's definition if it is known here."""
+    fields = question.request
+    tool, words = registry.get(question.tool), str(fields.get("description", ""))
     spec = tool.spec if tool is not None else ToolSpec(name=question.tool, description=words, parameters={})
-    (permission, target), *others = [_part(one) for one in shown.get("parts") or [["", ""]]]
-    arguments, result = shown.get("arguments") or {}, shown.get("result")
+    (permission, target), *others = [_part(one) for one in fields.get("parts") or [["", ""]]]
+    arguments, result = fields.get("arguments") or {}, fields.get("result")
     return PermissionRequest(
         spec,
         ToolCall(question.tool, arguments, question.call),
         arguments,
         permission,
         target,
-        replace(scope, agent=str(shown.get("agent", scope.agent))),
-        Ruling(Decision.ASK, str(shown.get("reason", "")), str(shown.get("rule", ""))) if "reason" in shown else None,
+        replace(scope, agent=str(fields.get("agent", scope.agent))),
+        Ruling(Decision.ASK, str(fields.get("reason", "")), str(fields.get("rule", "")))
+        if "reason" in fields
+        else None,
         tuple(others),
         result=ToolResult(for_llm=result) if isinstance(result, str) else None,
-        question=str(shown.get("question", "")),
-        preview=str(shown.get("preview", "")),
-        introduction=str(shown.get("introduction", "")),
-        editable=bool(shown.get("editable", False)),
-        personal=bool(shown.get("personal", False)),
-        form=shown.get("form"),
+        question=str(fields.get("question", "")),
+        preview=str(fields.get("preview", "")),
+        introduction=str(fields.get("introduction", "")),
+        editable=bool(fields.get("editable", False)),
+        personal=bool(fields.get("personal", False)),
+        form=fields.get("form"),
     )
 
 
@@ -181,29 +186,29 @@ def _part(written: Any) -> tuple[Permission | None, str]:
     return (Permission(permission) if permission else None), str(target)
 
 
-def keep(run: RunInfo, store: RunStore, sessions: SessionStore) -> int:
-    """Append a run that is over to its session, once; how many messages that were. Raises `ToolError`."""
+def store_in_session(run: RunInfo, store: RunStore, sessions: SessionStore) -> int:
+    """Appends a finished run to its session, once; returns the number of messages. Raises `ToolError`."""
     if run.parent or not run.session or not run.is_over:
         return 0
     messages = store.messages(run.id)
-    began = run.scope.get(HEARD, 0)
+    began = run.scope.get(INITIAL_MESSAGES, 0)
     return sessions.open(run.session).catch_up(f"run {run.id}", messages[began if isinstance(began, int) else 0 :])
 
 
-def keep_finished(store: RunStore, workspace: Path, limit: int = 100) -> int:
-    """The same for the newest runs of a workspace's own database, whoever worked on them."""
+def store_finished_runs(store: RunStore, workspace: Path, limit: int = 100) -> int:
+    """Appends the newest finished runs of a workspace's own database to their sessions."""
     from forge.durable.store.rows import OVER
 
     with session_store(workspace) as sessions:
-        return sum(keep(run, store, sessions) for run in store.list(status=OVER, parent="", limit=limit))
+        return sum(store_in_session(run, store, sessions) for run in store.list(status=OVER, parent="", limit=limit))
 
 
-class Rehearsed:
-    """A script that each run follows from where it is: its earlier turns may have been said in another process."""
+class ResumableScript:
+    """A script that each run continues from its own turn: another process may have played earlier turns."""
 
     def __init__(self, script: Scripted) -> None:
         self._script = script
-        self._before: dict[str, int] = {}  # of each run, the model's turns in the history that it began with
+        self._before: dict[str, int] = {}  # by run: the model's turns in its initial history
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._script, name)

@@ -1,4 +1,4 @@
-"""A project's worker: its agent, on a database that others may share, until it is told to leave."""
+"""Runs a project's agent as a worker on a database that others may share, until it is told to leave."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from forge.project.config import Configuration
 from forge.project.project import Project
 from forge.project.runs.durable_runs import (
     is_own,
-    keep_finished,
     make_own_file,
     models_for,
     project_database,
     queue_limits,
+    store_finished_runs,
 )
 from forge.project.runs.scheduled_tasks import check_channels, scheduled_prompt
 from forge.workspace.state import NAME as STATE
@@ -47,7 +47,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What `forge worker` was told beside the common flags."""
+    """The flags of `forge worker` beside the common flags."""
 
     database: str | None = None
     queues: Sequence[str] = ()
@@ -59,10 +59,10 @@ class WorkerOptions:
 
 
 class ProjectWorker:
-    """Made before anything is opened, so that what cannot work is said at once. Raises `ToolError`."""
+    """A worker of a project. It is checked before anything is opened. Raises `ToolError`."""
 
     def __init__(self, project: Project, agent: Agent, flags: WorkerOptions) -> None:
-        self._project, self._agent, self._wishes = project, agent, flags
+        self._project, self._agent, self._options = project, agent, flags
         workspace = project.workspace
         self.database = project_database(project.configuration, workspace, flags.database)
         self.is_own = is_own(self.database, workspace)
@@ -75,7 +75,7 @@ class ProjectWorker:
             self.database,
             [agent],
             models=models_for(agent),
-            watch=partial(audited, workspace),
+            watch=partial(log_events, workspace),
             name=flags.name,
             version=flags.version,
             queues=self.queues,
@@ -85,30 +85,30 @@ class ProjectWorker:
             chores=project_chores(project),
         )
 
-    async def work(self, told: asyncio.Event, hurry: asyncio.Event, report: Report) -> None:
-        """Until `told`: then what is under way comes to the end of its turn, unless there is a `hurry`."""
+    async def work(self, leave: asyncio.Event, hurry: asyncio.Event, report: Report) -> None:
+        """Works until `leave` is set; then runs may end their turn, unless `hurry` is set."""
         async with self._agent, self.worker:
             report(self._introduction())
-            await self._until(told)
+            await self._wait_for(leave)
             under_way = len(self.worker.engine.running())
-            report(f"takes nothing more; {_runs(under_way)} under way" if under_way else "takes nothing more")
-            if not await self._drained(hurry):
-                report(f"leaves {_runs(len(self.worker.engine.running()))} to others in the middle of a turn")
+            report(f"takes nothing more; {_count_runs(under_way)} under way" if under_way else "takes nothing more")
+            if not await self._drain(hurry):
+                report(f"leaves {_count_runs(len(self.worker.engine.running()))} to others in the middle of a turn")
         if self.is_own:
             with RunStore(self.database) as store:
-                await in_thread(lambda: keep_finished(store, self._project.workspace))
+                await in_thread(lambda: store_finished_runs(store, self._project.workspace))
 
-    async def _until(self, told: asyncio.Event) -> None:
-        """Raises `ToolError` where the worker cannot go on: whoever supervises the process must see that."""
-        waits = [asyncio.ensure_future(told.wait()), asyncio.ensure_future(self.worker.broken())]
+    async def _wait_for(self, leave: asyncio.Event) -> None:
+        """Waits for `leave`. Raises `ToolError` if the worker cannot continue, so that its supervisor notices."""
+        waits = [asyncio.ensure_future(leave.wait()), asyncio.ensure_future(self.worker.broken())]
         done, rest = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for one in rest:
             one.cancel()
         for one in done:
             one.result()
 
-    async def _drained(self, hurry: asyncio.Event) -> bool:
-        draining = asyncio.ensure_future(self.worker.drain(self._wishes.drain_seconds))
+    async def _drain(self, hurry: asyncio.Event) -> bool:
+        draining = asyncio.ensure_future(self.worker.drain(self._options.drain_seconds))
         hurrying = asyncio.ensure_future(hurry.wait())
         await asyncio.wait([draining, hurrying], return_when=asyncio.FIRST_COMPLETED)
         hurrying.cancel()
@@ -122,21 +122,21 @@ class ProjectWorker:
         offers = f", offers {', '.join(engine.offers)}" if engine.offers else ""
         return (
             f"worker {engine.worker} of version {engine.version} on {engine.store.label}: "
-            f"queues {', '.join(self.queues)}{offers}, {_runs(engine.concurrency)} at a time"
+            f"queues {', '.join(self.queues)}{offers}, {_count_runs(engine.concurrency)} at a time"
         )
 
 
 def check_schedules(configuration: Configuration, workspace: Path) -> None:
-    """Raises `ToolError` that names the one that cannot be: later it would only be left out."""
+    """Raises `ToolError` for an invalid schedule, which a running worker would only skip."""
     if configuration.schedules is None:
         return
     check_channels(configuration, ProjectChannels(configuration))
-    with suppress(StoreError):  # nothing can be written here: said in every round
+    with suppress(StoreError):  # nothing can be written here: reported in every round
         open_schedule_store(configuration, workspace).close()
 
 
 def project_chores(project: Project) -> Sequence[Chore]:
-    """The project's schedules: due once, however many workers look at the clock, and delivered when they are over."""
+    """Returns the chores for the project's schedules: each fires once for all workers, and its result is delivered."""
     configuration = project.configuration
     channels = ProjectChannels(configuration)
     store = cache(lambda: open_schedule_store(configuration, project.workspace))
@@ -156,23 +156,23 @@ def project_chores(project: Project) -> Sequence[Chore]:
     return (fire,)
 
 
-def audited(workspace: Path, activity: ActivityStream) -> Callable[[], None]:
-    """The workspace's log of events has what happens on its worker, where it can be written."""
+def log_events(workspace: Path, activity: ActivityStream) -> Callable[[], None]:
+    """Logs the worker's events in the workspace, if its log can be written."""
     folder = state_directory(workspace)
     return audit_log(activity, folder / AUDIT) if folder == workspace / STATE else lambda: None
 
 
-def _runs(count: int) -> str:
+def _count_runs(count: int) -> str:
     return f"{count} run{'s' if count != 1 else ''}"
 
 
-def status_of(database: str) -> dict[str, Any]:
-    """Workers, queues and runs as data. Raises `ToolError`."""
+def read_status(database: str) -> dict[str, Any]:
+    """Returns workers, queues and runs as data. Raises `ToolError`."""
     with RunStore(database) as store:
         workers = listed(store.database)
         return {
             "database": store.label,
-            "workers": [_worker(one) for one in workers],
+            "workers": [_worker_fields(one) for one in workers],
             "queues": {name: {"queued": count} for name, count in sorted(depths(store.database).items())},
             "runs": store.counts(),
             "unattended": [
@@ -183,7 +183,7 @@ def status_of(database: str) -> dict[str, Any]:
         }
 
 
-def _worker(one: WorkerInfo) -> dict[str, Any]:
+def _worker_fields(one: WorkerInfo) -> dict[str, Any]:
     return {
         "id": one.id,
         "state": one.state,
@@ -200,7 +200,7 @@ def _worker(one: WorkerInfo) -> dict[str, Any]:
 
 
 def check_names(names: Sequence[str], what: str) -> None:
-    """Raises `ToolError`: a name that cannot be one would wait for work that never comes."""
+    """Raises `ToolError` for an invalid name, which would wait for work that never comes."""
     for name in names:
         if not name.strip() or not name.isprintable() or len(name) > 100 or name.startswith("_"):
             words = f"{name!r:.60} cannot be the name of {what}"

@@ -1,4 +1,4 @@
-"""A project's schedules and its workers: what the workers ran, and how each time is fired by one process."""
+"""Lists the scheduled runs of workers, and lets one process claim each scheduled time."""
 
 from __future__ import annotations
 
@@ -21,57 +21,57 @@ if TYPE_CHECKING:  # an extra
 _STATUS = {"finished": Status.COMPLETED, "failed": Status.FAILED, "cancelled": Status.CANCELLED}
 
 
-def ran_on_workers(options: ScheduleOptions, id: str | None, limit: int) -> list[Run]:
-    """The latest first; none where nothing durable was ever done here. Raises `ToolError`."""
+def list_worker_runs(options: ScheduleOptions, id: str | None, limit: int) -> list[Run]:
+    """Returns the runs of workers, the latest first; none if nothing durable was ever done here. Raises `ToolError`."""
     database = _database(options)
     if not database:
         return []
     from forge.durable.store import RunStore
 
     with RunStore(database) as store:
-        return scheduled(store, id, limit)
+        return list_scheduled(store, id, limit)
 
 
-def scheduled(store: RunStore, id: str | None, limit: int) -> list[Run]:
-    """Of one schedule or of all, the latest first."""
-    return [_shown(run) for run in store.scheduled(id, limit)]
+def list_scheduled(store: RunStore, id: str | None, limit: int) -> list[Run]:
+    """Returns the runs of one schedule or of all, the latest first."""
+    return [_to_schedule_run(run) for run in store.scheduled(id, limit)]
 
 
 class ProjectClaims:
-    """Claims in the database of the project's workers, from when there is one: until then nobody else fires."""
+    """Claims times in the database of the project's workers, once there is one: before that no one else fires."""
 
     def __init__(self, options: ScheduleOptions) -> None:
         self._options = options
-        self._opened: ProcessOccurrences | None = None
+        self._occurrences: ProcessOccurrences | None = None
 
     def prepare(self) -> None:
-        """Raises `ToolError` where there is a database and it is away."""
+        """Raises `ToolError` if there is a database that cannot be reached."""
         if claims := self._claims():
             claims.prepare()
 
     def claim(self, due: Due, now: float, owner: str) -> Refusal | None:
-        claims = self._claims()  # looked for after `due` has come: whoever makes the database now lets it go by
+        claims = self._claims()  # after `due` has come: a worker that creates the database now skips this time
         return claims.claim(due, now, owner) if claims else None
 
     def beat(self, owner: str) -> None:
-        if self._opened:
-            self._opened.beat(owner)
+        if self._occurrences:
+            self._occurrences.beat(owner)
 
     def release(self, owner: str, schedule_id: str | None = None) -> None:
-        if self._opened:
-            self._opened.release(owner, schedule_id)
+        if self._occurrences:
+            self._occurrences.release(owner, schedule_id)
 
     def _claims(self) -> ProcessOccurrences | None:
-        if self._opened is None and (database := _database(self._options)):
+        if self._occurrences is None and (database := _database(self._options)):
             from forge.durable.store import RunStore
             from forge.durable.worker.occurrences import ProcessOccurrences
 
-            self._opened = ProcessOccurrences(RunStore(database))
-        return self._opened
+            self._occurrences = ProcessOccurrences(RunStore(database))
+        return self._occurrences
 
 
 def _database(options: ScheduleOptions) -> str:
-    """Where workers of this project would be; empty where none can ever have been."""
+    """Returns the database of the project's workers; empty if there can be none."""
     from importlib.util import find_spec
 
     if find_spec("dbos") is None or find_spec("sqlalchemy") is None:
@@ -83,7 +83,7 @@ def _database(options: ScheduleOptions) -> str:
     return "" if url.startswith("sqlite:///") and not file.exists() else url
 
 
-def _shown(run: RunInfo) -> Run:
+def _to_schedule_run(run: RunInfo) -> Run:
     result = run.result or {}
     error = (result.get("error") or {}).get("message", "")
     if run.status == "waiting":
@@ -105,7 +105,7 @@ def _shown(run: RunInfo) -> Run:
 
 
 def _due(run: RunInfo) -> float:
-    """Its name has the time."""
+    """Reads the time from the run's id."""
     try:
         return datetime.strptime(run.id.rpartition("-")[2], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError:

@@ -1,4 +1,4 @@
-"""A project's schedules, and how a scheduled task runs: an agent of its own, with nobody there to ask."""
+"""Runs scheduled tasks of a project: an agent of its own, with no one to ask."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does with
     from forge.schedules.runner import Runner
     from forge.schedules.schedule import Outcome, Schedule
 
-MOST_FILES = 10  # that a run made and a channel is given
-LARGEST_FILES = 20_000_000  # bytes of them all
+MOST_FILES = 10  # files of a run that a channel receives
+LARGEST_FILES = 20_000_000  # bytes of all files together
 UNATTENDED = """
 This is a scheduled task, and nobody is there to answer: do not ask, and do without what is refused. Your last answer \
 is delivered as it is."""
 
 
-def runner(options: ScheduleOptions, model: str | None = None) -> Runner:
-    """Raises `ToolError` where the configuration, the workspace or the model cannot be used."""
+def make_runner(options: ScheduleOptions, model: str | None = None) -> Runner:
+    """Returns the runner. Raises `ToolError` if the configuration, the workspace or the model cannot be used."""
     from forge.project.project import Project, RunOptions
     from forge.project.runs.scheduled_runs import ProjectClaims
     from forge.schedules.runner import Runner
@@ -35,16 +35,17 @@ def runner(options: ScheduleOptions, model: str | None = None) -> Runner:
     def load() -> Project:
         return Project(RunOptions(workspace=options.workspace, config=options.config, policy=options.policy))
 
-    check_channels(configuration, channels)  # what is wrong is said before anything is due
+    check_channels(configuration, channels)  # errors are reported before anything is due
     load().agent(model)
 
     async def run(schedule: Schedule) -> Outcome:
-        return await _run(schedule, load(), model, channels)
+        return await _run_task(schedule, load(), model, channels)
 
     return Runner(project_schedules(options), run, shared=ProjectClaims(options))
 
 
 def check_channels(configuration: Configuration, channels: ProjectChannels) -> None:
+    """Raises `ToolError` for a schedule with an unknown channel."""
     for index, entry in enumerate(configuration.schedules or ()):
         name = entry.get("channel", "")
         if name and name not in channels.names:
@@ -52,8 +53,8 @@ def check_channels(configuration: Configuration, channels: ProjectChannels) -> N
             raise configuration.error(f"schedules[{index}].channel", problem, name, channels.names)
 
 
-async def _run(schedule: Schedule, project: Project, model: str | None, channels: ProjectChannels) -> Outcome:
-    """One task in a session of its own. What would ask is refused; what it made is delivered with its answer."""
+async def _run_task(schedule: Schedule, project: Project, model: str | None, channels: ProjectChannels) -> Outcome:
+    """Runs one task in a session of its own. Questions are refused; its files are delivered with its answer."""
     from forge.core.events import ToolFinished
     from forge.pipeline.audit_log import audit_log
     from forge.project.audit.read_log import NAME as AUDIT
@@ -64,17 +65,17 @@ async def _run(schedule: Schedule, project: Project, model: str | None, channels
     session = f"{schedule.id}-{new_name()}"
     agent = project.agent(model)
     files: list[Attachment] = []
-    agent.activity.subscribe(lambda event: _collect(event, files), ToolFinished)
+    agent.activity.subscribe(lambda event: _collect_files(event, files), ToolFinished)
     stop = audit_log(agent.activity, state_directory(project.workspace) / AUDIT)
     try:
         with closing(session_store(project.workspace)) as store:
-            kept = open_conversation(store, session, agent)
-            async with agent:  # nobody continues it: what it left running ends with the agent
+            stored = open_conversation(store, session, agent)
+            async with agent:  # no one continues it: its background work ends with the agent
                 result = await agent.run(
                     scheduled_prompt(schedule),
-                    history=kept.conversation,
+                    history=stored.conversation,
                     session=session,
-                    prepare=kept.shortening,
+                    prepare=stored.shortening,
                     wait_for_background=True,
                 )
     finally:
@@ -86,20 +87,20 @@ async def _run(schedule: Schedule, project: Project, model: str | None, channels
         said = text if success else f"{schedule.id} failed ({result.reason}): {text or error}"
         try:
             await channels.deliver(said, schedule.channel, schedule.channel_target, files)
-        except ToolError as undelivered:  # the work is done: what came of it is kept
+        except ToolError as undelivered:  # the work is done: its result is stored
             words = f"its answer was not delivered to {schedule.channel}: {undelivered.message}"
             success, error = False, f"{error}; {words}" if error else words
-    mask = agent.secrets.mask  # it is stored, and shown to whoever lists what was run
+    mask = agent.secrets.mask  # the result is stored and listed
     return Outcome(success=success, text=mask(text), error=mask(error), session=session)
 
 
 def scheduled_prompt(schedule: Schedule) -> str:
-    """What an agent is told that does it with nobody there."""
+    """Returns the prompt for a task that runs with no one present."""
     skill = f'Read the skill "{schedule.skill}" with read_skill first.\n' if schedule.skill else ""
     return f"{skill}{schedule.task}\n{UNATTENDED}"
 
 
-def _collect(event: object, files: list[Attachment]) -> None:
+def _collect_files(event: object, files: list[Attachment]) -> None:
     result = getattr(event, "result", None)
     call = getattr(event, "call", None)
     if result is None or call is None or call.name != "file_create" or result.is_error:

@@ -1,4 +1,4 @@
-"""The conversation of a session: kept in the workspace, continued where it ended."""
+"""Stores the conversation of a session in the workspace, and continues it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from forge.workspace.state import explain_unusable, state_directory
 
 @dataclass(slots=True)
 class StoredConversation:
-    """A conversation, and the session it is kept in; None where nothing can be kept."""
+    """A conversation and its session; the session is None if nothing can be stored."""
 
     conversation: Conversation
     shortening: Shortening
     session: Session | None = None
 
     def refresh(self) -> None:
-        """Take in what another process said in the same session."""
+        """Loads messages that another process appended to the session."""
         if self.session is not None and self.session.refresh():
             self.conversation = _conversation(self.session)
             self.shortening.recall(self.conversation)
 
 
 def new_name() -> str:
-    """A name for a session that nobody named: when it began, and something to tell it from others."""
+    """Returns a name for an unnamed session: its time and a random suffix."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{urandom(2).hex()}"
 
 
 def session_store(workspace: Path) -> SessionStore:
-    """The workspace's own. Raises `ToolError` where it cannot be written."""
+    """Opens the workspace's store. Raises `ToolError` if it cannot be written."""
     if state_directory(workspace) != workspace / STATE:
         problem, way = explain_unusable(workspace)
         raise ToolError(f"{problem}, so no session can be kept there", ErrorKind.CONFIG, way)
@@ -45,14 +45,15 @@ def session_store(workspace: Path) -> SessionStore:
 
 
 def open_conversation(store: SessionStore, name: str, agent: Agent) -> StoredConversation:
-    """The session of that name, made or continued. Raises `ToolError`."""
+    """Opens the session of that name, new or continued. Raises `ToolError`."""
     session = store.open(name)
-    kept = StoredConversation(_conversation(session), Shortening(agent.model_for(name), meta=session.meta), session)
-    kept.shortening.recall(kept.conversation)
-    return kept
+    stored = StoredConversation(_conversation(session), Shortening(agent.model_for(name), meta=session.meta), session)
+    stored.shortening.recall(stored.conversation)
+    return stored
 
 
 def unstored_conversation(agent: Agent, name: str = "") -> StoredConversation:
+    """Returns a conversation that is not stored."""
     return StoredConversation(Conversation([]), Shortening(agent.model_for(name)))
 
 

@@ -1,4 +1,4 @@
-"""Is a directory exactly what a build wrote? Every file is read once, and what was read is what is used."""
+"""Checks that a directory is exactly what a build wrote. Every file is read once, and its content is used."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.project.build.record import FORMAT, MANIFEST, File, digest
+from forge.project.build.record import FORMAT, MANIFEST, OutputFile, digest
 from forge.core.errors import ErrorKind, ToolError
 
 LARGEST = 16 * 1024 * 1024  # bytes of a manifest
-LARGEST_FILE = 256 * 1024 * 1024  # bytes; a build copies none as large as that
-MOST_SHOWN = 5  # differences that are told
+LARGEST_FILE = 256 * 1024 * 1024  # bytes; a build copies only smaller files
+MOST_SHOWN = 5  # differences that are listed
 
-_AGAIN = "Build it again with forge build, or get the whole of what was built."
+_REBUILD = "Build it again with forge build, or get the whole of what was built."
 
 
-class Listed(NamedTuple):
-    """A file as the manifest has it."""
+class ManifestFile(NamedTuple):
+    """A file in the manifest."""
 
     sha256: str
     bytes: int
@@ -28,64 +28,64 @@ class Listed(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What a run needs of it; `said` is the whole."""
+    """The files of a manifest; `said` is the whole document."""
 
-    files: Mapping[str, Listed]
+    files: Mapping[str, ManifestFile]
     said: Mapping[str, Any]
 
 
-def read_checked(directory: Path, expect: str | None = None) -> tuple[str, Manifest, dict[str, File]]:
-    """The manifest's hash, the manifest, and every file. Raises `ToolError` for whatever differs.
+def read_build(directory: Path, expect: str | None = None) -> tuple[str, Manifest, dict[str, OutputFile]]:
+    """Returns the manifest's hash, the manifest, and every file. Raises `ToolError` for any difference.
 
     `expect` is the SHA-256 that the manifest itself must have.
     """
     content, manifest = read_manifest(directory)
     sha256 = digest(content)
-    if expect is not None and sha256 != _expected(expect):
-        raise _wrong(
+    if expect is not None and sha256 != _parse_hash(expect):
+        raise _build_error(
             f"{directory / MANIFEST} has the SHA-256 {sha256}, and another is expected",
             "Do not run it, unless you know why it is another: then pass the new one with --expect.",
         )
     try:
         there = sorted(set(files_below(directory)) - {MANIFEST})
     except OSError as error:
-        raise _wrong(f"{directory} cannot be read: {error.strerror}", "Make it readable.") from None
+        raise _build_error(f"{directory} cannot be read: {error.strerror}", "Make it readable.") from None
     problems = [f"{path} was added" for path in there if path not in manifest.files]
-    files = {MANIFEST: File(content)}
+    files = {MANIFEST: OutputFile(content)}
     for path, listed in manifest.files.items():
-        found = _read(directory / path, listed) if path in there else "is missing"
-        if isinstance(found, File):
+        found = _read_file(directory / path, listed) if path in there else "is missing"
+        if isinstance(found, OutputFile):
             files[path] = found
         else:
             problems.append(f"{path} {found}")
     if problems:
         more = f" and {len(problems) - MOST_SHOWN} more" if len(problems) > MOST_SHOWN else ""
-        raise _wrong(f"{directory} is not what was built: {', '.join(problems[:MOST_SHOWN])}{more}", _AGAIN)
+        raise _build_error(f"{directory} is not what was built: {', '.join(problems[:MOST_SHOWN])}{more}", _REBUILD)
     return sha256, manifest, files
 
 
 def read_manifest(directory: Path) -> tuple[bytes, Manifest]:
-    """Its bytes, and what it says. Raises `ToolError`."""
+    """Returns the bytes of the manifest and its content. Raises `ToolError`."""
     path = directory / MANIFEST
     try:
-        content = _content(path, LARGEST)
+        content = _read_content(path, LARGEST)
     except FileNotFoundError:
-        raise _wrong(f"{directory} is no build: there is no {MANIFEST}", "Make one with forge build.") from None
+        raise _build_error(f"{directory} is no build: there is no {MANIFEST}", "Make one with forge build.") from None
     except OSError as error:
-        raise _wrong(f"{path} cannot be read: {error.strerror or error}", _AGAIN) from None
+        raise _build_error(f"{path} cannot be read: {error.strerror or error}", _REBUILD) from None
     try:
         said = json.loads(content)
         if not isinstance(said, dict) or isinstance(said["manifest_version"], bool):
             raise ValueError("it is no manifest")
         if said["manifest_version"] != FORMAT:
             raise ValueError(f"it is of version {said['manifest_version']!r:.20}, and this Forge reads {FORMAT}")
-        return content, Manifest({path: _listed(path, one) for path, one in said["files"].items()}, said)
+        return content, Manifest({path: _parse_file(path, one) for path, one in said["files"].items()}, said)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _wrong(f"{path} is damaged: {str(error)[:200]}", _AGAIN) from None
+        raise _build_error(f"{path} is damaged: {str(error)[:200]}", _REBUILD) from None
 
 
 def files_below(directory: Path) -> Iterator[str]:
-    """Everything but directories, by its path below; nothing is followed."""
+    """Yields the paths of all files below a directory; no link is followed."""
     waiting = [""]
     while waiting:
         below = waiting.pop()
@@ -98,7 +98,7 @@ def files_below(directory: Path) -> Iterator[str]:
                     yield path
 
 
-def _listed(path: str, entry: Any) -> Listed:
+def _parse_file(path: str, entry: Any) -> ManifestFile:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts) or path == MANIFEST:
         raise ValueError(f"{path[:100]!r} cannot be a file of a build")
@@ -112,20 +112,20 @@ def _listed(path: str, entry: Any) -> Listed:
         or executable not in (True, False)
     ):
         raise ValueError(f"what it says of {path[:100]!r} is not understood")
-    return Listed(sha256, size, executable)
+    return ManifestFile(sha256, size, executable)
 
 
-def _read(path: Path, listed: Listed) -> File | str:
-    """The file, or how it differs."""
+def _read_file(path: Path, listed: ManifestFile) -> OutputFile | str:
+    """Returns the file, or how it differs."""
     try:
-        content = _content(path, listed.bytes)
+        content = _read_content(path, listed.bytes)
     except OSError as error:
         return f"cannot be read ({error.strerror or error})"
-    return File(content, listed.executable) if digest(content) == listed.sha256 else "was changed"
+    return OutputFile(content, listed.executable) if digest(content) == listed.sha256 else "was changed"
 
 
-def _content(path: Path, most: int) -> bytes:
-    """One byte more than `most` is enough to know that it is another. No link is followed, no FIFO waited for."""
+def _read_content(path: Path, most: int) -> bytes:
+    """Reads one byte more than `most`, to notice a larger file. Follows no link and waits for no FIFO."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -133,13 +133,13 @@ def _content(path: Path, most: int) -> bytes:
         return stream.read(most + 1)
 
 
-def _expected(given: str) -> str:
-    """Written with or without `sha256:`."""
+def _parse_hash(given: str) -> str:
+    """Reads a hash, written with or without `sha256:`."""
     said = given.strip().lower().removeprefix("sha256:")
     if len(said) != 64 or not set(said) <= set("0123456789abcdef"):
-        raise _wrong(f"--expect {given[:80]!r} is no SHA-256", "Give the 64 digits that forge build printed.")
+        raise _build_error(f"--expect {given[:80]!r} is no SHA-256", "Give the 64 digits that forge build printed.")
     return said
 
 
-def _wrong(problem: str, advice: str) -> ToolError:
+def _build_error(problem: str, advice: str) -> ToolError:
     return ToolError(problem, ErrorKind.CONFIG, advice)
