@@ -210,7 +210,8 @@ def _check_setting(tool: Tool, key_path: str, key: str, value: Any, configuratio
     fits = isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)
     if default is not None and not fits and not (type(default) is float and type(value) is int):
         raise ToolError(
-            f"{configuration.name}: {key_path}: expected {type(default).__name__} such as {default!r}, got {value!r:.60}",
+            f"{configuration.name}: {key_path}: expected {type(default).__name__} such as {default!r},"
+            f" got {value!r:.60}",
             ErrorKind.CONFIG,
             "Write a value of that kind, or leave the setting out.",
         )
