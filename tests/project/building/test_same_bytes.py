@@ -20,10 +20,10 @@ WORK = """
 import os, sys
 from pathlib import Path
 os.umask(int(sys.argv[2], 8))
-from forge.project.build.record import Order
+from forge.project.build.record import BuildOrder
 from forge.project.build.stages import build
 root = Path(sys.argv[1])
-print(build(Order(str(root / "forge.yaml"), root, root / ".forge-output", prod=True)).sha256)
+print(build(BuildOrder(str(root / "forge.yaml"), root, root / ".forge-output", prod=True)).sha256)
 """
 
 
