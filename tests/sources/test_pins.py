@@ -11,14 +11,14 @@ import stat
 import pytest
 
 from forge.core.errors import ToolError
-from forge.sources.pins import Pins, State, difference, digest, state_of, written
+from forge.sources.pins import Pins, PinState, difference, digest, format_definition, state_of
 
 STATUS = {"name": "status", "description": "Show the status.", "inputSchema": {"type": "object", "properties": {}}}
 COMMAND = "uvx mcp-server-git"
 
 
-def states(pins: Pins, definition=STATUS, target=COMMAND) -> State:
-    lost = "status" in pins.lost("git")
+def states(pins: Pins, definition=STATUS, target=COMMAND) -> PinState:
+    lost = "status" in pins.find_lost("git")
     return state_of(pins.of("git").get("status"), target, digest(definition), lost=lost)
 
 
@@ -28,9 +28,9 @@ def path(tmp_path):
 
 
 def test_what_is_recorded_is_pinned_for_every_process(path):
-    assert states(Pins(path)) is State.NEW
+    assert states(Pins(path)) is PinState.NEW
     Pins(path).record("git", COMMAND, {"status": STATUS}, "a person")
-    assert states(Pins(path)) is State.PINNED
+    assert states(Pins(path)) is PinState.PINNED
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     kept = json.loads(path.read_text())
     assert kept["version"] == 1
@@ -55,23 +55,23 @@ def test_what_is_recorded_is_pinned_for_every_process(path):
 def test_whatever_a_model_or_a_client_reads_counts_as_a_change(path, change):
     pins = Pins(path)
     pins.record("git", COMMAND, {"status": STATUS}, "me")
-    assert states(pins, {**STATUS, **change}) is State.CHANGED
+    assert states(pins, {**STATUS, **change}) is PinState.CHANGED
 
 
 def test_the_order_of_keys_and_what_nobody_reads_is_no_change(path):
     pins = Pins(path)
     pins.record("git", COMMAND, {"status": STATUS}, "me")
     other = {"_meta": {"build": 7}, "icons": [], **dict(reversed(STATUS.items())), "annotations": None}
-    assert states(pins, other) is State.PINNED
+    assert states(pins, other) is PinState.PINNED
 
 
 def test_the_same_name_at_another_command_is_a_change(path):
     pins = Pins(path)
     pins.record("git", COMMAND, {"status": STATUS, "log": STATUS}, "me")
-    assert states(pins, target="uvx mcp-server-git-evil") is State.CHANGED
+    assert states(pins, target="uvx mcp-server-git-evil") is PinState.CHANGED
     pins.record("git", "uvx other", {"log": STATUS}, "me")
-    assert states(pins) is State.PINNED, "approving one tool at a new command does not touch the others"
-    assert states(pins, target="uvx other") is State.CHANGED
+    assert states(pins) is PinState.PINNED, "approving one tool at a new command does not touch the others"
+    assert states(pins, target="uvx other") is PinState.CHANGED
 
 
 def test_forgetting_makes_everything_new(path):
@@ -79,7 +79,7 @@ def test_forgetting_makes_everything_new(path):
     pins.record("git", COMMAND, {"status": STATUS}, "me")
     pins.record("docs", "https://docs", {"search": STATUS}, "me")
     assert pins.forget("git") == 1
-    assert states(pins) is State.NEW
+    assert states(pins) is PinState.NEW
     assert pins.servers() == ["docs"]
     assert pins.forget("nobody") == 0
 
@@ -90,21 +90,21 @@ def test_a_broken_file_is_set_aside_and_said(path, broken, caplog):
     path.write_bytes(broken)
     pins = Pins(path)
     with caplog.at_level(logging.WARNING):
-        assert states(pins) is State.UNKNOWN
+        assert states(pins) is PinState.UNKNOWN
     assert "set aside" in caplog.text
     assert "set aside" in pins.problem
     (aside,) = path.parent.glob("pins.json.broken-*")
     assert aside.read_bytes() == broken
-    assert states(Pins(path)) is State.UNKNOWN, "also for the next process, which finds no file"
+    assert states(Pins(path)) is PinState.UNKNOWN, "also for the next process, which finds no file"
     Pins(path).record("git", COMMAND, {"log": STATUS}, "me")
-    assert states(Pins(path)) is State.UNKNOWN, "approving one tool says nothing about another"
+    assert states(Pins(path)) is PinState.UNKNOWN, "approving one tool says nothing about another"
     pins.record("git", COMMAND, {"status": STATUS}, "me")
-    assert states(Pins(path)) is State.PINNED
+    assert states(Pins(path)) is PinState.PINNED
     again = Pins(path)
-    assert "other" in again.lost("git")
+    assert "other" in again.find_lost("git")
     assert f"then remove {aside.name}" in again.problem
     aside.unlink()
-    assert "other" not in Pins(path).lost("git")
+    assert "other" not in Pins(path).find_lost("git")
 
 
 def test_a_link_in_its_place_is_not_followed(path, tmp_path):
@@ -112,8 +112,8 @@ def test_a_link_in_its_place_is_not_followed(path, tmp_path):
     Pins(elsewhere).record("git", COMMAND, {"status": STATUS}, "somebody else")
     path.parent.mkdir()
     path.symlink_to(elsewhere)
-    assert states(Pins(path)) is State.UNKNOWN
-    assert states(Pins(elsewhere)) is State.PINNED
+    assert states(Pins(path)) is PinState.UNKNOWN
+    assert states(Pins(elsewhere)) is PinState.PINNED
 
 
 @pytest.mark.parametrize("entry", [5, [], {"tools": 5}, {"target": "x"}, {"tools": {"status": 5}}])
@@ -123,12 +123,12 @@ def test_a_damaged_entry_is_unknown_and_those_beside_it_are_not(path, entry):
     document["servers"]["git"] = entry
     path.write_text(json.dumps(document))
     pins = Pins(path)
-    assert states(pins) is State.UNKNOWN
+    assert states(pins) is PinState.UNKNOWN
     assert "what was approved is not known" in pins.problem
     assert pins.of("docs").keys() == {"search"}
-    assert "more" not in pins.lost("docs")
+    assert "more" not in pins.find_lost("docs")
     pins.record("git", COMMAND, {"status": STATUS}, "me")
-    assert states(Pins(path)) is State.PINNED
+    assert states(Pins(path)) is PinState.PINNED
 
 
 def test_a_pin_that_does_not_fit_its_own_hash_approves_nothing(path):
@@ -137,14 +137,14 @@ def test_a_pin_that_does_not_fit_its_own_hash_approves_nothing(path):
     document["servers"]["git"]["tools"]["status"]["definition"]["description"] = "Delete everything."
     document["servers"]["git"]["tools"]["log"] = "nonsense"
     path.write_text(json.dumps(document))
-    assert states(Pins(path)) is State.UNKNOWN
+    assert states(Pins(path)) is PinState.UNKNOWN
 
 
 def test_the_file_of_a_newer_version_is_neither_believed_nor_overwritten(path):
     path.parent.mkdir()
     path.write_text('{"version": 2, "servers": {"git": {}}}')
     pins = Pins(path)
-    assert states(pins) is State.UNKNOWN
+    assert states(pins) is PinState.UNKNOWN
     with pytest.raises(ToolError, match="version 2"):
         pins.record("git", COMMAND, {"status": STATUS}, "me")
     assert json.loads(path.read_text())["version"] == 2
@@ -189,7 +189,7 @@ def test_a_difference_shows_what_cannot_be_seen(path):
 
 
 def test_a_definition_is_written_line_by_line():
-    text = written({**STATUS, "description": "One.\nTwo."}, COMMAND)
+    text = format_definition({**STATUS, "description": "One.\nTwo."}, COMMAND)
     assert text.startswith(f"from: {COMMAND}\ndescription:\n  One.\n  Two.\ninputSchema:\n  {{")
 
 
@@ -198,7 +198,7 @@ def test_in_memory_nothing_is_written_and_the_first_list_is_trusted(tmp_path, mo
     pins = Pins()
     assert pins.trusts_first
     pins.record("git", COMMAND, {"status": STATUS}, "me")
-    assert states(pins) is State.PINNED
-    assert states(Pins()) is State.NEW
+    assert states(pins) is PinState.PINNED
+    assert states(Pins()) is PinState.NEW
     assert not list(tmp_path.iterdir())
     assert not Pins(tmp_path / "pins.json").trusts_first

@@ -1,1 +1,1 @@
-"""Where tools come from: MCP servers, OpenAPI documents, webhooks, scripts and other frameworks."""
+"""Sources of tools: MCP servers, OpenAPI documents, webhooks, scripts and other frameworks."""

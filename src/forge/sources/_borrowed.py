@@ -1,4 +1,4 @@
-"""What tools of other frameworks have in common once they are mounted here."""
+"""Mounts tools of other frameworks: the code that their sources share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STRANGE = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 class BorrowedTool(SchemaTool):
-    """Somebody else's code behind our schema; it is told of the call it serves."""
+    """A tool with another framework's code behind our schema; the code receives the context of the call."""
 
     def __init__(self, spec: ToolSpec, run: Run) -> None:
         super().__init__(spec, run)
@@ -40,39 +40,39 @@ class BorrowedTool(SchemaTool):
         return result
 
 
-def borrowed(
+def make_borrowed_tool(
     framework: str, name: str, description: str, parameters: Mapping[str, Any], run: Run, traits: ToolTraits
 ) -> BorrowedTool:
-    """A tool whose code is unknown: it may run programs and reach the network unless `traits` declare less."""
+    """Makes a tool of unknown code: it may run programs and use the network unless `traits` declare less."""
     called = safe_name(name)
     check_schema(called, parameters)
     try:
         schema = clean_schema(parameters)
     except ValueError as error:
         raise DefinitionError(f"tool {called!r}: {error}") from None
-    schema = {key: value for key, value in schema.items() if key not in ("title", "description")}  # said already
-    said: Any = {
+    schema = {key: value for key, value in schema.items() if key not in ("title", "description")}  # the spec has them
+    all_traits: Any = {
         "category": Category.ADAPTER,
         "permissions": {"execute", "network"},
         "origin": f"{framework}:{name}",
         **traits,
     }
-    return BorrowedTool(ToolSpec(name=called, description=clean(description), parameters=schema, **said), run)
+    return BorrowedTool(ToolSpec(name=called, description=clean(description), parameters=schema, **all_traits), run)
 
 
-def explained(error: ValidationError) -> ToolError:
-    """What the other framework's own types refuse, though it fits the schema."""
+def validation_error(error: ValidationError) -> ToolError:
+    """Explains a value that fits the schema but not the other framework's own types."""
     found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
     lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]
     return ToolError(clean("; ".join(lines)), ErrorKind.VALIDATION, "Send arguments that fit.")
 
 
-def failed(words: str) -> ToolError:
-    """A failure in the other framework's words."""
+def framework_error(words: str) -> ToolError:
+    """Returns an error with the other framework's message."""
     return ToolError(clean(words) or "it failed and did not say why")
 
 
 def safe_name(name: str) -> str:
-    """The name within the rules of every provider."""
+    """Returns a name that every provider accepts."""
     safe = _STRANGE.sub("_", name).strip("_") or "tool"
     return (safe if safe[0].isalpha() else f"tool_{safe}")[:64]

@@ -1,4 +1,4 @@
-"""A tool called through another one: the gate decides on it as if it had been called by its own name."""
+"""Authorizes a tool that is called through another one, as if it had been called by its own name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from forge.core.context import ToolContext
 from forge.core.tool import Tool
 
 
-async def authorized(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, holder: str) -> dict[str, Any]:
-    """The arguments that may run: what a person edited counts. Raises `ToolError` if it is refused.
+async def authorize_inner(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, holder: str) -> dict[str, Any]:
+    """Returns the authorized arguments, including a person's edits. Raises `ToolError` if the call is refused.
 
-    `holder` is the parameter of the outer tool that holds them.
-
-    So every rule about the inner tool holds, whichever way it is reached.
+    `holder` is the parameter of the outer tool that holds the arguments. Every rule about the inner tool thus applies,
+    whichever way the tool is called.
     """
-    from forge.core.messages import ToolCall  # listing tools does without these
+    from forge.core.messages import ToolCall  # not needed to list tools
     from forge.permissions.call_gate import gate_of
 
     outer = gate_of(ctx)
@@ -29,5 +28,5 @@ async def authorized(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, holde
     with ctx.asking():
         granted = await outer.authorize(inner)
     own = gate_of(granted)
-    outer.adopt(own, {**ctx.arguments, holder: own.edited})  # words that came with a yes are for the model's own call
+    outer.adopt(own, {**ctx.arguments, holder: own.edited})  # feedback with a yes belongs to the model's own call
     return dict(granted.arguments)

@@ -1,4 +1,4 @@
-"""A LangChain tool mounted here: `registry.add(from_langchain(tool))`."""
+"""Mounts a LangChain tool: `registry.add(from_langchain(tool))`."""
 
 from __future__ import annotations
 
@@ -19,35 +19,37 @@ from forge.core.plain_values import plain
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.core.spec import ToolTraits
 from forge.core.tool import Tool
-from forge.sources._borrowed import borrowed, explained, failed
+from forge.sources._borrowed import framework_error, make_borrowed_tool, validation_error
 
 
 def from_langchain(tool: BaseTool, *, name: str = "", **traits: Unpack[ToolTraits]) -> Tool:
-    """A LangChain tool behind our validation, gate, limits and events.
+    """Wraps a LangChain tool with our validation, gate, limits and events.
 
-    Its code is unknown, so it asks for `execute` and `network`; `permissions=` declares less. A call hears of
-    LangChain's callbacks and tracing as any other would.
+    Its code is unknown, so it asks for `execute` and `network`; `permissions=` declares less. LangChain's callbacks and
+    tracing work as usual.
     """
     _refuse_injected(tool)
 
     async def run(arguments: dict[str, Any], ctx: ToolContext) -> ToolResult:
         call = {"name": tool.name, "args": arguments, "id": ctx.call.id, "type": "tool_call"}
         try:
-            # plain ones in a thread of ours: LangChain's would keep a program from ending while one hangs
+            # sync tools run in a thread of ours: LangChain's threads would keep a program alive while one hangs
             value = await (tool.ainvoke(call) if _is_async(tool) else in_thread(lambda: tool.invoke(call)))
         except ToolException as error:
-            raise failed(str(error)) from error
+            raise framework_error(str(error)) from error
         except ValidationError as error:
-            raise explained(error) from error
-        return _result(value)
+            raise validation_error(error) from error
+        return _convert_result(value)
 
-    said: Any = {"ends_turn": tool.return_direct, **traits}
+    all_traits: Any = {"ends_turn": tool.return_direct, **traits}
     description = tool.description or f"The tool {tool.name}."
-    return borrowed("langchain", name or tool.name, description, _parameters(tool), run, cast(ToolTraits, said))
+    return make_borrowed_tool(
+        "langchain", name or tool.name, description, _parameters(tool), run, cast(ToolTraits, all_traits)
+    )
 
 
 def _parameters(tool: BaseTool) -> Mapping[str, Any]:
-    """What LangChain would show a model: without what it injects itself."""
+    """Returns the parameters that LangChain shows to a model, without injected ones."""
     if isinstance(tool, TextTool) and tool.args_schema is None:
         return {"type": "object", "properties": tool.args, "required": list(tool.args)}
     schema = tool.tool_call_schema
@@ -59,12 +61,12 @@ def _parameters(tool: BaseTool) -> Mapping[str, Any]:
 
 
 def _refuse_injected(tool: BaseTool) -> None:
-    """Some parameters are filled by LangGraph out of its state: nobody does that here."""
-    whole, shown = tool.get_input_schema(), tool.tool_call_schema
-    if isinstance(tool.args_schema, dict) or isinstance(shown, dict) or not issubclass(whole, BaseModel):
+    """Raises `DefinitionError` for parameters that only LangGraph can fill from its state."""
+    full_schema, model_schema = tool.get_input_schema(), tool.tool_call_schema
+    if isinstance(tool.args_schema, dict) or isinstance(model_schema, dict) or not issubclass(full_schema, BaseModel):
         return
-    for parameter, field in whole.model_fields.items():
-        is_shown = parameter in getattr(shown, "model_fields", ())
+    for parameter, field in full_schema.model_fields.items():
+        is_shown = parameter in getattr(model_schema, "model_fields", ())
         is_call_id = any(one is InjectedToolCallId or isinstance(one, InjectedToolCallId) for one in field.metadata)
         if field.is_required() and not is_shown and not is_call_id:
             raise DefinitionError(
@@ -79,9 +81,9 @@ def _is_async(tool: BaseTool) -> bool:
     return type(tool)._arun is not BaseTool._arun
 
 
-def _result(value: Any) -> ToolResult:
+def _convert_result(value: Any) -> ToolResult:
     if isinstance(value, ToolMessage):
-        return _of_message(value)
+        return _convert_message(value)
     first = value[0] if isinstance(value, list) and value else value
     if isinstance(first, ToolOutputMixin):
         raise ToolError(
@@ -92,9 +94,9 @@ def _result(value: Any) -> ToolResult:
     return ToolResult.of(value)
 
 
-def _of_message(message: ToolMessage) -> ToolResult:
+def _convert_message(message: ToolMessage) -> ToolResult:
     if isinstance(message.artifact, ToolResult):
-        return message.artifact  # one of ours, come back
+        return message.artifact  # an exported tool of ours
     texts, attachments = _parts(message)
     text = "\n".join(texts) or ("Done." if not attachments else f"{len(attachments)} attachments.")
     return ToolResult(

@@ -1,4 +1,4 @@
-"""What servers said of their tools when a person approved them, kept so that nothing changes behind anyone's back."""
+"""Stores the tool definitions that a person approved, so that a server cannot change them unnoticed."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.sources.untrusted import is_seen
+from forge.sources.untrusted import is_visible
 from forge.workspace.state.replace_file import replace_file
 
 VERSION = 1
 LARGEST = 64 * 1024 * 1024  # bytes of a file that is read
-PATIENCE = 10.0  # seconds that another process may take
+PATIENCE = 10.0  # seconds to wait for another process
 PINNED = ("title", "description", "inputSchema", "outputSchema", "annotations")
-"""What counts of a definition; `_meta` and icons may change: no model reads them."""
+"""The keys of a definition that are pinned; `_meta` and icons may change: no model reads them."""
 
 log = logging.getLogger(__name__)
 
 
-class State(StrEnum):
-    """How what a server says of a tool relates to what was approved."""
+class PinState(StrEnum):
+    """The state of a definition compared with the approved one."""
 
     NEW = "new"
     PINNED = "pinned"
     CHANGED = "changed"
-    UNKNOWN = "unknown"  # what was approved is lost: it may have been this, another, or nothing
+    UNKNOWN = "unknown"  # the approval is lost: it may have been this definition, another, or none
 
 
 class Pin(NamedTuple):
-    """A definition as it was approved."""
+    """An approved definition."""
 
     sha256: str
     definition: Mapping[str, Any]
-    target: str  # the command or URL that it came from
+    target: str  # the command or URL of the server
     approved: str = ""  # when
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """Approvals of a server that there may have been, and that cannot be read any more."""
+class LostApprovals:
+    """Approvals of a server that may have existed and are unreadable now."""
 
     everything: bool = False
     tools: frozenset[str] = frozenset()
@@ -61,62 +61,63 @@ class Lost:
 class Pins:
     """The approved definitions of all servers: in a file, or with `path=None` in memory.
 
-    In memory, whoever mounted a server approved its first list: only what comes later is new or changed.
+    In memory, the first list of a server counts as approved: only later tools are new or changed.
     """
 
     def __init__(self, path: Path | str | None = None, *, doubt: str = "") -> None:
         self.path = Path(path) if path is not None else None
-        self.problem = doubt  # why nothing counts as approved, where the file could not be used
-        self._doubt = doubt  # why approvals may be missing, beside what the file itself says
-        self._memory: dict[str, Any] = _nothing()
+        self.problem = doubt  # the reason why nothing counts as approved
+        self._doubt = doubt  # the reason why approvals may be missing, apart from the file's own state
+        self._memory: dict[str, Any] = _empty_document()
 
     @property
     def trusts_first(self) -> bool:
-        """Whether the first list of a server counts as approved."""
+        """True if the first list of a server counts as approved."""
         return self.path is None
 
     def of(self, server: str) -> dict[str, Pin]:
-        """The pins of a server, by the name of the tool. Reads the file: not for the event loop."""
+        """Returns the pins of a server by tool name. Reads the file: do not call it on the event loop."""
         entry = self._read()["servers"].get(server)
         tools = entry.get("tools") if isinstance(entry, Mapping) else None
         found = tools.items() if isinstance(tools, Mapping) else ()
-        return {name: pin for name, raw in found if (pin := _pin(raw)) is not None}
+        return {name: pin for name, raw in found if (pin := _read_pin(raw)) is not None}
 
-    def lost(self, server: str) -> Lost:
-        """Tools that have no pin although a person may have approved them: no `--yes` approves these again.
+    def find_lost(self, server: str) -> LostApprovals:
+        """Returns the tools without a pin that a person may have approved: `--yes` does not approve these again.
 
-        All of them, from when the file was broken until a person removes what was set aside. `problem` says so.
+        These are all tools after the file was broken, until a person removes the file that was set aside; `problem`
+        says so.
         """
         if self._doubt:
-            return Lost(everything=True)
+            return LostApprovals(everything=True)
         document = self._read()
-        left = self._set_aside()
+        left = self._list_set_aside()
         if document["version"] != VERSION or left:
             if left:
                 self._report(
                     f"{self.path} was broken, and was set aside as {', '.join(left)}: what was approved is not known."
                     f" Approve the tools again at a terminal with `forge mcp approve`, then remove {left[0]}"
                 )
-            return Lost(everything=True)
+            return LostApprovals(everything=True)
         entry = document["servers"].get(server, {})
         tools = entry.get("tools") if isinstance(entry, Mapping) else None
         if not isinstance(tools, Mapping):
             if server in document["servers"]:
                 self._report(f"{self.path}: the approvals of {server} are damaged: what was approved is not known")
-            return Lost(everything=server in document["servers"])
-        damaged = frozenset(name for name, raw in tools.items() if _pin(raw) is None)
+            return LostApprovals(everything=server in document["servers"])
+        damaged = frozenset(name for name, raw in tools.items() if _read_pin(raw) is None)
         if damaged:
             named = ", ".join(sorted(damaged)[:5])
             self._report(
                 f"{self.path}: the approvals of {server} for {named} are damaged: what was approved is not known"
             )
-        return Lost(tools=damaged)
+        return LostApprovals(tools=damaged)
 
     def servers(self) -> list[str]:
         return list(self._read()["servers"])
 
     def record(self, server: str, target: str, definitions: Mapping[str, Mapping[str, Any]], by: str) -> None:
-        """From now on these definitions, by the name of the tool, are what a person approved."""
+        """Stores these definitions, by tool name, as approved."""
         now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
         def change(document: dict[str, Any]) -> None:
@@ -131,7 +132,7 @@ class Pins:
         self._change(change)
 
     def forget(self, server: str) -> int:
-        """Take a server's approvals back; how many tools that were."""
+        """Removes a server's approvals. Returns how many tools were approved."""
         gone = len(self.of(server))
         self._change(lambda document: document["servers"].pop(server, None))
         return gone
@@ -140,20 +141,20 @@ class Pins:
         if self.path is None:
             return self._memory
         try:
-            return self._usable(_loaded(self.path))
+            return self._check_version(_load(self.path))
         except FileNotFoundError:
-            return _nothing()
+            return _empty_document()
         except OSError as error:
-            raise _unusable(self.path, error) from error
+            raise _unusable_error(self.path, error) from error
         except (ValueError, RecursionError):
             try:
-                with _alone(self.path):
-                    return self._or_set_aside(self.path)
+                with _file_lock(self.path):
+                    return self._load_or_set_aside(self.path)
             except OSError as error:
-                raise _unusable(self.path, error) from error
+                raise _unusable_error(self.path, error) from error
 
-    def _set_aside(self) -> list[str]:
-        """The names of broken files that were set aside, the oldest first."""
+    def _list_set_aside(self) -> list[str]:
+        """Lists the broken files that were set aside, the oldest first."""
         if self.path is None:
             return []
         try:
@@ -161,28 +162,28 @@ class Pins:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _unusable(self.path, error) from error
+            raise _unusable_error(self.path, error) from error
 
-    def _or_set_aside(self, path: Path) -> dict[str, Any]:
-        """A file that cannot be read is kept for a person to look at; nothing counts as approved meanwhile."""
+    def _load_or_set_aside(self, path: Path) -> dict[str, Any]:
+        """Loads the file, or sets an unreadable file aside for a person; then nothing counts as approved."""
         try:
-            return self._usable(_loaded(path))
+            return self._check_version(_load(path))
         except FileNotFoundError:
-            return _nothing()
+            return _empty_document()
         except (ValueError, RecursionError) as error:
             aside = path.with_name(f"{path.name}.broken-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}")
             path.rename(aside)
             self._report(f"{path} cannot be read ({str(error)[:200]}); it was set aside as {aside.name}")
-            return _nothing()
+            return _empty_document()
 
-    def _usable(self, document: dict[str, Any]) -> dict[str, Any]:
+    def _check_version(self, document: dict[str, Any]) -> dict[str, Any]:
         if document["version"] == VERSION:
             return document
         self._report(
             f"{self.path} is of version {document['version']}, and this Forge reads {VERSION}:"
             " no tool counts as approved"
         )
-        return {**_nothing(), "version": document["version"]}
+        return {**_empty_document(), "version": document["version"]}
 
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
         if self.path is None:
@@ -190,14 +191,14 @@ class Pins:
             return
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _alone(self.path):
-                document = self._or_set_aside(self.path)
+            with _file_lock(self.path):
+                document = self._load_or_set_aside(self.path)
                 if document["version"] != VERSION:
                     raise ToolError(self.problem, ErrorKind.CONFIG, "Use a newer Forge, or move the file away.")
                 change(document)
                 replace_file(self.path, json.dumps(document, indent=1).encode())
         except OSError as error:
-            raise _unusable(self.path, error) from error
+            raise _unusable_error(self.path, error) from error
 
     def _report(self, problem: str) -> None:
         if problem != self.problem:
@@ -210,57 +211,57 @@ def pins_of(pins: Pins | Path | str | None) -> Pins:
 
 
 def pinned_part(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """What counts of a definition."""
+    """Returns the pinned keys of a definition."""
     return {key: definition[key] for key in PINNED if definition.get(key) is not None}
 
 
 def digest(definition: Mapping[str, Any]) -> str:
-    """The same for definitions that say the same, whatever the order of their keys."""
-    from hashlib import sha256  # only where servers are mounted
+    """Returns a hash of a definition that does not depend on the order of its keys."""
+    from hashlib import sha256  # needed only for mounted servers
 
     text = json.dumps(pinned_part(definition), sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
 
 
-def state_of(pin: Pin | None, target: str, sha256: str, *, lost: bool = False) -> State:
-    """How a definition, by its digest, relates to the pin of its tool, which may have been `lost`."""
+def state_of(pin: Pin | None, target: str, sha256: str, *, lost: bool = False) -> PinState:
+    """Compares a definition, by its digest, with the pin of its tool, which may be `lost`."""
     if pin is None:
-        return State.UNKNOWN if lost else State.NEW
-    return State.PINNED if pin.sha256 == sha256 and pin.target == target else State.CHANGED
+        return PinState.UNKNOWN if lost else PinState.NEW
+    return PinState.PINNED if pin.sha256 == sha256 and pin.target == target else PinState.CHANGED
 
 
-def written(definition: Mapping[str, Any], target: str = "") -> str:
-    """A definition for a person to read, line by line, with what is invisible spelled out."""
+def format_definition(definition: Mapping[str, Any], target: str = "") -> str:
+    """Formats a definition for a person, line by line, with invisible characters escaped."""
     lines = [f"from: {target}"] if target else []
     for key, value in pinned_part(definition).items():
         text = value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
-        lines += [f"{key}:", *(f"  {line}" for line in _spelled(text).split("\n"))]
+        lines += [f"{key}:", *(f"  {line}" for line in _escape_invisible(text).split("\n"))]
     return "\n".join(lines) + "\n"
 
 
 def difference(name: str, pin: Pin, target: str, definition: Mapping[str, Any]) -> str:
-    """What changed since the approval, as a unified diff."""
-    from difflib import unified_diff  # only where something changed
+    """Returns the changes since the approval as a unified diff."""
+    from difflib import unified_diff  # needed only for changes
 
-    before = written(pin.definition, pin.target).splitlines(keepends=True)
-    after = written(definition, target).splitlines(keepends=True)
+    before = format_definition(pin.definition, pin.target).splitlines(keepends=True)
+    after = format_definition(definition, target).splitlines(keepends=True)
     approved = f"{name} (approved{f' {pin.approved}' if pin.approved else ''})"
     return "".join(unified_diff(before, after, approved, f"{name} (now)"))
 
 
-def _spelled(text: str) -> str:
-    """Invisible characters as JSON would escape them."""
+def _escape_invisible(text: str) -> str:
+    """Escapes invisible characters as JSON does."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if char in "\n " or is_seen(char) else json.dumps(char)[1:-1] for char in text)
+    return "".join(char if char in "\n " or is_visible(char) else json.dumps(char)[1:-1] for char in text)
 
 
-def _nothing() -> dict[str, Any]:
+def _empty_document() -> dict[str, Any]:
     return {"version": VERSION, "servers": {}}
 
 
-def _loaded(path: Path) -> dict[str, Any]:
-    """Raises `ValueError` for whatever is no document of pins."""
+def _load(path: Path) -> dict[str, Any]:
+    """Reads the file. Raises `ValueError` if it is no valid document of pins."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -283,8 +284,8 @@ def _loaded(path: Path) -> dict[str, Any]:
     return document
 
 
-def _pin(raw: Any) -> Pin | None:
-    """A pin as the file has it; one that is damaged, or does not fit its own hash, approves nothing."""
+def _read_pin(raw: Any) -> Pin | None:
+    """Reads a pin; None if it is damaged or does not match its own hash."""
     if not isinstance(raw, Mapping) or not isinstance(raw.get("definition"), Mapping):
         return None
     texts = {key: raw.get(key, "") for key in ("sha256", "target", "approved", "by")}
@@ -294,8 +295,8 @@ def _pin(raw: Any) -> Pin | None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process at a time changes the file."""
+def _file_lock(path: Path) -> Iterator[None]:
+    """Locks the file: one process at a time changes it."""
     handle = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         until = time.monotonic() + PATIENCE
@@ -317,7 +318,7 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _unusable(path: Path, error: OSError) -> ToolError:
+def _unusable_error(path: Path, error: OSError) -> ToolError:
     return ToolError(
         f"the approved definitions in {path} cannot be used: {error.strerror or error}",
         ErrorKind.CONFIG,

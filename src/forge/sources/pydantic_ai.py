@@ -1,4 +1,4 @@
-"""A pydantic-ai tool mounted here: `registry.add(from_pydantic_ai(function))`."""
+"""Mounts a pydantic-ai tool: `registry.add(from_pydantic_ai(function))`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forge.core.plain_values import plain
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import ToolTraits
 from forge.core.tool import Tool
-from forge.sources._borrowed import borrowed, explained, failed
+from forge.sources._borrowed import framework_error, make_borrowed_tool, validation_error
 
 
 def from_pydantic_ai(
@@ -31,10 +31,10 @@ def from_pydantic_ai(
     model: Model | None = None,
     **traits: Unpack[ToolTraits],
 ) -> Tool:
-    """A pydantic-ai tool, or a function that would be one, behind our validation, gate, limits and events.
+    """Wraps a pydantic-ai tool, or a function for one, with our validation, gate, limits and events.
 
-    `deps` and `model` are what it finds in its `RunContext`. Its code is unknown, so it asks for `execute` and
-    `network`; `permissions=` declares less. One that requires an approval is asked about every time.
+    Its `RunContext` holds `deps` and `model`. Its code is unknown, so it asks for `execute` and `network`;
+    `permissions=` declares less. A tool that requires approval asks every time.
     """
     theirs = tool if isinstance(tool, TheirTool) else TheirTool(tool)
     toolset = FunctionToolset[Any]([theirs])
@@ -49,18 +49,20 @@ def from_pydantic_ai(
             tool_call_approved=ctx.spec.confirm,
             conversation_id=ctx.scope.session_id,
         )
-        return _result(await _called(toolset, arguments, context))
+        return _convert_result(await _call_tool(toolset, arguments, context))
 
     definition = theirs.tool_def
-    said: Any = {"confirm": theirs.requires_approval, "parallel": not theirs.sequential}
-    said |= {"timeout": theirs.timeout} if theirs.timeout else {}
+    all_traits: Any = {"confirm": theirs.requires_approval, "parallel": not theirs.sequential}
+    all_traits |= {"timeout": theirs.timeout} if theirs.timeout else {}
     description = definition.description or f"The tool {theirs.name}."
-    traits = cast(ToolTraits, {**said, **traits})
-    return borrowed("pydantic_ai", name or theirs.name, description, definition.parameters_json_schema, run, traits)
+    traits = cast(ToolTraits, {**all_traits, **traits})
+    return make_borrowed_tool(
+        "pydantic_ai", name or theirs.name, description, definition.parameters_json_schema, run, traits
+    )
 
 
 class NoModel:
-    """Stands in for the model that a run of pydantic-ai would have."""
+    """A placeholder for the model of a pydantic-ai run."""
 
     def __getattr__(self, name: str) -> Any:
         raise ToolError(
@@ -70,18 +72,18 @@ class NoModel:
         )
 
 
-async def _called(toolset: FunctionToolset[Any], arguments: dict[str, Any], context: RunContext[Any]) -> Any:
+async def _call_tool(toolset: FunctionToolset[Any], arguments: dict[str, Any], context: RunContext[Any]) -> Any:
     try:
         offered = list((await toolset.get_tools(context)).values())
         if not offered:
             raise ToolError("it is not available now", ErrorKind.USER, "Go on without it.")
         return await toolset.call_tool(
-            offered[0].tool_def.name, await _validated(offered[0], arguments, context), context, offered[0]
+            offered[0].tool_def.name, await _validate(offered[0], arguments, context), context, offered[0]
         )
     except (ModelRetry, ToolFailed) as error:
-        raise failed(error.message) from error
+        raise framework_error(error.message) from error
     except ValidationError as error:
-        raise explained(error) from error
+        raise validation_error(error) from error
     except (ApprovalRequired, CallDeferred) as error:
         raise ToolError(
             f"it raised {type(error).__name__}: this call has to be decided by somebody else",
@@ -90,31 +92,31 @@ async def _called(toolset: FunctionToolset[Any], arguments: dict[str, Any], cont
         ) from error
 
 
-async def _validated(tool: ToolsetTool[Any], arguments: dict[str, Any], context: RunContext[Any]) -> dict[str, Any]:
-    """Our schema was satisfied; now their types are made of it, and their own check is run."""
-    made: dict[str, Any] = tool.args_validator.validate_python(arguments, context=context.validation_context)
+async def _validate(tool: ToolsetTool[Any], arguments: dict[str, Any], context: RunContext[Any]) -> dict[str, Any]:
+    """Validates arguments that fit our schema with pydantic-ai's own types and validator."""
+    valid: dict[str, Any] = tool.args_validator.validate_python(arguments, context=context.validation_context)
     if tool.args_validator_func is not None:
-        answer = tool.args_validator_func(context, **made)
+        answer = tool.args_validator_func(context, **valid)
         if hasattr(answer, "__await__"):
             await answer
-    return made
+    return valid
 
 
-def _result(value: Any) -> ToolResult:
+def _convert_result(value: Any) -> ToolResult:
     if not isinstance(value, ToolReturn):
-        return _of_content(value)
-    result = _of_content(value.return_value)
+        return _convert_content(value)
+    result = _convert_content(value.return_value)
     if value.content is not None:
-        more = _of_content(value.content if isinstance(value.content, str) else list(value.content))
+        more = _convert_content(value.content if isinstance(value.content, str) else list(value.content))
         text = f"{result.for_llm}\n{more.for_llm}"
         result = ToolResult(for_llm=text, data=result.data, attachments=result.attachments + more.attachments)
     return result if value.metadata is None else result.with_data(metadata=plain(value.metadata))
 
 
-def _of_content(value: Any) -> ToolResult:
-    """Files become attachments, what lies elsewhere is named, everything else is text or JSON."""
+def _convert_content(value: Any) -> ToolResult:
+    """Converts content: files become attachments, links are named, everything else is text or JSON."""
     if isinstance(value, Sequence) and any(isinstance(one, BinaryContent | FileUrl | UploadedFile) for one in value):
-        parts = [_of_content(one) for one in value]
+        parts = [_convert_content(one) for one in value]
         attachments = tuple(attachment for part in parts for attachment in part.attachments)
         return ToolResult(for_llm="\n".join(part.for_llm for part in parts), attachments=attachments)
     if isinstance(value, BinaryContent):

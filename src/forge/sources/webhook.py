@@ -1,4 +1,4 @@
-"""A webhook that a person configured, as a tool: JSON goes to one fixed URL, its answer comes back."""
+"""A tool for a configured webhook: sends JSON to one fixed URL and returns the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forge.core.spec import Category, Permission, PermissionName, ToolSpec
 from forge.core.tool import SchemaTool
 from forge.sources.untrusted import clean
 
-if TYPE_CHECKING:  # the network is loaded by the first request
+if TYPE_CHECKING:  # loaded by the first request
     from forge.network.egress import Egress
     from forge.network.response import Response
     from forge.network.url import Url
@@ -25,7 +25,7 @@ SECONDS = 30.0
 MAX_BYTES = 1024 * 1024  # of an answer's body
 METHODS = ("POST", "PUT", "PATCH")
 
-_SPARE = 10.0  # seconds that the pipeline gives beyond those of the request
+_SPARE = 10.0  # seconds that the pipeline allows beyond the request's own timeout
 _TOKEN = re.compile(r"(?=[^/?&=#]*\d)(?=[^/?&=#]*[A-Za-z])[^/?&=#]{12,}|[^/?&=#]{20,}")
 _NETWORK = frozenset({Permission.NETWORK})
 _PAYLOAD = {
@@ -39,10 +39,10 @@ _PAYLOAD = {
 class Webhook(SchemaTool):
     """A tool that sends JSON to one URL, which the model does not see.
 
-    `parameters`: a JSON Schema of what is sent; without it the model gives any object as `payload`. Raises `ToolError`
-    where the URL, a header or the method cannot be used. `idempotency_header`, such as "Idempotency-Key", says that the
-    server does once what arrives several times with the same value of it, so that a call may be repeated. `secrets` are
-    to be registered for masking: such URLs often are passwords.
+    `parameters`: a JSON Schema of the JSON; without it the model gives any object as `payload`. Raises `ToolError` if
+    the URL, a header or the method is invalid. `idempotency_header`, such as "Idempotency-Key": the server handles
+    requests with the same value of this header once, so that a call may be retried. `secrets` must be registered for
+    masking: such URLs often are passwords.
     """
 
     secrets: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Webhook(SchemaTool):
         self.method = method.upper()
         self.seconds = timeout
         self.max_bytes = max_bytes
-        self.headers = {"Content-Type": "application/json", **_titled(headers or {})}
+        self.headers = {"Content-Type": "application/json", **_normalize_headers(headers or {})}
         self.idempotency_header = idempotency_header
         own = {name.lower() for name in self.headers}
         self.takes_key = bool(idempotency_header) and idempotency_header.lower() not in own
@@ -97,55 +97,55 @@ class Webhook(SchemaTool):
         )
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Where it goes, without the part of the URL that may be a password."""
+        """Returns the origin, without the part of the URL that may be a password."""
         return [self.url.origin]
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         from forge.network.idempotency_key import key_header
 
         key = key_header(self.idempotency_header, self.method, ctx, self.headers)
-        return await self._sent(arguments, key)
+        return await self._send(arguments, key)
 
     async def _call(self, **arguments: Any) -> ToolResult:
-        return await self._sent(arguments, {})
+        return await self._send(arguments, {})
 
-    async def _sent(self, arguments: Mapping[str, Any], key: Mapping[str, str]) -> ToolResult:
+    async def _send(self, arguments: Mapping[str, Any], key: Mapping[str, str]) -> ToolResult:
         from forge.network.client import fetch
         from forge.network.limits import Limits
 
         sent = arguments["payload"] if self.has_payload else arguments
         bounds = Limits(connect=min(10.0, self.seconds), read=self.seconds, total=self.seconds, size=self.max_bytes)
-        # a redirect elsewhere is an answer: what was meant for one server is not sent to another
+        # a redirect to another server is not followed: the data is meant for this one
         answer = await fetch(
             self.method,
             str(self.url),
             headers={**self.headers, **key},
-            body=_encoded(sent),
+            body=_encode(sent),
             egress=self._egress(),
             limits=bounds,
             follow="same-host",
             idempotent=bool(key),
         )
-        return _told(answer, self.url, Secrets(self.secrets))  # a server may send back what it was asked
+        return _make_result(answer, self.url, Secrets(self.secrets))  # a server may echo the request
 
     def _egress(self) -> Egress:
-        """The call's, with the one place that a person named; where requests are switched off, they are."""
+        """Returns the call's egress plus the configured URL; if requests are switched off, they stay off."""
         from forge.network.egress import Egress
 
         return Egress.current().reaching(self.url)
 
 
 webhook = Webhook
-"""`webhook("notify", url)`, as the other sources are written."""
+"""An alias, so that `webhook("notify", url)` reads like the other sources."""
 
 
-def _titled(headers: Mapping[str, str]) -> dict[str, str]:
-    """One spelling of the content type, so that a person's own takes the place of ours."""
+def _normalize_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Normalises the name of the content type, so that a person's own value replaces ours."""
     return {"Content-Type" if name.lower() == "content-type" else name: value for name, value in headers.items()}
 
 
 def _secrets(url: Url, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What would let others call it: the URL and the parts of it that look like tokens, and the headers' values."""
+    """Returns the secrets of the webhook: its URL, the parts that look like tokens, and the headers' values."""
     tokens = _TOKEN.findall(url.target)
     found = [str(url), *([url.target] if tokens or "?" in url.target else []), *tokens] if url.target != "/" else []
     for name, value in headers.items():
@@ -154,7 +154,7 @@ def _secrets(url: Url, headers: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in found if len(one) >= SHORTEST))
 
 
-def _encoded(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -163,7 +163,7 @@ def _encoded(value: Any) -> bytes:
         ) from None
 
 
-def _told(answer: Response, url: Url, secrets: Secrets) -> ToolResult:
+def _make_result(answer: Response, url: Url, secrets: Secrets) -> ToolResult:
     found = answer.text()
     attached: tuple[Attachment, ...] = ()
     body = sendable(secrets.mask(found.text))

@@ -15,11 +15,11 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.sources.mcp import connection as module
-from forge.sources.mcp.connection import Connection, Quiet, Target, asked_during
+from forge.sources.mcp.connection import Connection, SilentListener, Target, current_call_key
 from tests.sources.mcp import hostile, servers
 
 
-class Heard(Quiet):
+class Heard(SilentListener):
     """Remembers all it hears; `told` is set by each of it."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Heard(Quiet):
         self._hear("log", level, logger, text)
 
     async def elicit(self, message: str, schema: Mapping[str, Any] | None, url: str | None) -> Any:
-        self._hear("elicit", message, sorted((schema or {}).get("properties", {})), url, asked_during.get())
+        self._hear("elicit", message, sorted((schema or {}).get("properties", {})), url, current_call_key.get())
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -61,7 +61,7 @@ class Heard(Quiet):
 
 class Sampling(Heard):
     async def sample(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._hear("sample", request["messages"][0]["content"]["text"], request["maxTokens"], asked_during.get())
+        self._hear("sample", request["messages"][0]["content"]["text"], request["maxTokens"], current_call_key.get())
         if isinstance(self.answer, Exception):
             raise self.answer
         return {"role": "assistant", "content": {"type": "text", "text": "fine"}, "model": "m"}
@@ -69,7 +69,7 @@ class Sampling(Heard):
 
 @asynccontextmanager
 async def opened(target: Target, listener: Any = None, **options: Any) -> AsyncIterator[Connection]:
-    connection = Connection("git", target, listener or Quiet(), **options)
+    connection = Connection("git", target, listener or SilentListener(), **options)
     await connection.open()
     try:
         yield connection
@@ -271,7 +271,7 @@ async def test_a_server_that_stayed_up_is_restarted_as_if_it_were_the_first_time
 
 
 async def test_nothing_is_called_before_opening_or_after_closing() -> None:
-    server = Connection("git", by_hand("Server"), Quiet())
+    server = Connection("git", by_hand("Server"), SilentListener())
     with pytest.raises(ToolError, match="is closed"):
         await server.list_tools()
     await server.open()
@@ -295,7 +295,7 @@ async def test_a_server_without_handshake_is_understood_and_may_ask() -> None:
 
 
 async def test_closing_while_it_opens_ends_both() -> None:
-    server = Connection("git", by_hand("Silent"), Quiet())
+    server = Connection("git", by_hand("Silent"), SilentListener())
     opening = asyncio.create_task(server.open())
     await asyncio.sleep(0)
     await server.close()
@@ -306,8 +306,8 @@ async def test_closing_while_it_opens_ends_both() -> None:
 async def test_a_program_that_does_not_exist_is_a_matter_of_configuration(tmp_path: Path) -> None:
     for command in ("no-such-program", str(tmp_path / "missing")):
         with pytest.raises(ToolError) as failed:
-            await Connection("git", Target(command=(command,)), Quiet()).open()
+            await Connection("git", Target(command=(command,)), SilentListener()).open()
         assert failed.value.kind in (ErrorKind.CONFIG, ErrorKind.NOT_FOUND)
         assert failed.value.suggestion
     with pytest.raises(ToolError, match="directory"):
-        await Connection("git", Target(command=("true",), directory=tmp_path / "gone"), Quiet()).open()
+        await Connection("git", Target(command=("true",), directory=tmp_path / "gone"), SilentListener()).open()

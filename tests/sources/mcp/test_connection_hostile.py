@@ -15,14 +15,14 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.sources.mcp import connection as module
 from forge.sources.mcp import listing
-from forge.sources.mcp.connection import Connection, Quiet, Target
+from forge.sources.mcp.connection import Connection, SilentListener, Target
 from tests.sources.mcp import hostile
 from tests.sources.mcp.test_connection import Heard, by_hand, opened, said, until
 
 
 async def refused(behaviour: str, **options: float) -> ToolError:
     with pytest.raises(ToolError) as failed:
-        await Connection("git", by_hand(behaviour), Quiet(), **options).open()
+        await Connection("git", by_hand(behaviour), SilentListener(), **options).open()
     assert failed.value.suggestion
     return failed.value
 
@@ -209,7 +209,7 @@ async def gone(*pids: int) -> None:
 
 
 async def test_closing_ends_the_most_stubborn_one_with_all_it_started(tmp_path: Path) -> None:
-    server = Connection("git", by_hand("Stubborn", str(tmp_path / "pids")), Quiet())
+    server = Connection("git", by_hand("Stubborn", str(tmp_path / "pids")), SilentListener())
     await server.open()
     pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
     assert all(map(alive, pids))
@@ -221,7 +221,7 @@ async def test_closing_ends_the_most_stubborn_one_with_all_it_started(tmp_path: 
 
 async def test_cancelling_the_opening_leaves_nothing_behind(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    server = Connection("git", by_hand("StubbornAndSilent", str(pids)), Quiet())
+    server = Connection("git", by_hand("StubbornAndSilent", str(pids)), SilentListener())
     opening = asyncio.create_task(server.open())
     await until(lambda: pids.exists() and pids.read_text() != "")
     began = time.monotonic()
@@ -235,9 +235,9 @@ async def test_cancelling_the_opening_leaves_nothing_behind(tmp_path: Path) -> N
 async def test_nothing_outlives_a_killed_forge(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
-        "from forge.sources.mcp.connection import Connection, Quiet, Target\n"
+        "from forge.sources.mcp.connection import Connection, SilentListener, Target\n"
         "async def main():\n"
-        "    server = Connection('git', Target(command=tuple(sys.argv[1:])), Quiet())\n"
+        "    server = Connection('git', Target(command=tuple(sys.argv[1:])), SilentListener())\n"
         "    await server.open()\n"
         "    print('open', flush=True)\n"
         "    await asyncio.sleep(600)\n"

@@ -13,7 +13,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.network.egress import Egress
 from forge.sources.mcp import connection as module
 from forge.sources.mcp import http
-from forge.sources.mcp.connection import Connection, Quiet, Target
+from forge.sources.mcp.connection import Connection, SilentListener, Target
 from tests.network.serving import Asked, Reply, redirect, serving
 from tests.sources.mcp import servers
 from tests.sources.mcp.test_connection import Heard, opened, said
@@ -54,7 +54,7 @@ def answered(message: dict[str, Any], result: Any, *headers: tuple[str, str]) ->
 
 async def refused(url: str, **options: Any) -> ToolError:
     with pytest.raises(ToolError) as failed:
-        await Connection("docs", Target(url=url, **options), Quiet(), connect_timeout=5).open()
+        await Connection("docs", Target(url=url, **options), SilentListener(), connect_timeout=5).open()
     assert failed.value.suggestion
     return failed.value
 

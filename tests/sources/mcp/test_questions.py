@@ -16,7 +16,7 @@ from forge.core.mounting import mount_source
 from forge.permissions.answers import Answer, approve_all, nobody
 from forge.permissions.display import request_text
 from forge.sources.mcp import mcp
-from forge.sources.mcp.listener import asked_during
+from forge.sources.mcp.listener import current_call_key
 from tests.sources.mcp.remote import Desk, Person, Remote, definition
 
 PERSON = {
@@ -202,11 +202,11 @@ async def test_with_calls_of_two_sessions_only_a_question_that_names_its_call_is
     async def answer(name, arguments, key):
         await ready.wait()
         plain = await remote.listener.elicit("Sure?", FORM, None)
-        token = asked_during.set(key)
+        token = current_call_key.set(key)
         try:
             told = await remote.listener.elicit("Sure?", FORM, None)
         finally:
-            asked_during.reset(token)
+            current_call_key.reset(token)
         await ready.wait()
         return {"content": [{"type": "text", "text": f"{plain} {told}"}]}
 

@@ -165,9 +165,9 @@ async def test_thousands_of_operations_cost_nothing_until_they_are_looked_at():
     tools = await open_tools(many)
     assert time.process_time() - started < 5
     assert len(tools) == 5_000
-    assert not any("_drawn" in vars(tool) for tool in tools.values())
+    assert not any("_plan_or_problem" in vars(tool) for tool in tools.values())
     assert tools["pets__op7"].spec.parameters["properties"]["p"] == {"type": "string"}
-    assert sum("_drawn" in vars(tool) for tool in tools.values()) == 1
+    assert sum("_plan_or_problem" in vars(tool) for tool in tools.values()) == 1
 
 
 async def test_a_large_yaml_document_is_read(tmp_path):

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.sources.openapi.swagger import converted
+from forge.sources.openapi.swagger import convert_swagger
 from tests.sources.openapi.mounting import HERE, json_page, mount, open_tools, serving
 
 PET = {
@@ -136,7 +136,7 @@ def test_odd_documents_are_converted_without_an_exception():
         swagger({}, host=3, basePath=4, schemes="https", securityDefinitions={"a": "b"}),
     ]
     for document in odd:
-        assert converted(document)["openapi"] == "3.0.3"
+        assert convert_swagger(document)["openapi"] == "3.0.3"
 
 
 async def test_other_versions_are_refused(tmp_path):

@@ -200,7 +200,7 @@ def test_a_look_at_a_thousand_files_takes_a_moment(tmp_path):
     folder = scripts(root=tmp_path)
     assert len(folder.load()) == 1_000
     began = time.process_time()
-    assert not folder._is_other()
+    assert not folder._has_changes()
     assert time.process_time() - began < 0.25  # a few hundredths as a rule
     assert folder.problems == []
     put(tmp_path, "tools/zzz.py", python("zzz"))

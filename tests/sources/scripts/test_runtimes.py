@@ -17,7 +17,7 @@ from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.scripts.runtimes import command_for, runs_typescript
 from forge.sources.scripts import scripts
-from forge.sources.scripts.finding import candidates
+from forge.sources.scripts.finding import find_candidates
 from forge.sources.scripts.loading import Script, load
 from forge.workspace.paths import PathValidator
 
@@ -53,7 +53,7 @@ def project(tmp_path):
 def read(root: Path) -> Script:
     paths = PathValidator(root)
     (script,) = [
-        one for found in candidates(paths, "tools", in_root=True) if isinstance(one := load(found, paths), Script)
+        one for found in find_candidates(paths, "tools", in_root=True) if isinstance(one := load(found, paths), Script)
     ]
     return script
 

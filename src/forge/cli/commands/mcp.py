@@ -162,18 +162,18 @@ def _print_server(server: Mapping[str, Any]) -> None:
 
 async def _approve_tools(server: McpServer, *, yes: bool) -> tuple[list[str], dict[str, str]]:
     """Returns the names of the approved tools, and of the others with the reason."""
-    from forge.sources.pins import State
+    from forge.sources.pins import PinState
 
     left: dict[str, str] = {}
     chosen: list[McpTool] = []
     async with server:
         if server.pins.problem:
             click.echo(harmless(server.pins.problem), err=True)
-        waiting = [tool for tool in server.tools if tool.state is not State.PINNED]
+        waiting = [tool for tool in server.tools if tool.state is not PinState.PINNED]
         rest = yes  # approve all further new tools
         every = False  # a person said so: approve unknown tools, too
         for number, tool in enumerate(waiting, 1):
-            if (rest and tool.state is State.NEW) or (every and tool.state is State.UNKNOWN):
+            if (rest and tool.state is PinState.NEW) or (every and tool.state is PinState.UNKNOWN):
                 chosen.append(tool)
             elif not _at_terminal():
                 left[tool.spec.name] = "it needs a person at a terminal" + _yes_hint(tool)
@@ -185,7 +185,7 @@ async def _approve_tools(server: McpServer, *, yes: bool) -> tuple[list[str], di
                 left[tool.spec.name] = "you said no"
         if chosen:
             await server.approve(*chosen, by=BY)
-            still = {tool.remote for tool in server.tools if tool.state is not State.PINNED}
+            still = {tool.remote for tool in server.tools if tool.state is not PinState.PINNED}
             for tool in [one for one in chosen if one.remote in still]:
                 chosen.remove(tool)
                 left[tool.spec.name] = "it could not be kept, or changed again meanwhile"
@@ -199,10 +199,10 @@ def _yes_hint(tool: McpTool) -> str:
 def _ask_person(tool: McpTool, which: str) -> str:
     """Shows the whole definition or its changes without invisible characters; returns y, n, or a for all new ones."""
     from forge.permissions.display import visible
-    from forge.sources.pins import written
+    from forge.sources.pins import format_definition
 
     difference = tool.difference()
-    text = visible(difference or written(tool.offer.definition, tool.offer.target), 24_000)
+    text = visible(difference or format_definition(tool.offer.definition, tool.offer.target), 24_000)
     click.echo(f"\n{tool.spec.name} is {tool.state} ({which}):", err=True)
     click.echo(colour_diff(text) if difference else text, err=True)
     if difference:

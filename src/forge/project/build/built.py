@@ -179,13 +179,13 @@ class BuiltScripts:
 
     def _load(self) -> list[Tool]:
         from forge.process.scripts.settings import ScriptSettings
-        from forge.sources.scripts.finding import candidates
+        from forge.sources.scripts.finding import find_candidates
         from forge.sources.scripts.loading import Script, load
         from forge.sources.scripts.tool import ScriptTool
 
         paths = PathValidator(self._root, environment={})  # the cap applies to the workspace only
         settings = ScriptSettings(sandbox=self._sandbox)
-        found = [load(one, paths) for one in candidates(paths, FOLDER, in_root=True)]
+        found = [load(one, paths) for one in find_candidates(paths, FOLDER, in_root=True)]
         named = {one.name: one for one in reversed(found) if isinstance(one, Script)}  # the first script of a name counts
         return [ScriptTool(one, settings) for one in named.values()]
 

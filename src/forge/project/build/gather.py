@@ -91,14 +91,14 @@ async def _download(build: Build, name: str) -> tuple[bytes, str]:
     """Returns the document and the server of its operations: a copy no longer says from which server it came."""
     from forge.network.egress import Egress
     from forge.network.url import read_url
-    from forge.sources.openapi.opening import download, parsed
+    from forge.sources.openapi.opening import download, parse_document
     from forge.sources.openapi.servers import Servers
 
     entry = build.configuration.openapi[name]
     egress = project_egress(build.configuration)
     judged = (egress if egress is not None else Egress.current()).reaching(read_url(entry.spec))
     content, url = await download(entry.spec, judged)
-    return content, "" if entry.server else Servers(await parsed(content, url, url), "", egress).base()
+    return content, "" if entry.server else Servers(await parse_document(content, url, url), "", egress).base()
 
 
 def _read_document(path: Path) -> bytes:

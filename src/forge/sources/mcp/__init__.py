@@ -1,4 +1,4 @@
-"""MCP servers as a source of tools: `mcp("uvx mcp-server-git")`, `mcp("https://example.com/mcp", headers={…})`."""
+"""A source of tools: MCP servers. `mcp("uvx mcp-server-git")`, `mcp("https://example.com/mcp", headers={…})`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["McpServer", "mcp"]
 
 
 def __getattr__(name: str) -> Any:
-    """On first use: listing `mcp_call` needs nothing of a server."""
+    """Imports the server on first use: listing `mcp_call` does not need it."""
     if name in __all__:
         from forge.sources.mcp import server
 

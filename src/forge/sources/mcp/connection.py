@@ -1,4 +1,4 @@
-"""A connection to an MCP server that is kept: whatever happens to the server, it is restarted and calls end clearly."""
+"""A lasting connection to an MCP server: a server that fails is restarted, and its calls end with clear errors."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
-from forge.sources.mcp.listener import Listener, Quiet, asked_during
+from forge.sources.mcp.listener import Listener, SilentListener, current_call_key
 from forge.sources.mcp.target import Target
-from forge.sources.mcp.wire import log, quietly
+from forge.sources.mcp.wire import call_listener, log
 
-if TYPE_CHECKING:  # the SDK takes a second to import: only where a server is used
-    from forge.sources.mcp.session import Session
+if TYPE_CHECKING:  # the SDK takes a second to import: only if a server is used
+    from forge.sources.mcp.session import ServerSession
 
-__all__ = ["Connection", "Listener", "Quiet", "Target", "asked_during"]
+__all__ = ["Connection", "Listener", "SilentListener", "Target", "current_call_key"]
 
 T = TypeVar("T")
 
-FIRST, LONGEST = 1.0, 60.0  # seconds before a restart: twice as many each time, until it stays up
-STEADY = 60.0  # seconds up, after which the next restart is the first again
-IMMINENT = 1.0  # seconds that a call waits for a restart; with more to wait it fails at once
-CLOSING = 2.6  # seconds to end by itself; then it is made to
+FIRST, LONGEST = 1.0, 60.0  # seconds of backoff before a restart: doubled each time, until the server stays up
+STEADY = 60.0  # seconds up, after which the backoff is reset
+IMMINENT = 1.0  # seconds that a call waits for a restart; if it takes longer, the call fails at once
+CLOSING = 2.6  # seconds to end by itself; then it is cancelled
 
 
 class Connection:
-    """One server. The SDK's session lives in a task of its own; calls are made from anywhere in the same event loop."""
+    """One server. The SDK's session lives in its own task; calls come from anywhere in the same event loop."""
 
     def __init__(self, name: str, target: Target, listener: Listener, *, connect_timeout: float = 30.0) -> None:
         self.name = name
         self.target = target
-        self.server_info: dict[str, Any] = {}  # name, version and title, as it says
+        self.server_info: dict[str, Any] = {}  # name, version and title, as the server reports them
         self.instructions = ""
         self._listener = listener
         self._timeout = connect_timeout
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._risen = asyncio.Event()
-        self._session: Session | None = None
+        self._up_event = asyncio.Event()
+        self._session: ServerSession | None = None
         self._restarts = 0
         self._reason = "it was not opened"
         self._back_at = 0.0
@@ -50,30 +50,30 @@ class Connection:
         return self._session is not None
 
     async def open(self) -> None:
-        """Connects, or raises `ToolError`: it says whether configuration, time or the server is to blame."""
+        """Connects, or raises `ToolError`; its kind says if the configuration, a timeout or the server is the cause."""
         if self._task is not None and not self._task.done():
             raise RuntimeError("the connection is open already")
         self._closing.clear()
         self._restarts = 0
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._live(opened), name=f"mcp {self.name}")
-        self._task.add_done_callback(lambda _: None if opened.done() else opened.set_exception(self._is_down()))
+        self._task = asyncio.create_task(self._run_sessions(opened), name=f"mcp {self.name}")
+        self._task.add_done_callback(lambda _: None if opened.done() else opened.set_exception(self._down_error()))
         try:
             await asyncio.shield(opened)
         except asyncio.CancelledError:
             if not opened.cancel() and not opened.cancelled():
-                opened.exception()  # nobody else will ask for it
+                opened.exception()  # marks the exception as retrieved
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Ends the session, and the program with all that came of it, within three seconds. Never raises."""
+        """Ends the session, the program and its child processes within three seconds. Never raises."""
         self._closing.set()
         task, self._task = self._task, None
         if task is None:
             return
         if self._session is None:
-            task.cancel()  # in the middle of a handshake, or waiting for the next
+            task.cancel()  # during a handshake, or between two
         try:
             await asyncio.wait([task], timeout=CLOSING)
         finally:
@@ -81,29 +81,29 @@ class Connection:
         await asyncio.wait([task], timeout=3.0 - CLOSING)
 
     async def list_tools(self) -> list[dict[str, Any]]:
-        """The definitions of its tools as it wrote them, bounded; none for a server that has no tools."""
-        from forge.sources.mcp.listing import all_tools
+        """Returns the raw definitions of the server's tools, bounded; [] if it has no tools."""
+        from forge.sources.mcp.listing import list_all_tools
 
-        return await self._ask(lambda session: all_tools(self.name, session.page))
+        return await self._request(lambda session: list_all_tools(self.name, session.page))
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], key: object) -> dict[str, Any]:
-        """The result as the protocol writes it: `content`, and maybe `structuredContent` and `isError`.
+        """Returns the raw result: `content`, and maybe `structuredContent` and `isError`.
 
-        `key` comes back with the progress of this call. Cancelled, the server is told.
+        The progress of this call carries `key`. If cancelled, it notifies the server.
         """
-        return await self._ask(lambda session: session.call(name, arguments, key))
+        return await self._request(lambda session: session.call(name, arguments, key))
 
-    async def _ask(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        from forge.sources.mcp.http import Expired  # with the SDK, which is there by now
+    async def _request(self, work: Callable[[ServerSession], Awaitable[T]]) -> T:
+        from forge.sources.mcp.http import ExpiredSession  # it imports the SDK, which is loaded by now
 
-        session = await self._up(IMMINENT)
+        session = await self._await_session(IMMINENT)
         try:
-            return await self._asked(session, work)
-        except Expired:  # nothing was done
-            await _within(session.fallen, 1.0)
-            return await self._asked(await self._up(self._timeout), work)
+            return await self._run_request(session, work)
+        except ExpiredSession:  # the server did nothing
+            await _wait_for(session.fallen, 1.0)
+            return await self._run_request(await self._await_session(self._timeout), work)
 
-    async def _asked(self, session: Session, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def _run_request(self, session: ServerSession, work: Callable[[ServerSession], Awaitable[T]]) -> T:
         try:
             return await work(session)
         except (ToolError, TimeoutError):
@@ -111,22 +111,22 @@ class Connection:
         except Exception as error:
             problem = await session.failure(error)
         if problem is None:
-            await _within(session.fallen, 1.0)
-            problem = self._is_down()
+            await _wait_for(session.fallen, 1.0)
+            problem = self._down_error()
         raise problem
 
-    async def _up(self, patience: float) -> Session:
-        """The session; one that is about to come is waited for."""
+    async def _await_session(self, patience: float) -> ServerSession:
+        """Returns the session; waits for an imminent restart."""
         is_coming = self._task is not None and not self._closing.is_set()
         if self._session is None and is_coming and self._back_at - asyncio.get_running_loop().time() < patience:
-            await _within(self._risen, patience)
+            await _wait_for(self._up_event, patience)
         if self._session is None:
-            problem = self._is_down()
+            problem = self._down_error()
             problem.passing = True  # nothing was sent
             raise problem
         return self._session
 
-    def _is_down(self) -> ToolError:
+    def _down_error(self) -> ToolError:
         if self._closing.is_set() or self._task is None:
             what, hint = f"the connection to the server {self.name} is closed", "Use another tool."
             return ToolError(what, ErrorKind.SYSTEM, hint)
@@ -138,83 +138,83 @@ class Connection:
             "Try again then; if it goes on, do without it and tell the person.",
         )
 
-    async def _live(self, opened: asyncio.Future[None]) -> None:
-        """One session after the other, until closed. All of the SDK runs in this task and below it."""
+    async def _run_sessions(self, opened: asyncio.Future[None]) -> None:
+        """Runs one session after another, until closed. All of the SDK runs in this task and below it."""
         loop = asyncio.get_running_loop()
         while not self._closing.is_set():
             began = loop.time()
-            problem = await self._one_session(opened)
+            problem = await self._run_session(opened)
             if self._closing.is_set():
                 break
             if problem is not None:
                 if not opened.done():
                     opened.set_exception(problem)
                     return
-                self._fall(problem.message, loop.time() - began)
-            await _within(self._closing, max(0.0, self._back_at - loop.time()))
+                self._mark_down(problem.message, loop.time() - began)
+            await _wait_for(self._closing, max(0.0, self._back_at - loop.time()))
 
-    async def _one_session(self, opened: asyncio.Future[None]) -> ToolError | None:
-        """From the handshake until it is lost or closed; the error if it never stood."""
-        connected = await in_thread(_session_module)
+    async def _run_session(self, opened: asyncio.Future[None]) -> ToolError | None:
+        """Runs a session from the handshake until it is lost or closed. Returns the error if the handshake failed."""
+        open_session = await in_thread(_import_session)
         loop = asyncio.get_running_loop()
-        session: Session | None = None
+        session: ServerSession | None = None
         try:
-            async with connected(self.name, self.target, self._listener, self._timeout) as session:
+            async with open_session(self.name, self.target, self._listener, self._timeout) as session:
                 began = loop.time()
-                self._rise(session, opened)
+                self._mark_up(session, opened)
                 closing = asyncio.create_task(self._closing.wait())
                 try:
                     await asyncio.wait([session.wire.lost, closing], return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     closing.cancel()
                     self._session = None
-                    self._risen.clear()
+                    self._up_event.clear()
                     if session.wire.lost.done() and not self._closing.is_set():
-                        self._fall(session.wire.lost.result(), loop.time() - began, at_once=session.wire.expired)
+                        self._mark_down(session.wire.lost.result(), loop.time() - began, at_once=session.wire.expired)
                     session.fallen.set()
         except Exception as error:
             if session is None:
-                return _told(self.name, error)
+                return _unwrap_error(self.name, error)
             if not session.wire.lost.done() and not self._closing.is_set():
-                return _told(self.name, error)
+                return _unwrap_error(self.name, error)
             log.debug("%s: its session did not end well", self.name, exc_info=True)
         return None
 
-    def _rise(self, session: Session, opened: asyncio.Future[None]) -> None:
+    def _mark_up(self, session: ServerSession, opened: asyncio.Future[None]) -> None:
         self.server_info, self.instructions = session.info, session.instructions
         self._session = session
-        self._risen.set()
+        self._up_event.set()
         if not opened.done():
             opened.set_result(None)
         else:
-            quietly(self._listener.came_back)
-            quietly(self._listener.tools_changed)
+            call_listener(self._listener.came_back)
+            call_listener(self._listener.tools_changed)
 
-    def _fall(self, reason: str, lived: float, *, at_once: bool = False) -> None:
+    def _mark_down(self, reason: str, lived: float, *, at_once: bool = False) -> None:
         if lived >= STEADY:
             self._restarts = 0
         seconds = 0.0 if at_once and (lived >= FIRST or not self._restarts) else min(LONGEST, FIRST * 2**self._restarts)
         self._restarts = min(self._restarts + 1, 30)
         self._reason = reason
         self._back_at = asyncio.get_running_loop().time() + seconds
-        quietly(self._listener.went_down, reason, seconds)
+        call_listener(self._listener.went_down, reason, seconds)
 
 
-def _session_module() -> Any:
-    """Imported beside the event loop, since it takes a second."""
-    from forge.sources.mcp.session import connected
+def _import_session() -> Any:
+    """Imports the SDK in a thread, since it takes a second."""
+    from forge.sources.mcp.session import open_session
 
-    return connected
+    return open_session
 
 
-async def _within(event: asyncio.Event, seconds: float) -> None:
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
-def _told(name: str, error: BaseException) -> ToolError:
-    """The error of ours inside whatever it comes wrapped in."""
+def _unwrap_error(name: str, error: BaseException) -> ToolError:
+    """Unwraps the `ToolError` inside an exception group, or makes one."""
     while isinstance(error, BaseExceptionGroup):
         inside = error.subgroup(ToolError) or error
         error = inside.exceptions[0]

@@ -1,4 +1,4 @@
-"""A server behind a URL: every request is judged, bounded, and goes to the configured origin alone."""
+"""Connects to a server by URL: every request is checked, bounded, and sent to the configured origin only."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from forge.sources.mcp.target import Target
 from forge.sources.mcp.wire import Wire
 from forge.sources.untrusted import one_line
 
-OURS = -32_099  # the code of a JSON-RPC error that stands for one in `Wire.failures`
+OURS = -32_099  # the code of a JSON-RPC error that refers to one in `Wire.failures`
 
-_CONNECT = 10.0  # seconds until a connection stands
+_CONNECT = 10.0  # seconds to connect
 _SENDING = 30.0
-_GOODBYE = 1.0  # seconds to tell the server that its session is over
+_GOODBYE = 1.0  # seconds to tell the server that the session is over
 _MOMENT = 0.05  # seconds
-_SAID = 64 * 1024  # bytes of an error's body that are looked at
+_MOST_ERROR = 64 * 1024  # bytes of an error's body that are read
 _SESSION = "mcp-session-id"
 
 
-class Expired(ToolError):
-    """The server knows the session no more and did nothing: a new one will do."""
+class ExpiredSession(ToolError):
+    """The session expired at the server, which did nothing: a new session can retry."""
 
 
 @asynccontextmanager
 async def over_http(target: Target, wire: Wire) -> AsyncIterator[Any]:
-    """The streams of a session; `ToolError` for a URL or headers that cannot be."""
+    """Opens the streams of a session. Raises `ToolError` for an invalid URL or invalid headers."""
     url = read_url(target.url)
     headers = dict(check_headers(target.headers))
     egress = target.egress if target.egress is not None else Egress.only(str(url))
     client = httpx2.AsyncClient(
-        transport=_Judged(url, egress, wire, frozenset(headers)),
+        transport=_CheckedTransport(url, egress, wire, frozenset(headers)),
         headers={"user-agent": USER_AGENT, "accept-encoding": "identity", **headers},
-        # how long an answer may take is the caller's to say, and an open stream may be silent for hours
+        # the caller limits how long an answer may take, and an open stream may be silent for hours
         timeout=httpx2.Timeout(_SENDING, connect=_CONNECT, read=None),
         trust_env=False,
         follow_redirects=False,
@@ -57,25 +57,25 @@ async def over_http(target: Target, wire: Wire) -> AsyncIterator[Any]:
         yield streams
 
 
-class _Judged(httpx2.AsyncBaseTransport):
-    """The client's only way out. What fails comes back as an answer, since an exception would end the whole session."""
+class _CheckedTransport(httpx2.AsyncBaseTransport):
+    """The client's only transport. A failure becomes a response, since an exception would end the whole session."""
 
     def __init__(self, url: Url, egress: Egress, wire: Wire, sent: frozenset[str]) -> None:
         self._origin = url.origin
         self._egress = egress
         self._wire = wire
-        self._sent = sent  # names of the headers that were configured
+        self._sent = sent  # names of the configured headers
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
             async with asyncio.timeout(_GOODBYE if request.method == "DELETE" else None):
                 return await self._ask(request)
         except ToolError as error:
-            return self._failed(request, error)
+            return self._failure_response(request, error)
         except TimeoutError:
-            return self._failed(request, ToolError("it did not say goodbye", ErrorKind.TIMEOUT))
+            return self._failure_response(request, ToolError("it did not say goodbye", ErrorKind.TIMEOUT))
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
-            return self._failed(request, self._broken(error))
+            return self._failure_response(request, self._connection_error(error))
 
     async def _ask(self, request: httpx2.Request) -> httpx2.Response:
         url = read_url(str(request.url))
@@ -92,17 +92,19 @@ class _Judged(httpx2.AsyncBaseTransport):
                     extensions=request.extensions,
                 )
             )
-            body = _Body(answer, pool)
+            body = _AnswerBody(answer, pool)
         except BaseException:
             pool.__exit__()
             raise
         try:
-            return await self._judged(request, answer, body)
+            return await self._check_answer(request, answer, body)
         except BaseException:
             await body.aclose()
             raise
 
-    async def _judged(self, request: httpx2.Request, answer: httpcore2.Response, body: _Body) -> httpx2.Response:
+    async def _check_answer(
+        self, request: httpx2.Request, answer: httpcore2.Response, body: _AnswerBody
+    ) -> httpx2.Response:
         headers = httpx2.Headers(answer.headers)
         if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
             raise ToolError(
@@ -112,21 +114,21 @@ class _Judged(httpx2.AsyncBaseTransport):
             )
         if answer.status < 400:
             if headers.get("content-type", "").lower().startswith("text/event-stream"):
-                body.most = None  # each of its events is bounded
+                body.most = None  # each event is bounded
             return httpx2.Response(answer.status, headers=headers, stream=body, extensions=answer.extensions)
         if answer.status == 404 and _SESSION in request.headers:
             self._wire.expired = True
             self._lose("its session expired")
-            raise Expired("the session with the server expired", ErrorKind.SYSTEM, "Try again.", passing=True)
-        said = await body.beginning(_SAID)
+            raise ExpiredSession("the session with the server expired", ErrorKind.SYSTEM, "Try again.", passing=True)
+        content = await body.read_start(_MOST_ERROR)
         await body.aclose()
-        if answer.status not in (401, 403) and _is_error(said):
-            return httpx2.Response(answer.status, headers={"content-type": "application/json"}, content=said)
-        raise self._refused(answer.status, headers)
+        if answer.status not in (401, 403) and _is_error(content):
+            return httpx2.Response(answer.status, headers={"content-type": "application/json"}, content=content)
+        raise self._refusal_error(answer.status, headers)
 
-    def _refused(self, status: int, headers: httpx2.Headers) -> ToolError:
+    def _refusal_error(self, status: int, headers: httpx2.Headers) -> ToolError:
         if status in (401, 403):
-            return self._not_let_in(status)
+            return self._unauthorized_error(status)
         reason = httpx2.codes.get_reason_phrase(status)
         what = f"{self._origin} answered {status} {reason}".rstrip()
         if status == 429:
@@ -138,7 +140,7 @@ class _Judged(httpx2.AsyncBaseTransport):
             return ToolError(what, ErrorKind.CONFIG, "Check the path of its URL, often /mcp.")
         return ToolError(what, ErrorKind.SYSTEM, "Try again later.")
 
-    def _not_let_in(self, status: int) -> ToolError:
+    def _unauthorized_error(self, status: int) -> ToolError:
         if "authorization" in self._sent:
             what = "it does not accept the Authorization header that is configured"
             hint = "A person has to look at it: the token may be wrong or expired, or `Bearer` is missing before it."
@@ -150,42 +152,42 @@ class _Judged(httpx2.AsyncBaseTransport):
             hint = 'A person has to set it: headers: {Authorization: "Bearer ${NAME_OF_A_VARIABLE}"}.'
         return ToolError(f"{self._origin} answered {status}: {what}", ErrorKind.CONFIG, hint)
 
-    def _broken(self, error: Exception) -> ToolError:
-        said = one_line(str(error), 200)
-        asked = f"asking {self._origin}"
-        if isinstance(error, httpcore2.ConnectError) and ("SSL" in said or "certificate" in said.lower()):
+    def _connection_error(self, error: Exception) -> ToolError:
+        content = one_line(str(error), 200)
+        request = f"asking {self._origin}"
+        if isinstance(error, httpcore2.ConnectError) and ("SSL" in content or "certificate" in content.lower()):
             hint = "Check the address; for a certificate of one's own, FORGE_TRUST_ENV=1 makes SSL_CERT_FILE count."
-            return ToolError(f"{asked}: no secure connection: {said}", ErrorKind.SECURITY, hint)
+            return ToolError(f"{request}: no secure connection: {content}", ErrorKind.SECURITY, hint)
         if isinstance(error, httpcore2.ConnectError):
             self._lose(f"no connection to {self._origin}")
             hint = "Check that the server runs."
-            return ToolError(f"{asked}: no connection", ErrorKind.SYSTEM, hint, passing=True)
+            return ToolError(f"{request}: no connection", ErrorKind.SYSTEM, hint, passing=True)
         if isinstance(error, httpcore2.ConnectTimeout):
-            what = f"{asked}: no connection within {_CONNECT:g} s"
+            what = f"{request}: no connection within {_CONNECT:g} s"
             return ToolError(what, ErrorKind.TIMEOUT, "Try again later.", passing=True)
         if isinstance(error, httpcore2.TimeoutException):
-            return ToolError(f"{asked}: it did not take the request in time", ErrorKind.TIMEOUT, "Try again later.")
-        return ToolError(f"{asked}: the connection broke", ErrorKind.SYSTEM, "Try again in a moment.")
+            return ToolError(f"{request}: it did not take the request in time", ErrorKind.TIMEOUT, "Try again later.")
+        return ToolError(f"{request}: the connection broke", ErrorKind.SYSTEM, "Try again in a moment.")
 
     def _lose(self, reason: str) -> None:
-        """In a moment: the call that found out hears its own reason first."""
+        """Loses the session after a moment, so that the failing call reports its own reason first."""
         asyncio.get_running_loop().call_later(_MOMENT, self._wire.lose, reason)
 
-    def _failed(self, request: httpx2.Request, error: ToolError) -> httpx2.Response:
+    def _failure_response(self, request: httpx2.Request, error: ToolError) -> httpx2.Response:
         if request.method == "DELETE":
-            return httpx2.Response(204, request=request)  # whoever is gone needs no goodbye
-        number = self._wire.fail(error) if request.method == "POST" else 0
-        told = {"code": OURS, "message": error.message, "data": {"forge": number}}
+            return httpx2.Response(204, request=request)  # the server is gone: there is no session to end
+        number = self._wire.store_failure(error) if request.method == "POST" else 0
+        error_object = {"code": OURS, "message": error.message, "data": {"forge": number}}
         return httpx2.Response(
             599,
             headers={"content-type": "application/json"},
-            content=json.dumps({"jsonrpc": "2.0", "id": None, "error": told}).encode(),
+            content=json.dumps({"jsonrpc": "2.0", "id": None, "error": error_object}).encode(),
             request=request,
         )
 
 
-class _Body(httpx2.AsyncByteStream):
-    """What an answer brings, up to a bound; its pool is in use until it is closed."""
+class _AnswerBody(httpx2.AsyncByteStream):
+    """The bounded body of an answer; it holds its pool until it is closed."""
 
     def __init__(self, answer: httpcore2.Response, pool: Pool) -> None:
         self._answer = answer
@@ -200,13 +202,13 @@ class _Body(httpx2.AsyncByteStream):
                 pieces += 1
                 if self.most is not None and size > self.most:
                     raise httpx2.StreamError(f"the answer has more than {self.most // MIB} MiB")
-                if pieces % 64 == 0:  # a server that sends single bytes holds up nobody else
+                if pieces % 64 == 0:  # a server that sends single bytes must not block other tasks
                     await asyncio.sleep(0)
                 yield piece
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError):
             raise httpx2.StreamError("the connection broke in the middle of the answer") from None
 
-    async def beginning(self, most: int) -> bytes:
+    async def read_start(self, most: int) -> bytes:
         content = bytearray()
         try:
             async with asyncio.timeout(_GOODBYE):
@@ -228,7 +230,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 def _is_error(content: bytes) -> bool:
-    """Whether it is a JSON-RPC error: then it says more than the status."""
+    """Tells if the content is a JSON-RPC error, which explains more than the status."""
     try:
         message = json.loads(content)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a server may say and ask without being called: whoever mounts it listens."""
+"""The listener of a server: receives its notifications and answers its questions."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any, Literal, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
 
-asked_during: ContextVar[object | None] = ContextVar("forge_mcp_asked_during", default=None)
-"""Inside `elicit`, `sample` and `log`: the key of the call that the server does it for, where that can be told."""
+current_call_key: ContextVar[object | None] = ContextVar("forge_mcp_current_call", default=None)
+"""Inside `elicit`, `sample` and `log`: the key of the call that the server works on, if it is known."""
 
 
 class Listener(Protocol):
-    """All of it is called from the event loop's thread. Texts are clean and bounded; schemas and requests are raw."""
+    """Receives events on the event loop's thread. Texts are clean and bounded; schemas and requests are raw."""
 
     def tools_changed(self) -> None:
-        """Its list of tools may be another one now: it said so, or it was restarted. At most about once a second."""
+        """The list of tools may have changed: the server said so, or was restarted. At most about once a second."""
 
     def progress(self, call: object, done: float, total: float | None, message: str) -> None:
-        """`call` is the key that was given to `call_tool`."""
+        """Reports progress; `call` is the key that was given to `call_tool`."""
 
     def log(self, level: str, logger: str, text: str) -> None:
-        """A log message; with the logger `stderr` a line of error output, with `stdout` one that is no message."""
+        """Receives a log message; the logger `stderr` means error output, `stdout` a line that is no message."""
 
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None
     ) -> Mapping[str, Any] | Literal[False] | None:
-        """What the person answers; None: declined; False: dismissed. With a `url` (never opened here) {} is consent."""
+        """Returns the answer; None: declined; False: dismissed. With a `url` (never opened here) {} is consent."""
 
     async def sample(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to `sampling/createMessage`, both as the protocol writes them; `ToolError`: refused."""
+        """Returns the raw answer to a raw `sampling/createMessage`. Raises `ToolError` if it is refused."""
 
     def went_down(self, reason: str, seconds: float) -> None:
-        """It is restarted in so many seconds."""
+        """The server failed and is restarted in `seconds`."""
 
     def came_back(self) -> None:
-        """It was down, and runs again."""
+        """The server was down and runs again."""
 
 
-class Quiet:
-    """Hears everything, does nothing, and answers no. Servers are told only of what a subclass can be asked for."""
+class SilentListener:
+    """A listener that ignores events and declines questions. A server sees only the abilities that a subclass adds."""
 
     def tools_changed(self) -> None:
         return
@@ -66,6 +66,8 @@ class Quiet:
         return
 
 
-def can(listener: Listener, what: Literal["elicit", "sample"]) -> bool:
-    """Whether it is worth asking: not what `Quiet` answers anyway, nor where `can_elicit` or `can_sample` is False."""
-    return getattr(type(listener), what) is not getattr(Quiet, what) and bool(getattr(listener, f"can_{what}", True))
+def can_answer(listener: Listener, what: Literal["elicit", "sample"]) -> bool:
+    """Tells if the listener overrides the method of `SilentListener`, and `can_elicit` or `can_sample` is not False."""
+    return getattr(type(listener), what) is not getattr(SilentListener, what) and bool(
+        getattr(listener, f"can_{what}", True)
+    )

@@ -1,4 +1,4 @@
-"""What a server sends without being asked, brought to the call that it belongs to: progress, logs, questions."""
+"""Assigns a server's progress, log messages and questions to the call that they belong to."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.secrets import Secrets
-from forge.sources.mcp.listener import asked_during
+from forge.sources.mcp.listener import current_call_key
 from forge.sources.untrusted import one_line
 
 if TYPE_CHECKING:
     from forge.core.provider import Provider
 
-OFTEN = 20  # notes a second of one call, and log lines of one server; what is more is dropped
+OFTEN = 20  # notes per second of one call, and log lines of one server; more are dropped
 MOST_QUESTIONS = 10  # of one call
 LONGEST = 500  # characters of a note
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "notice": logging.INFO, "warning": logging.WARNING}
@@ -29,8 +29,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Listening:
-    """The connection's listener. Knows which calls are running; `key` is what each of them is known by."""
+class CallListener:
+    """The connection's listener. It tracks the running calls by key."""
 
     def __init__(
         self, name: str, secrets: Secrets, changed: Callable[[], None], sampling: Provider | None = None
@@ -39,18 +39,18 @@ class Listening:
         self.secrets = secrets
         self.sampling = sampling
         self._changed = changed
-        self._calls: dict[object, _Call] = {}
-        self._lines = _Often()
+        self._calls: dict[object, _RunningCall] = {}
+        self._lines = _PerSecondLimit()
 
     @property
     def can_sample(self) -> bool:
-        """Whether the server may be told that it can ask the model."""
+        """True if the server may ask the model."""
         return self.sampling is not None
 
     @contextmanager
-    def running(self, ctx: ToolContext) -> Iterator[object]:
-        """While it runs, a call hears what the server says to it. What it was asked ends with it."""
-        call = _Call(ctx)
+    def track_call(self, ctx: ToolContext) -> Iterator[object]:
+        """Registers a call while it runs, to receive the server's events. Its open questions end with it."""
+        call = _RunningCall(ctx)
         self._calls[call] = call
         try:
             yield call
@@ -64,7 +64,7 @@ class Listening:
 
     def progress(self, call: object, done: float, total: float | None, message: str) -> None:
         running = self._calls.get(call)
-        if running is None or not running.notes.may():
+        if running is None or not running.notes.admits():
             return
         numbers = {
             key: value
@@ -75,41 +75,41 @@ class Listening:
         running.ctx.progress(title or "working", **numbers)
 
     def log(self, level: str, logger: str, text: str) -> None:
-        """Shown with the call where there is only one that it can belong to; a line of the log otherwise."""
+        """Shows a message with its call if the call is unambiguous; otherwise logs it."""
         line = one_line(text, LONGEST)
         if not line:
             return
-        running = self._calls.get(asked_during.get())
+        running = self._calls.get(current_call_key.get())
         if running is None and len(self._calls) == 1 and logger not in ("stderr", "stdout"):
             (running,) = self._calls.values()
         if running is not None:
-            if running.notes.may():
+            if running.notes.admits():
                 running.ctx.progress(f"{self.name}: {line}", level=one_line(level, 20))
-        elif self._lines.may():
+        elif self._lines.admits():
             number = logging.DEBUG if logger in ("stderr", "stdout") else _LEVELS.get(level, logging.ERROR)
             log.log(number, "%s says: %s", self.name, self.secrets.mask_all(line))
 
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None
     ) -> Mapping[str, Any] | Literal[False] | None:
-        running = self._asking_call()
+        running = self._find_asking_call()
         if running is None:
             log.warning("%s asks a question that belongs to no one call: declined", self.name)
             return None
         from forge.sources.mcp.questions import fill_in, visit
 
         if url:
-            return await self._within(running, visit(self.name, running.ctx, message, url), False)
-        return await self._within(running, fill_in(self.name, running.ctx, message, schema or {}), False)
+            return await self._ask_within(running, visit(self.name, running.ctx, message, url), False)
+        return await self._ask_within(running, fill_in(self.name, running.ctx, message, schema or {}), False)
 
     async def sample(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         refused = ToolError("the model is not asked for servers here", ErrorKind.PERMISSION)
-        running = self._asking_call()
+        running = self._find_asking_call()
         if self.sampling is None or running is None:
             raise refused
         from forge.sources.mcp.questions import ask_model
 
-        answer: Mapping[str, Any] | None = await self._within(
+        answer: Mapping[str, Any] | None = await self._ask_within(
             running, ask_model(self.name, running.ctx, request, self.sampling), None
         )
         if answer is None:
@@ -122,20 +122,20 @@ class Listening:
     def came_back(self) -> None:
         log.info("%s is back", self.name)
 
-    def _asking_call(self) -> _Call | None:
-        """The call behind a question. Where the server does not say, it must be clear whom to ask: the person of the
-        only session that has calls, about the one that was made last."""
-        found = self._calls.get(asked_during.get())
+    def _find_asking_call(self) -> _RunningCall | None:
+        """Returns the call behind a question. If the server does not name it, the latest call of the only session with
+        calls; None if there are several sessions, since it is unclear whom to ask."""
+        found = self._calls.get(current_call_key.get())
         if found is None:
             if len({one.ctx.scope.session_id for one in self._calls.values()}) != 1:
                 return None
             *_, found = self._calls.values()
-        found.asked += 1
-        return found if found.asked <= MOST_QUESTIONS else None
+        found.question_count += 1
+        return found if found.question_count <= MOST_QUESTIONS else None
 
-    async def _within(self, call: _Call, work: Coroutine[Any, Any, T], gone: T) -> T:
-        """A question ends with its call: nobody is left with one that nobody waits for. It is asked where the call was
-        made, since that says who is asked; what the server sends arrives in a task of its own."""
+    async def _ask_within(self, call: _RunningCall, work: Coroutine[Any, Any, T], gone: T) -> T:
+        """Asks a question that ends with its call. It runs in the context of the call, which determines who is asked;
+        the server's messages arrive in another task."""
         task = asyncio.get_running_loop().create_task(work, context=call.context.copy())
         call.questions.add(task)
         try:
@@ -150,23 +150,23 @@ class Listening:
             call.questions.discard(task)
 
 
-class _Call:
+class _RunningCall:
     def __init__(self, ctx: ToolContext) -> None:
         self.ctx = ctx
         self.context = copy_context()
-        self.notes = _Often()
-        self.asked = 0
+        self.notes = _PerSecondLimit()
+        self.question_count = 0
         self.questions: set[asyncio.Future[Any]] = set()
 
 
-class _Often:
-    """Says yes so many times a second."""
+class _PerSecondLimit:
+    """A rate limit of `OFTEN` per second."""
 
     def __init__(self) -> None:
         self._since = 0.0
         self._count = 0
 
-    def may(self) -> bool:
+    def admits(self) -> bool:
         now = time.monotonic()
         if now - self._since >= 1.0:
             self._since, self._count = now, 0

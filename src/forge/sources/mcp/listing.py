@@ -1,4 +1,4 @@
-"""Reads the list of a server's tools, which may be endless, huge or broken, within bounds."""
+"""Reads the list of a server's tools within bounds: the list may be endless, huge or broken."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log = logging.getLogger("forge.sources.mcp")
 ReadPage = Callable[[str | None], Awaitable[dict[str, Any]]]
 
 
-async def all_tools(name: str, read_page: ReadPage) -> list[dict[str, Any]]:
-    """The definitions as the server wrote them. What was left out is logged; `ToolError` if nothing came in time."""
-    listing = _Listing(name)
+async def list_all_tools(name: str, read_page: ReadPage) -> list[dict[str, Any]]:
+    """Returns the raw definitions and logs those left out. Raises `ToolError` if nothing came in time."""
+    listing = _ToolListing(name)
     try:
         async with asyncio.timeout(LISTING):
             await listing.read(read_page)
@@ -32,7 +32,7 @@ async def all_tools(name: str, read_page: ReadPage) -> list[dict[str, Any]]:
     return listing.tools
 
 
-class _Listing:
+class _ToolListing:
     def __init__(self, name: str) -> None:
         self.name = name
         self.tools: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ class _Listing:
         while True:
             page = await read_page(cursor)
             self.pages += 1
-            if not self._take(page.get("tools")):
+            if not self._add_page(page.get("tools")):
                 return
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str):
@@ -56,9 +56,9 @@ class _Listing:
                 return
             self._seen.add(cursor)
 
-    def _take(self, tools: Any) -> bool:
-        """Whether more may come."""
-        from pydantic_core import to_json  # heavy, and here with the SDK anyway
+    def _add_page(self, tools: Any) -> bool:
+        """Adds the tools of a page. Returns True if more pages may follow."""
+        from pydantic_core import to_json  # heavy, but the SDK loads it anyway
 
         for tool in tools if isinstance(tools, list) else []:
             if not isinstance(tool, dict):

@@ -1,4 +1,4 @@
-"""What a server asks back while it serves a call: the person by a form or a link, or the model. Always with a yes."""
+"""Answers a server's questions during a call: asks the person by form or link, or the model. A person must agree."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 LONGEST = 2_000  # characters of a question
 MOST_FIELDS = 50
 LARGEST_FORM = 50_000  # characters of its schema
-ROUNDS = 3  # tries to fill in a form
-MOST_TOKENS = 4_096  # that a server may have of the model in one answer
+ROUNDS = 3  # attempts to fill in a form
+MOST_TOKENS = 4_096  # of one answer of the model to a server
 MOST_MESSAGES = 50
 LONGEST_PROMPT = 200_000  # characters
-LONGEST_SHOWN = 3_500  # of them, in the question whether to ask
+LONGEST_SHOWN = 3_500  # characters of the prompt that the person sees
 _TYPES = ("string", "number", "integer", "boolean", "array")
 
 log = logging.getLogger(__name__)
@@ -35,22 +35,22 @@ log = logging.getLogger(__name__)
 async def fill_in(
     server: str, ctx: ToolContext, message: str, schema: Mapping[str, Any]
 ) -> Mapping[str, Any] | Literal[False] | None:
-    """A form, answered by a person alone: what they wrote; None: they declined; False: the question went away.
+    """Asks a person to fill in a form. Returns the answer; None: declined; False: the question was cancelled.
 
-    They answer with other arguments: those shown are the fields, with the defaults that the server gave.
+    The person edits the arguments of the request: these are the fields, with the server's defaults.
     """
     fields = _fields(schema)
     if fields is None:
         log.warning("%s asks for something that is no simple form: declined", server)
         return None
     shown = {name: field.get("default") for name, field in fields.items()}
-    lines = [*_says(server, message), "It wants an answer with these fields; edit them, or say no:"]
-    question = "\n".join([*lines, *(_described(name, field, schema) for name, field in fields.items())])
+    lines = [*_question_lines(server, message), "It wants an answer with these fields; edit them, or say no:"]
+    question = "\n".join([*lines, *(_describe_field(name, field, schema) for name, field in fields.items())])
     form = _form(fields, schema)
     fit = compile_parser(ToolSpec(name="answer", description="", parameters=form))
     problem = ""
     for _ in range(ROUNDS):
-        answer = await _asked(ctx, f"{problem}{question}", shown, form=form)
+        answer = await _ask(ctx, f"{problem}{question}", shown, form=form)
         if answer.kind == "no":
             return False if answer.by in ("cancelled", "error") else None
         content = {key: value for key, value in (answer.arguments or shown).items() if value is not None}
@@ -65,18 +65,18 @@ async def fill_in(
 
 
 async def visit(server: str, ctx: ToolContext, message: str, url: str) -> Mapping[str, Any] | Literal[False] | None:
-    """A page the person is to open; it is shown and never opened here."""
-    lines = [*_says(server, message), "It wants you to open this page yourself; say yes once you are there:"]
-    answer = await _asked(ctx, "\n".join([*lines, f"  {one_line(url, LONGEST)}"]), {})
+    """Asks the person to open a page; the URL is shown and never opened here."""
+    lines = [*_question_lines(server, message), "It wants you to open this page yourself; say yes once you are there:"]
+    answer = await _ask(ctx, "\n".join([*lines, f"  {one_line(url, LONGEST)}"]), {})
     if answer.kind == "no":
         return False if answer.by in ("cancelled", "error") else None
     return {}
 
 
 async def ask_model(server: str, ctx: ToolContext, request: Mapping[str, Any], provider: Provider) -> dict[str, Any]:
-    """The model's answer to a server's own messages, after a yes. Raises `ToolError` if it is refused.
+    """Returns the model's answer to a server's messages, after a yes. Raises `ToolError` if it is refused.
 
-    The model gets these messages and nothing else: no tools, nothing of the conversation.
+    The model receives only these messages: no tools, and nothing of the conversation.
     """
     from forge.core.messages import Message
     from forge.core.provider import ModelRequest
@@ -86,7 +86,7 @@ async def ask_model(server: str, ctx: ToolContext, request: Mapping[str, Any], p
     most = min(tokens, MOST_TOKENS) if isinstance(tokens, int) and tokens > 0 else MOST_TOKENS
     shown = "\n".join(f"{message.role}: {message.text}" for message in messages)
     question = [f"The server {server} wants to ask the model, for up to {most:,} tokens:", clean(shown, LONGEST_SHOWN)]
-    answer = await _asked(ctx, "\n".join(question), {}, personal=False)
+    answer = await _ask(ctx, "\n".join(question), {}, personal=False)
     if answer.kind == "no":
         raise ToolError("the person does not want the model to be asked", ErrorKind.PERMISSION)
     options: dict[str, Any] = {"max_tokens": most}
@@ -107,7 +107,7 @@ async def ask_model(server: str, ctx: ToolContext, request: Mapping[str, Any], p
     }
 
 
-async def _asked(
+async def _ask(
     ctx: ToolContext,
     question: str,
     fields: Mapping[str, Any],
@@ -115,7 +115,7 @@ async def _asked(
     form: Mapping[str, Any] | None = None,
     personal: bool = True,
 ) -> Answer:
-    """Whoever is asked for this call's permissions is asked this too; nobody, if nothing guards it."""
+    """Asks the call's approver; without a gate nobody is asked."""
     request = PermissionRequest(
         ctx.spec,
         ctx.call,
@@ -131,12 +131,12 @@ async def _asked(
     return await gate_of(ctx).ask(ctx, request)
 
 
-def _says(server: str, message: str) -> list[str]:
+def _question_lines(server: str, message: str) -> list[str]:
     return [f"The server {server} asks:", *(f"  {line}" for line in clean(message, LONGEST).split("\n"))]
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]] | None:
-    """The fields of a form: flat, few, of simple types. None: it is something else."""
+    """Returns the fields of a form: flat, few, of simple types. None for any other schema."""
     fields = schema.get("properties")
     if schema.get("type") != "object" or not isinstance(fields, Mapping) or len(fields) > MOST_FIELDS:
         return None
@@ -151,7 +151,7 @@ def _fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]] | None:
     if any(field["type"] == "array" and not _is_choice(field.get("items")) for field in fields.values()):
         return None
     try:
-        return clean_schema(fields)  # others show it too
+        return clean_schema(fields)  # other approvers show it, too
     except ValueError:
         return None
 
@@ -161,19 +161,19 @@ def _is_choice(items: Any) -> bool:
 
 
 def _form(fields: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What an answer is checked against, and nothing else of the server's schema."""
-    required = [name for name in _required(schema) if name in fields]
+    """Returns the schema that validates an answer, without the rest of the server's schema."""
+    required = [name for name in _required_names(schema) if name in fields]
     return {"type": "object", "properties": dict(fields), "required": required}
 
 
-def _required(schema: Mapping[str, Any]) -> Sequence[Any]:
+def _required_names(schema: Mapping[str, Any]) -> Sequence[Any]:
     found = schema.get("required")
     return found if isinstance(found, list) else ()
 
 
-def _described(name: str, field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def _describe_field(name: str, field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     about = [str(field["type"])]
-    about += ["required"] if name in _required(schema) else []
+    about += ["required"] if name in _required_names(schema) else []
     if choices := _choices(field):
         about.append(f"one of {one_line(', '.join(map(str, choices)), 300)}")
     elif choices := _choices(field.get("items")):
@@ -184,7 +184,7 @@ def _described(name: str, field: Mapping[str, Any], schema: Mapping[str, Any]) -
 
 
 def _choices(schema: Any) -> list[Any]:
-    """What may be chosen, plain or with a title each."""
+    """Returns the choices of a field, plain or titled."""
     if not isinstance(schema, Mapping):
         return []
     plain = schema.get("enum")
@@ -195,7 +195,7 @@ def _choices(schema: Any) -> list[Any]:
 
 
 def _messages(request: Mapping[str, Any]) -> list[Message]:
-    """Text only, in bounds. Raises `ToolError`."""
+    """Reads the messages: text only, bounded. Raises `ToolError`."""
     from forge.core.messages import Message
 
     if request.get("tools"):

@@ -1,4 +1,4 @@
-"""A stream of messages in which nobody can shout."""
+"""Rate-limits a server's notifications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forge.sources.mcp.wire import Wire
 
 
 class RateLimitedMessages:
-    """What a server sends, as the SDK reads it: notifications past what is bearable are left out."""
+    """The server's messages for the SDK, without excess notifications."""
 
     def __init__(self, incoming: Any, wire: Wire) -> None:
         self._incoming = incoming
@@ -26,15 +26,15 @@ class RateLimitedMessages:
             item = await self._incoming.receive()
             self.last_context = getattr(self._incoming, "last_context", None)
             if not isinstance(item, SessionMessage):
-                self._wire.hear("warning", "transport", str(item)[:LINE])
+                self._wire.receive_line("warning", "transport", str(item)[:LINE])
                 continue
             if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
                 return item
-            if self._wire.calm.admits():
+            if self._wire.rate_limit.admits():
                 return item
-            await self._wire.calm.pause()
+            await self._wire.rate_limit.pause()
             if isinstance(item.message, types.JSONRPCRequest):
-                return item  # it waits for an answer
+                return item  # the server waits for an answer
 
     def __aiter__(self) -> RateLimitedMessages:
         return self

@@ -1,4 +1,4 @@
-"""An MCP server as a source: opened, its tools chosen, named and compared with what was approved, its list followed."""
+"""An MCP server as a source of tools: selects and names its tools, compares them with approvals, follows changes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from forge.core.execution.threads import in_thread
 from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Permission, PermissionName
 from forge.core.tool import Tool
-from forge.sources.mcp.listening import Listening
+from forge.sources.mcp.listening import CallListener
 from forge.sources.mcp.names import safe_prefix, server_name, tool_names
-from forge.sources.mcp.tools import TIMEOUT, McpTool, Offer, Settings, check_definition, default_permissions
-from forge.sources.mcp.where import TELLING, origin_of, read_where, shown
+from forge.sources.mcp.tools import TIMEOUT, McpTool, ServerSettings, ToolOffer, check_definition, default_permissions
+from forge.sources.mcp.where import SECRET_NAMES, display_target, origin_of, read_target
 from forge.sources.pins import Pins, digest, pins_of, state_of
 from forge.sources.untrusted import one_line
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from forge.network.egress import Egress
     from forge.sources.mcp.connection import Connection
 
-MANY = 40  # tools of one server, above which they are found by `tool_search` and not shown to every turn
-PAUSE = 0.1  # seconds in which further changes of a list count as one
+MANY = 40  # tools of one server; more are hidden behind `tool_search`
+PAUSE = 0.1  # seconds in which changes of a list are merged
 LONGEST_NAME = 200  # characters of a tool's name at its server
 
 log = logging.getLogger(__name__)
@@ -37,15 +37,14 @@ log = logging.getLogger(__name__)
 class McpServer:
     """The tools of an MCP server, named `prefix__tool`. `where` is a command line, its words, or a URL.
 
-    `include` and `exclude` are patterns of the server's own names, `rename` maps such names to others. Programs count
-    as `execute` and `network`, servers at a URL as `network`; `permissions` may declare less. `pins` is the file in
-    which approved definitions are kept; without one, what the server offers first counts as approved for as long as
-    this process lives. More than 40 tools are hidden behind `tool_search`, unless `hidden` says otherwise. With
-    `sampling`, the server may ask that model, each time after a yes. Raises `DefinitionError` or `ToolError` for what
-    cannot be a server; whether it runs shows when it is opened.
+    `include` and `exclude` are patterns of the server's own names, `rename` maps such names to others. Programs need
+    `execute` and `network`, servers at a URL `network`; `permissions` may declare less. `pins` is the file of approved
+    definitions; without one, the server's first list counts as approved while this process lives. More than 40 tools
+    are hidden behind `tool_search`, unless `hidden` says otherwise. With `sampling`, the server may ask that model,
+    each time after a yes. Raises `DefinitionError` or `ToolError` for an invalid server; opening it starts it.
 
-    It follows its server's list, and may be opened several times over: there is one connection. `tools` are those there
-    are now, `left_out` says why others are not among them.
+    It follows its server's list, and may be opened several times: there is one connection. `tools` are the current
+    ones, `left_out` has the reasons for the others.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class McpServer:
         egress: Egress | None = None,
         connect_timeout: float = 30.0,
     ) -> None:
-        self.command, self.url = read_where(where)
+        self.command, self.url = read_target(where)
         self.name = safe_prefix(name) or server_name(where)
         self.prefix = safe_prefix(prefix or "") or self.name
         self.headers = dict(headers or {})
@@ -83,17 +82,17 @@ class McpServer:
         self._sampling = sampling
         self._egress = egress
         self._connect_timeout = connect_timeout
-        self._settings = Settings(
+        self._settings = ServerSettings(
             f"mcp:{self.name}",
             default_permissions(permissions, is_program=bool(self.command)),
             origin_of(self.url) if self.url else "",
             TIMEOUT if timeout is None else timeout,
         )
-        self._tools: dict[str, McpTool] = {}  # by their name at the server
-        self._listed: list[Any] = []  # what the server said last
+        self._tools: dict[str, McpTool] = {}  # by remote name
+        self._listed: list[Any] = []  # the server's latest list
         self._followers: list[Callable[[Sequence[Tool]], None]] = []
         self._connection: Connection | None = None
-        self._listening: Listening | None = None
+        self._listener: CallListener | None = None
         self._users = 0
         self._stale = False
         self._refreshing: asyncio.Task[None] | None = None
@@ -105,7 +104,7 @@ class McpServer:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """For the person: why what was approved is not known."""
+        """Problems for the person: reasons why the approvals are unknown."""
         return (self.pins.problem,) if self.pins.problem else ()
 
     @property
@@ -114,23 +113,23 @@ class McpServer:
 
     @property
     def target(self) -> str:
-        """Its command or URL, for people and for pins: without what may be secret."""
-        return shown(self.command, self.url, self.secrets)
+        """The command or URL, for people and for pins, without secrets."""
+        return display_target(self.command, self.url, self.secrets)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Values that nobody should see: of headers, and of variables whose name says so."""
-        told = [value for key, value in self.environment.items() if TELLING.search(key)]
+        """Secret values: of headers, and of variables with telling names."""
+        secret_values = [value for key, value in self.environment.items() if SECRET_NAMES.search(key)]
         sent = [word for value in self.headers.values() for word in (value, value.rpartition(" ")[2])]
-        return tuple(dict.fromkeys(value for value in (*told, *sent) if len(value) >= SHORTEST))
+        return tuple(dict.fromkeys(value for value in (*secret_values, *sent) if len(value) >= SHORTEST))
 
     @property
     def instructions(self) -> str:
-        """What the server says about its use, while it is open."""
+        """The server's instructions, while it is open."""
         return self._connection.instructions if self._connection is not None else ""
 
     def wants(self) -> list[tuple[Permission | None, str]]:
-        """What using it asks for, whichever of its tools it is."""
+        """Returns the permissions that any tool of the server needs."""
         return self._settings.wants(self._settings.permissions)
 
     async def __aenter__(self) -> Sequence[Tool]:
@@ -147,11 +146,11 @@ class McpServer:
                 await self._close()
 
     def follow(self, changed: Callable[[Sequence[Tool]], None]) -> None:
-        """Call `changed` with all tools whenever they are others than before, until the server is closed."""
+        """Calls `changed` with all tools whenever they change, until the server is closed."""
         self._followers.append(changed)
 
     def check_current(self, tool: McpTool) -> None:
-        """Raises `ToolError` for a tool whose definition is no longer what was approved, or that is gone."""
+        """Raises `ToolError` if the tool was removed, or its definition is no longer the approved one."""
         current = self._tools.get(tool.remote)
         if current is None and self.is_open:
             raise ToolError(f"the server {self.name} offers it no longer", ErrorKind.NOT_FOUND, "Use another tool.")
@@ -163,7 +162,7 @@ class McpServer:
             )
 
     async def approve(self, *tools: McpTool, by: str) -> None:
-        """What their server says of these tools now is what counts from here on."""
+        """Stores the current definitions of these tools as approved."""
         definitions = {tool.remote: tool.offer.definition for tool in tools}
         target = self.target
         try:
@@ -171,24 +170,24 @@ class McpServer:
         except ToolError as error:
             log.warning("%s: the approval could not be kept: %s", self.name, error.message)
             return
-        await self._take(self._listed)
+        await self._update_tools(self._listed)
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
-        connection, listening = self._connection, self._listening
-        if connection is None or listening is None:
+        connection, listener = self._connection, self._listener
+        if connection is None or listener is None:
             raise ToolError(
                 f"the server {self.name} is not open",
                 ErrorKind.SYSTEM,
                 "Its tools can be called inside `async with` only.",
             )
-        await self._settle(connection)
+        await self._await_current_list(connection)
         self.check_current(tool)
-        with listening.running(ctx) as key:
+        with listener.track_call(ctx) as key:
             answer: Mapping[str, Any] = await connection.call_tool(tool.remote, dict(arguments), key)
             return answer
 
     async def _open(self) -> None:
-        from forge.sources.mcp.connection import Connection, Target  # it brings the SDK, which takes a second
+        from forge.sources.mcp.connection import Connection, Target  # it imports the SDK, which takes a second
 
         target = Target(
             command=self.command,
@@ -198,13 +197,13 @@ class McpServer:
             headers=self.headers,
             egress=self._egress,
         )
-        listening = Listening(self.name, Secrets(self.secrets), self._changed, self._sampling)
-        connection = Connection(self.name, target, listening, connect_timeout=self._connect_timeout)
+        listener = CallListener(self.name, Secrets(self.secrets), self._mark_stale, self._sampling)
+        connection = Connection(self.name, target, listener, connect_timeout=self._connect_timeout)
         await connection.open()
         try:
             listed = await connection.list_tools()
-            self._connection, self._listening = connection, listening
-            await self._take(listed)
+            self._connection, self._listener = connection, listener
+            await self._update_tools(listed)
         except BaseException:
             await self._close()
             await connection.close()
@@ -212,7 +211,7 @@ class McpServer:
 
     async def _close(self) -> None:
         connection, refreshing = self._connection, self._refreshing
-        self._connection = self._listening = self._refreshing = None
+        self._connection = self._listener = self._refreshing = None
         self._stale = False
         self._followers.clear()
         self._tools = {}
@@ -222,16 +221,16 @@ class McpServer:
         if connection is not None:
             await connection.close()
 
-    def _changed(self) -> None:
-        """The server says that its list is another one: it is read again, once for all that say so meanwhile."""
+    def _mark_stale(self) -> None:
+        """Reads the list again after a change; changes in the meantime are merged."""
         self._stale = True
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
-    async def _settle(self, connection: Connection) -> None:
-        """A call waits until it is known what the server offers now: one that was restarted may be another one."""
+    async def _await_current_list(self, connection: Connection) -> None:
+        """Waits for the current list before a call: a restarted server may offer other tools."""
         if not connection.is_up:
-            self._changed()
+            self._mark_stale()
         if self._refreshing is not None and not self._refreshing.done():
             await asyncio.wait([self._refreshing])
 
@@ -240,16 +239,16 @@ class McpServer:
             self._stale = False
             await asyncio.sleep(PAUSE)
             try:
-                await self._take(await connection.list_tools())
+                await self._update_tools(await connection.list_tools())
             except ToolError as error:
-                level = logging.WARNING if connection.is_up else logging.INFO  # that it is down was said already
+                level = logging.WARNING if connection.is_up else logging.INFO  # its failure was logged already
                 log.log(level, "the tools of %s could not be listed again: %s", self.name, error.message)
 
-    async def _take(self, listed: list[Any]) -> None:
-        """From definitions to tools; whoever follows is told, if they are others than before."""
+    async def _update_tools(self, listed: list[Any]) -> None:
+        """Makes tools of definitions, and notifies followers if the tools changed."""
         async with self._lock(1):
             before = self._tools
-            made, left_out = await in_thread(lambda: self._made(listed, before))
+            made, left_out = await in_thread(lambda: self._make_tools(listed, before))
             if self._connection is None:
                 return
             for name, why in left_out.items():
@@ -260,31 +259,33 @@ class McpServer:
             for changed in list(self._followers):
                 changed(self.tools)
 
-    def _made(self, listed: list[Any], before: Mapping[str, McpTool]) -> tuple[dict[str, McpTool], dict[str, str]]:
-        """Runs in a thread: there may be thousands, and pins are read from a file."""
+    def _make_tools(
+        self, listed: list[Any], before: Mapping[str, McpTool]
+    ) -> tuple[dict[str, McpTool], dict[str, str]]:
+        """Makes the tools. Runs in a thread: there may be thousands, and pins are read from a file."""
         left_out: dict[str, str] = {}
-        chosen = self._chosen(listed, left_out)
+        chosen = self._select_definitions(listed, left_out)
         digests = {remote: digest(definition) for remote, definition in chosen.items()}
         target = self.target
         if self.pins.trusts_first and self.name not in self.pins.servers():
             self.pins.record(self.name, target, chosen, "whoever mounted it")
-        pins, lost = self.pins.of(self.name), self.pins.lost(self.name)
+        pins, lost = self.pins.of(self.name), self.pins.find_lost(self.name)
         hidden = len(chosen) > MANY if self._hidden is None else self._hidden
         settings = self._settings._replace(hidden=hidden)
         made: dict[str, McpTool] = {}
         for remote, name in tool_names(self.prefix, chosen, self._rename, pins).items():
             pin = pins.get(remote)
             state = state_of(pin, target, digests[remote], lost=remote in lost)
-            offer = Offer(name, remote, chosen[remote], digests[remote], target, state, pin)
+            offer = ToolOffer(name, remote, chosen[remote], digests[remote], target, state, pin)
             known = before.get(remote)
             try:
                 made[remote] = known if known and known.is_same(offer, settings) else McpTool(offer, settings, self)
             except DefinitionError as error:
-                left_out[_shown(remote)] = one_line(str(error), 300)
+                left_out[_display_name(remote)] = one_line(str(error), 300)
         return made, left_out
 
-    def _chosen(self, listed: list[Any], left_out: dict[str, str]) -> dict[str, Mapping[str, Any]]:
-        """The definitions that can be used and are wanted, by the server's name for the tool."""
+    def _select_definitions(self, listed: list[Any], left_out: dict[str, str]) -> dict[str, Mapping[str, Any]]:
+        """Returns the usable and selected definitions by remote name."""
         chosen: dict[str, Mapping[str, Any]] = {}
         seen: set[str] = set()
         for number, definition in enumerate(listed, 1):
@@ -296,16 +297,16 @@ class McpServer:
             if not self._is_wanted(remote):
                 continue
             if remote in chosen:
-                left_out[_shown(remote)] = "it is listed twice; the first one counts"
+                left_out[_display_name(remote)] = "it is listed twice; the first one counts"
                 continue
             if _runs_as_task_only(definition):
-                left_out[_shown(remote)] = "it can only be run as a task, which is not done here"
+                left_out[_display_name(remote)] = "it can only be run as a task, which is not done here"
                 continue
             try:
                 check_definition(definition)
                 chosen[remote] = definition
             except ValueError as error:
-                left_out[_shown(remote)] = str(error)
+                left_out[_display_name(remote)] = str(error)
         for pattern in self._include:
             if not any(fnmatchcase(remote, pattern) for remote in seen):
                 left_out[pattern] = "`include` names it, and the server has no such tool"
@@ -317,8 +318,8 @@ class McpServer:
         return not any(fnmatchcase(remote, pattern) for pattern in self._exclude)
 
     def _lock(self, which: int) -> asyncio.Lock:
-        """0 for opening and closing, 1 for the list; of the loop that runs, since one server may be opened on several,
-        one after another."""
+        """Returns a lock of the running loop: 0 for opening and closing, 1 for the list. A server may be opened on
+        several loops, one after another."""
         loop = asyncio.get_running_loop()
         if self._locks is None or self._locks[0] is not loop:
             if self._users:
@@ -331,7 +332,7 @@ class McpServer:
 
 
 mcp = McpServer
-"""`mcp("uvx mcp-server-git")`, as it is written in a list of tools."""
+"""An alias, so that `mcp("uvx mcp-server-git")` reads well in a list of tools."""
 
 
 def _globs(option: str, patterns: Collection[str]) -> tuple[str, ...]:
@@ -345,5 +346,5 @@ def _runs_as_task_only(definition: Mapping[str, Any]) -> bool:
     return isinstance(execution, Mapping) and execution.get("taskSupport") == "required"
 
 
-def _shown(remote: str) -> str:
+def _display_name(remote: str) -> str:
     return one_line(remote, 80) or "a tool without a visible name"

@@ -1,4 +1,4 @@
-"""One session with a server, by the official SDK. Importing this imports the SDK, which takes a second."""
+"""One session with a server through the official SDK. Importing this imports the SDK, which takes a second."""
 
 from __future__ import annotations
 
@@ -21,64 +21,64 @@ from pydantic import TypeAdapter, ValidationError
 from forge.core.errors import ErrorKind, ToolError
 from forge.sources.mcp.bounds import INSTRUCTIONS, LINE, MOST_ASKING, MOST_ROUNDS
 from forge.sources.mcp.http import OURS, over_http
-from forge.sources.mcp.listener import Listener, asked_during, can
+from forge.sources.mcp.listener import Listener, can_answer, current_call_key
 from forge.sources.mcp.rate_limited_messages import RateLimitedMessages
 from forge.sources.mcp.stdio import over_stdio
 from forge.sources.mcp.target import Target
-from forge.sources.mcp.wire import Wire, quietly
+from forge.sources.mcp.wire import Wire, call_listener
 from forge.sources.untrusted import clean, one_line
 
-_DUMP = re.compile(r"\d+ validation errors? for ")  # the SDK's words for an answer that it could not read
+_DUMP = re.compile(r"\d+ validation errors? for ")  # the SDK's message for an unreadable answer
 _WAYS = {
     ErrorKind.VALIDATION: "Check the tool's name and its arguments.",
     ErrorKind.SYSTEM: "The server is at fault: try again later, or do without it.",
 }
-_OFTEN = 1.0  # seconds between two times that a change of the list is told
-_ANY: Any = TypeAdapter(dict[str, Any])  # as it came; the SDK has checked it by then
+_OFTEN = 1.0  # seconds between two reports of a changed list
+_ANY: Any = TypeAdapter(dict[str, Any])  # raw; the SDK has checked it by then
 
-for _name in ("mcp", "client"):  # what the SDK logs holds text of servers: shown only where logging is set up
+for _name in ("mcp", "client"):  # the SDK's log has texts of servers: shown only if logging is set up
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 @asynccontextmanager
-async def connected(name: str, target: Target, listener: Listener, timeout: float) -> AsyncIterator[Session]:
-    """A session after its handshake. What goes wrong is a `ToolError`, possibly inside an exception group."""
+async def open_session(name: str, target: Target, listener: Listener, timeout: float) -> AsyncIterator[ServerSession]:
+    """Opens a session with its handshake. Raises `ToolError`, possibly inside an exception group."""
     wire = Wire(name, listener)
     way = over_http(target, wire) if target.url else over_stdio(target, wire)
     async with way as (incoming, outgoing):
-        session = Session(wire, JSONRPCDispatcher(RateLimitedMessages(incoming, wire), outgoing))
+        session = ServerSession(wire, JSONRPCDispatcher(RateLimitedMessages(incoming, wire), outgoing))
         async with session.client:
-            await session.greet(timeout)
+            await session.shake_hands(timeout)
             try:
                 yield session
             finally:
-                session.hush()
+                session.stop_reports()
 
 
-class Session:
-    """What can be asked of a server. Requests run in the tasks of those who make them, as many as there are."""
+class ServerSession:
+    """Sends requests to a server. Each request runs in its caller's task; there may be many at once."""
 
     def __init__(self, wire: Wire, dispatcher: JSONRPCDispatcher[Any]) -> None:
         self.wire = wire
-        self.fallen = asyncio.Event()  # whoever asked it has heard that it is lost
-        self.calls: dict[object, None] = {}  # the keys of the open ones
+        self.fallen = asyncio.Event()  # set when the callers know that the session is lost
+        self.calls: dict[object, None] = {}  # the keys of open calls
         self._dispatcher = dispatcher
         self._asking = 0
-        self._told_at = float("-inf")
-        self._telling: asyncio.TimerHandle | None = None
+        self._reported_at = float("-inf")
+        self._pending_report: asyncio.TimerHandle | None = None
         listener = wire.listener
         self.client = ClientSession(
             dispatcher=dispatcher,
-            sampling_callback=self._sample if can(listener, "sample") else None,
-            elicitation_callback=self._elicit if can(listener, "elicit") else None,
+            sampling_callback=self._sample if can_answer(listener, "sample") else None,
+            elicitation_callback=self._elicit if can_answer(listener, "elicit") else None,
             logging_callback=self._log,
-            message_handler=self._hear,
+            message_handler=self._receive,
             client_info=types.Implementation(name="forge", version=_version()),
             log_level="info",
         )
 
-    async def greet(self, timeout: float) -> None:
-        """The handshake, the one that all servers know first."""
+    async def shake_hands(self, timeout: float) -> None:
+        """Performs the handshake, first the one that all servers support."""
         name = self.wire.name
         try:
             async with asyncio.timeout(timeout):
@@ -89,24 +89,24 @@ class Session:
                         raise
                     await self.client.discover()
         except TimeoutError:
-            ending = self.wire.ending(f"no answer to its greeting within {timeout:g} s")
+            ending = self.wire.describe_end(f"no answer to its greeting within {timeout:g} s")
             raise ToolError(
                 f"the server {name} cannot be used: {ending}",
                 ErrorKind.TIMEOUT,
                 "Check that the command or the URL is that of an MCP server.",
             ) from None
         except MCPError as error:
-            raise await self._unusable(error) from None
+            raise await self._handshake_error(error) from None
         except ValidationError:
-            raise _unfit(name, "its greeting is not what the protocol says") from None
+            raise _unusable_error(name, "its greeting is not what the protocol says") from None
         except RuntimeError as error:
             versions = ", ".join((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
-            raise _unfit(name, f"{one_line(str(error))}; spoken here: {versions}") from None
+            raise _unusable_error(name, f"{one_line(str(error))}; spoken here: {versions}") from None
 
-    async def _unusable(self, error: MCPError) -> ToolError:
-        """Why the handshake failed, in the words of whoever knows most."""
+    async def _handshake_error(self, error: MCPError) -> ToolError:
+        """Returns the most specific error of a failed handshake."""
         wire = self.wire
-        if (ours := self._ours(error)) is not None:
+        if (ours := self._own_error(error)) is not None:
             return ours
         if _is_closed(error) and await _is_lost(wire):
             if (why := wire.unstartable) is not None:
@@ -117,16 +117,16 @@ class Session:
                 f"the server {wire.name} ended before it could be used ({wire.lost.result()})", ErrorKind.CONFIG, hint
             )
         if _DUMP.search(error.message):
-            return _unfit(wire.name, "its greeting is not what the protocol says")
-        return _unfit(wire.name, f"it refused the greeting: {one_line(error.message, LINE)}")
+            return _unusable_error(wire.name, "its greeting is not what the protocol says")
+        return _unusable_error(wire.name, f"it refused the greeting: {one_line(error.message, LINE)}")
 
     @property
     def info(self) -> dict[str, Any]:
-        """Who it says it is: name, version and title, cleaned."""
-        said = self.client.server_info
-        if said is None:
+        """The server's own name, version and title, cleaned."""
+        reported = self.client.server_info
+        if reported is None:
             return {}
-        fields = {"name": said.name, "version": said.version, "title": said.title}
+        fields = {"name": reported.name, "version": reported.version, "title": reported.title}
         return {key: one_line(value) for key, value in fields.items() if value}
 
     @property
@@ -134,24 +134,24 @@ class Session:
         return clean(self.client.instructions or "", INSTRUCTIONS)
 
     async def page(self, cursor: str | None) -> dict[str, Any]:
-        """One page of its tools, as it wrote it: one bad definition must not cost the others."""
+        """Returns one raw page of the server's tools: one bad definition must not affect the others."""
         params = {"cursor": cursor} if cursor is not None else {}
-        if self.client.initialize_result is None:  # what newer servers want with each request, the SDK adds
+        if self.client.initialize_result is None:  # the SDK adds what newer servers require with each request
             request = types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor))
             answer: dict[str, Any] = await self.client.send_request(request, _ANY)
             return answer
         return await self._dispatcher.send_raw_request("tools/list", params)
 
     async def call(self, name: str, arguments: Mapping[str, Any], key: object) -> dict[str, Any]:
-        """The result of a call as the protocol writes it. Cancelled, it tells the server."""
+        """Returns the raw result of a call. If cancelled, it notifies the server."""
         listener = self.wire.listener
 
-        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        async def report_progress(progress: float, total: float | None, message: str | None) -> None:
             if key in self.calls:
-                quietly(listener.progress, key, progress, total, one_line(message or "", LINE))
+                call_listener(listener.progress, key, progress, total, one_line(message or "", LINE))
 
         self.calls[key] = None
-        token = asked_during.set(key)  # over HTTP, what the server asks meanwhile comes with our context
+        token = current_call_key.set(key)  # over HTTP, the server's questions carry our context
         try:
             answers: dict[str, Any] = {}
             for _ in range(MOST_ROUNDS):
@@ -159,12 +159,14 @@ class Session:
                     {"name": name, "arguments": dict(arguments), **answers}, by_name=False
                 )
                 request = types.CallToolRequest(params=params)
-                result: dict[str, Any] = await self.client.send_request(request, _ANY, progress_callback=progressed)
+                result: dict[str, Any] = await self.client.send_request(
+                    request, _ANY, progress_callback=report_progress
+                )
                 if result.get("resultType") != "input_required":
                     return result
-                answers = await self._answered(result)
+                answers = await self._answer_questions(result)
         finally:
-            asked_during.reset(token)
+            current_call_key.reset(token)
             self.calls.pop(key, None)
         raise ToolError(
             f"{self.wire.name} asked for more {MOST_ROUNDS} times and did not answer",
@@ -173,10 +175,10 @@ class Session:
         )
 
     async def failure(self, error: Exception) -> ToolError | None:
-        """The error behind one of the SDK's; None where the session was lost, of which its owner knows more."""
+        """Returns the error behind one of the SDK's; None if the session was lost: then its owner knows the reason."""
         name = self.wire.name
         if isinstance(error, MCPError):
-            if (ours := self._ours(error)) is not None:
+            if (ours := self._own_error(error)) is not None:
                 return ours
             if _is_closed(error):
                 if await _is_lost(self.wire):
@@ -185,38 +187,38 @@ class Session:
                     f"the server {name} broke off before it answered", ErrorKind.SYSTEM, "Try again in a moment."
                 )
             if _DUMP.search(error.message) and error.code in (types.INTERNAL_ERROR, types.PARSE_ERROR):
-                return _not_the_protocol(name)
-            said = clean(error.message, LINE) or "no reason was given"
+                return _protocol_error(name)
+            reported = clean(error.message, LINE) or "no reason was given"
             kind = ErrorKind.VALIDATION if error.code == types.INVALID_PARAMS else ErrorKind.USER
             if error.code in (types.INTERNAL_ERROR, types.PARSE_ERROR):
                 kind = ErrorKind.SYSTEM
             hint = _WAYS.get(kind, "Change what you asked of it, or do without it.")
-            return ToolError(f"the server {name} says: {said}", kind, hint)
+            return ToolError(f"the server {name} says: {reported}", kind, hint)
         if isinstance(error, ValidationError):
-            return _not_the_protocol(name)
+            return _protocol_error(name)
         raise error
 
-    async def _answered(self, result: dict[str, Any]) -> dict[str, Any]:
-        """What a newer server asks for in the middle of a call, as the next try has to bring it."""
-        asked = types.InputRequiredResult.model_validate(result, by_name=False)
+    async def _answer_questions(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Answers a newer server's questions during a call. Returns the fields for the next attempt."""
+        required = types.InputRequiredResult.model_validate(result, by_name=False)
         answers: dict[str, Any] = {}
-        for key, request in (asked.input_requests or {}).items():
+        for key, request in (required.input_requests or {}).items():
             context = ClientRequestContext(session=self.client, request_id=key)
             answer = await self.client.dispatch_input_request(context, request)
             if isinstance(answer, types.ErrorData):
                 raise MCPError.from_error_data(answer)
             answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
         if not answers:
-            await asyncio.sleep(0.2)  # it only wants to be asked again
-        return {"inputResponses": answers or None, "requestState": asked.request_state}
+            await asyncio.sleep(0.2)  # the server only wants another attempt
+        return {"inputResponses": answers or None, "requestState": required.request_state}
 
-    def _ours(self, error: MCPError) -> ToolError | None:
+    def _own_error(self, error: MCPError) -> ToolError | None:
         number = error.data.get("forge") if error.code == OURS and isinstance(error.data, dict) else None
         return self.wire.failures.pop(number, None) if isinstance(number, int) else None
 
-    def _caller(self) -> object | None:
-        """The call that a question belongs to, where that can be told."""
-        inherited = asked_during.get()
+    def _find_caller(self) -> object | None:
+        """Returns the call that a question belongs to; None if it is ambiguous."""
+        inherited = current_call_key.get()
         if inherited in self.calls:
             return inherited
         return next(iter(self.calls)) if len(self.calls) == 1 else None
@@ -230,7 +232,7 @@ class Session:
         schema = None if isinstance(params, types.ElicitRequestURLParams) else dict(params.requested_schema)
         url = one_line(params.url, 2_000) if isinstance(params, types.ElicitRequestURLParams) else None
         self._asking += 1
-        asked_during.set(self._caller())  # this task is its own
+        current_call_key.set(self._find_caller())  # every question has its own task
         try:
             answer = await self.wire.listener.elicit(clean(params.message), schema, url)
         except ToolError:
@@ -250,7 +252,7 @@ class Session:
         if self._asking >= MOST_ASKING:
             return types.ErrorData(code=types.INVALID_REQUEST, message="too many questions at once")
         self._asking += 1
-        asked_during.set(self._caller())
+        current_call_key.set(self._find_caller())
         try:
             request = params.model_dump(by_alias=True, mode="json", exclude_none=True)
             answer = await self.wire.listener.sample(request)
@@ -265,53 +267,53 @@ class Session:
     async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
         data = params.data
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
-        asked_during.set(self._caller())
-        quietly(self.wire.listener.log, params.level, one_line(params.logger or "", 60), clean(text, LINE))
+        current_call_key.set(self._find_caller())
+        call_listener(self.wire.listener.log, params.level, one_line(params.logger or "", 60), clean(text, LINE))
 
-    async def _hear(self, message: Any) -> None:
+    async def _receive(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self._tell_of_change()
+            self._schedule_report()
 
-    def _tell_of_change(self) -> None:
-        """At once, and then once a second at most; the last time is never left out."""
-        if self._telling is not None:
+    def _schedule_report(self) -> None:
+        """Reports a change at once, then once a second at most; the last change is always reported."""
+        if self._pending_report is not None:
             return
         loop = asyncio.get_running_loop()
-        wait = self._told_at + _OFTEN - loop.time()
+        wait = self._reported_at + _OFTEN - loop.time()
         if wait > 0:
-            self._telling = loop.call_later(wait, self._change_told)
+            self._pending_report = loop.call_later(wait, self._report_change)
         else:
-            self._change_told()
+            self._report_change()
 
-    def hush(self) -> None:
-        """Nothing more is told of it."""
-        if self._telling is not None:
-            self._telling.cancel()
+    def stop_reports(self) -> None:
+        """Stops the reports."""
+        if self._pending_report is not None:
+            self._pending_report.cancel()
 
-    def _change_told(self) -> None:
-        self._telling = None
-        self._told_at = asyncio.get_running_loop().time()
+    def _report_change(self) -> None:
+        self._pending_report = None
+        self._reported_at = asyncio.get_running_loop().time()
         if not self.wire.lost.done():
-            quietly(self.wire.listener.tools_changed)
+            call_listener(self.wire.listener.tools_changed)
 
 
 def _is_closed(error: MCPError) -> bool:
-    """The SDK's own word. Servers use the same number for errors of their own, with words of their own."""
+    """Recognises the SDK's own error by its message: servers use the same code for other errors."""
     return error.code == types.CONNECTION_CLOSED and error.message == "Connection closed"
 
 
 async def _is_lost(wire: Wire) -> bool:
-    """Given a moment: that a stream closed may be known before the reason."""
+    """Waits a moment, since a closed stream may be noticed before the reason."""
     await asyncio.wait([wire.lost], timeout=0.1)
     return wire.lost.done()
 
 
-def _not_the_protocol(name: str) -> ToolError:
+def _protocol_error(name: str) -> ToolError:
     what = f"the answer of the server {name} is not what the protocol says"
     return ToolError(what, ErrorKind.SYSTEM, "The server is at fault; do without it.")
 
 
-def _unfit(name: str, why: str) -> ToolError:
+def _unusable_error(name: str, why: str) -> ToolError:
     return ToolError(
         f"the server {name} cannot be used: {why}",
         ErrorKind.CONFIG,

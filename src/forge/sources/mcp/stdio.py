@@ -1,4 +1,4 @@
-"""A server that is a program: one message a line, in and out; what it writes as errors is its log."""
+"""Runs a server as a program: one message per line, in and out; its error output is its log."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from forge.sources.mcp.wire import Wire
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
-DEPTH = "FORGE_MCP_DEPTH"  # the variable that says a server how many it is in
+DEPTH = "FORGE_MCP_DEPTH"  # the variable with the nesting depth of servers
 DEEPEST = 4
-PATIENCE, GRACE = 0.7, 1.0  # seconds to end by itself when nothing more comes, and when it is asked to
+PATIENCE, GRACE = 0.7, 1.0  # seconds to end after its input was closed, and after a signal
 _PIECE = MIB  # bytes read at once
-_PART = 4 * 1024  # bytes kept of the beginning and of the end of a line that is too long
-_TELLING = 1.0  # seconds after its last output in which we are told how it ended
-_WAITING = 64  # messages that wait for it to read
+_PART = 4 * 1024  # bytes of the beginning and of the end of a line that is too long
+_TELLING = 1.0  # seconds to learn how the program ended, after its last output
+_WAITING = 64  # queued messages
 
 _ID_FIRST = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?([0-9]{1,15})"?\s*,\s*"(?:result|error)"'
@@ -41,31 +41,31 @@ _ID_LAST = re.compile(rb'[}\]]\s*,\s*"id"\s*:\s*"?([0-9]{1,15})"?\s*(?:,\s*"json
 
 @asynccontextmanager
 async def over_stdio(target: Target, wire: Wire) -> AsyncIterator[Streams]:
-    """The streams of a program that runs meanwhile; `ToolError` if it cannot be started."""
-    depth = _depth() + 1
+    """Runs a program and yields its streams. Raises `ToolError` if it cannot be started."""
+    depth = _read_depth() + 1
     program = await Piped.start(
         target.command,
         cwd=target.directory or Path.cwd(),
         env={**shell_environment(), **target.environment, DEPTH: str(depth)},
     )
-    talk = _Talk(program, wire)
+    streams = _ProgramStreams(program, wire)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.read)
-            tasks.start_soon(talk.read_errors)
-            tasks.start_soon(talk.write)
+            tasks.start_soon(streams.read)
+            tasks.start_soon(streams.read_errors)
+            tasks.start_soon(streams.write)
             try:
-                yield talk.incoming, talk.outgoing
+                yield streams.incoming, streams.outgoing
             finally:
                 with anyio.CancelScope(shield=True):
-                    await talk.stop()
+                    await streams.stop()
                 tasks.cancel_scope.cancel()
     finally:
-        talk.close()
+        streams.close()
 
 
-def _depth() -> int:
-    """How many servers we are in. Raises `ToolError` where it is too many."""
+def _read_depth() -> int:
+    """Returns the nesting depth of servers. Raises `ToolError` if it is too deep."""
     said = os.environ.get(DEPTH, "")
     depth = int(said) if said.isdecimal() and len(said) < 3 else 0
     if depth >= DEEPEST:
@@ -77,7 +77,7 @@ def _depth() -> int:
     return depth
 
 
-class _Talk:
+class _ProgramStreams:
     """Carries messages between a program and the SDK."""
 
     def __init__(self, program: Piped, wire: Wire) -> None:
@@ -90,26 +90,26 @@ class _Talk:
         self._wanted = True
 
     async def read(self) -> None:
-        lines = Lines()
+        lines = LineSplitter()
         while piece := await self.program.output.read(_PIECE):
             for line in lines.split(piece):
-                await self._take(line)
+                await self._receive_line(line)
             if lines.waiting > MOST_LINE:
                 self.wire.lose(f"it wrote more than {MOST_LINE // MIB} MiB without an end of line")
                 break
         else:
-            await self._find_out_how_it_ended()
+            await self._report_end()
         self._arrived.close()
 
     async def read_errors(self) -> None:
-        lines = Lines(most=_PART)
+        lines = LineSplitter(most=_PART)
         try:
             while piece := await self.program.errors.read(_PART * 16):
                 for line in lines.split(piece):
-                    self.wire.hear("info", "stderr", line.text)
-                await self.wire.calm.pause()
-            if rest := lines.rest():
-                self.wire.hear("info", "stderr", rest.text)
+                    self.wire.receive_line("info", "stderr", line.text)
+                await self.wire.rate_limit.pause()
+            if rest := lines.take_rest():
+                self.wire.receive_line("info", "stderr", rest.text)
         finally:
             self._errors_read.set()
 
@@ -119,7 +119,7 @@ class _Talk:
                 content = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await self.program.write(content.encode() + b"\n")
         except ConnectionError:
-            self._to_send.close()  # it reads no more; if it also ended, that is told where its output ends
+            self._to_send.close()  # it reads no more; if it also ended, the end of its output reports that
         finally:
             self._sent.set()
 
@@ -136,20 +136,20 @@ class _Talk:
         for stream in (self._arrived, self.incoming, self.outgoing, self._to_send):
             stream.close()
 
-    async def _take(self, line: Line) -> None:
+    async def _receive_line(self, line: ServerLine) -> None:
         if not self._wanted or not line.head.strip():
             return
-        item = _message(line)
+        item = _read_message(line)
         if item is None:
-            self.wire.hear("warning", "stdout", line.text)
-            await self.wire.calm.pause()
+            self.wire.receive_line("warning", "stdout", line.text)
+            await self.wire.rate_limit.pause()
             return
         try:
             await self._arrived.send(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self._wanted = False  # the rest is read all the same: it may have to write before it can end
+            self._wanted = False  # the rest is still read: the program may have to write before it can end
 
-    async def _find_out_how_it_ended(self) -> None:
+    async def _report_end(self) -> None:
         how = "it closed its output"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TELLING):
@@ -158,45 +158,45 @@ class _Talk:
                 except ToolError as error:
                     self.wire.unstartable = error
                 await self._errors_read.wait()
-        self.wire.lose(self.wire.ending(how))
+        self.wire.lose(self.wire.describe_end(how))
 
 
-class Line(NamedTuple):
-    """One that came; of one that is too long, the beginning and the end."""
+class ServerLine(NamedTuple):
+    """A received line; of a line that is too long, the beginning and the end."""
 
     head: bytes
     tail: bytes = b""
-    size: int = 0  # where it is too long
+    size: int = 0  # if it is too long
 
     @property
     def text(self) -> str:
         return self.head[:_PART].decode(errors="replace")
 
 
-class Lines:
-    """Takes pieces apart into lines, and never keeps more of one than a message may have."""
+class LineSplitter:
+    """Splits pieces into lines, and never buffers more than the largest message."""
 
     def __init__(self, most: int = MOST_MESSAGE) -> None:
         self._most = most
         self._pieces: list[bytes] = []
         self._tail = b""
-        self.waiting = 0  # bytes of the line that is not complete
+        self.waiting = 0  # bytes of the incomplete line
 
-    def split(self, piece: bytes) -> Iterator[Line]:
+    def split(self, piece: bytes) -> Iterator[ServerLine]:
         *ends, rest = piece.split(b"\n")
         for end in ends:
             self._add(end)
-            if line := self.rest():
+            if line := self.take_rest():
                 yield line
         self._add(rest)
 
-    def rest(self) -> Line | None:
-        """What came since the last end of line."""
+    def take_rest(self) -> ServerLine | None:
+        """Takes the bytes since the last end of line."""
         pieces, tail, size = self._pieces, self._tail, self.waiting
         self._pieces, self._tail, self.waiting = [], b"", 0
         if not size:
             return None
-        return Line(b"".join(pieces)) if size <= self._most else Line(pieces[0], tail, size)
+        return ServerLine(b"".join(pieces)) if size <= self._most else ServerLine(pieces[0], tail, size)
 
     def _add(self, piece: bytes) -> None:
         if not piece:
@@ -210,8 +210,8 @@ class Lines:
         self._tail = (self._tail + piece)[-_PART:]
 
 
-def _message(line: Line) -> SessionMessage | None:
-    """None for what is none. What looks like the answer to a call and cannot be used becomes a failed answer."""
+def _read_message(line: ServerLine) -> SessionMessage | None:
+    """Reads a message; None if it is none. An unusable answer to a call becomes an error answer."""
     problem = f"its answer has {line.size:,} bytes, and {MOST_MESSAGE:,} is the most"
     if not line.size:
         try:

@@ -1,4 +1,4 @@
-"""One tool of a server: its definition made safe to show, its hints read towards stricter, its calls sent on."""
+"""One tool of a server: cleans its definition, reads its hints in the stricter sense, and forwards its calls."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.sources.mcp.results import result_of
-from forge.sources.pins import PINNED, Pin, State, difference, written
+from forge.sources.pins import PINNED, Pin, PinState, difference, format_definition
 from forge.sources.untrusted import clean, clean_schema
 
 DEEPEST = 100  # levels of a definition
 MOST_NODES = 20_000  # values in one
 LARGEST = 128 * 1024  # characters of one
-TIMEOUT = 120.0  # seconds, where nothing else is said
-READ = ("title", "description", "inputSchema")  # of a definition, by models
+TIMEOUT = 120.0  # seconds by default
+READ = ("title", "description", "inputSchema")  # keys of a definition that models read
 
 
-class Settings(NamedTuple):
-    """What is the same for all tools of a server."""
+class ServerSettings(NamedTuple):
+    """Settings that all tools of a server share."""
 
     origin: str  # mcp:git
     permissions: frozenset[Permission]
-    address: str = ""  # of an HTTP server: what the permission `network` is asked for
+    address: str = ""  # of an HTTP server: the target of the permission `network`
     timeout: float = TIMEOUT
     hidden: bool = False
 
     def wants(self, permissions: Collection[Permission]) -> list[tuple[Permission | None, str]]:
-        """`network` is asked for the server's address, so that rules about hosts hold; a program has none."""
+        """Returns permissions with targets: `network` has the server's address, so that rules about hosts apply."""
         return [(one, self.address if one is Permission.NETWORK else "") for one in sorted(permissions)] or [(None, "")]
 
 
-class Offer(NamedTuple):
-    """A tool as its server describes it now, and how that relates to what was approved."""
+class ToolOffer(NamedTuple):
+    """A tool as its server describes it now, compared with the approved definition."""
 
     name: str  # here
     remote: str  # there
     definition: Mapping[str, Any]
     sha256: str
     target: str
-    state: State
+    state: PinState
     pin: Pin | None
 
 
-class Source(Protocol):
-    """What a tool needs of its server."""
+class ToolServer(Protocol):
+    """The methods of a server that its tools need."""
 
     def check_current(self, tool: McpTool) -> None: ...
     async def approve(self, *tools: McpTool, by: str) -> None: ...
@@ -58,34 +58,36 @@ class Source(Protocol):
 
 
 class McpTool(Tool):
-    """While a changed definition is not approved, models see the one that was, and a person decides on every call."""
+    """A tool of a server. Until a changed definition is approved, models see the old one, and every call asks."""
 
-    checked = True  # its schema was, when the spec was made
+    checked = True  # its schema was checked when the spec was made
 
-    def __init__(self, offer: Offer, settings: Settings, source: Source) -> None:
-        shown = _spec(offer, offer.definition, settings)  # also of a changed one: what cannot be used is not approved
-        if offer.state is State.CHANGED and offer.pin is not None:
+    def __init__(self, offer: ToolOffer, settings: ServerSettings, source: ToolServer) -> None:
+        shown = _spec(
+            offer, offer.definition, settings
+        )  # also of a changed one: an unusable definition is not approved
+        if offer.state is PinState.CHANGED and offer.pin is not None:
             approved = _spec(offer, offer.pin.definition, settings)
             shown = approved.changed(
                 permissions=shown.permissions | approved.permissions, confirm=shown.confirm or approved.confirm
             )
         self.spec = shown
         self.offer = offer
-        self.needs_person = offer.state in (State.CHANGED, State.UNKNOWN)
+        self.needs_person = offer.state in (PinState.CHANGED, PinState.UNKNOWN)
         self._settings = settings
         self._source = source
 
     @property
     def remote(self) -> str:
-        """Its name at the server."""
+        """The tool's name at the server."""
         return self.offer.remote
 
     @property
-    def state(self) -> State:
+    def state(self) -> PinState:
         return self.offer.state
 
-    def is_same(self, offer: Offer, settings: Settings) -> bool:
-        """Whether a tool made of these would be the same."""
+    def is_same(self, offer: ToolOffer, settings: ServerSettings) -> bool:
+        """Tells if a tool made of these would be the same."""
         known = (self.offer.name, self.offer.sha256, self.offer.target, self.offer.state)
         return known == (offer.name, offer.sha256, offer.target, offer.state) and self._settings == settings
 
@@ -100,15 +102,15 @@ class McpTool(Tool):
         return self.difference()
 
     def introduce(self) -> str:
-        """What models read of it, as long as nobody approved it: who lets a call pass has seen what they approve."""
-        if self.state not in (State.NEW, State.UNKNOWN):
+        """Returns the texts that models read, until the tool is approved: the approver of a call must see them."""
+        if self.state not in (PinState.NEW, PinState.UNKNOWN):
             return ""
-        return written({key: self.offer.definition.get(key) for key in READ}, self.offer.target).rstrip("\n")
+        return format_definition({key: self.offer.definition.get(key) for key in READ}, self.offer.target).rstrip("\n")
 
     def difference(self) -> str:
-        """What changed in the definition since it was approved; empty if nothing did."""
+        """Returns the changes of the definition since its approval; "" if there are none."""
         offer = self.offer
-        if offer.state is not State.CHANGED or offer.pin is None:
+        if offer.state is not PinState.CHANGED or offer.pin is None:
             return ""
         return difference(offer.name, offer.pin, offer.target, offer.definition)
 
@@ -119,15 +121,15 @@ class McpTool(Tool):
         return result_of(answer, render_call(ctx.call))
 
     async def _note_approval(self, ctx: ToolContext) -> None:
-        """Whoever let this call pass saw the definition: it is what counts from now on."""
-        if self.state is State.PINNED:
+        """Stores the definition as approved: the approver of this call has seen it."""
+        if self.state is PinState.PINNED:
             return
-        from forge.permissions.call_gate import gate_of  # the gate is loaded already, unless nothing guards this call
+        from forge.permissions.call_gate import gate_of  # loaded already, unless no gate guards this call
 
         if gate_of(ctx).judges:
             await self._source.approve(self, by=f"a call in session {ctx.scope.session_id}")
         elif self.needs_person:
-            why = "changed since it was approved" if self.state is State.CHANGED else "may not be the approved one"
+            why = "changed since it was approved" if self.state is PinState.CHANGED else "may not be the approved one"
             raise ToolError(
                 f"its definition {why}, and nothing here can ask a person about it",
                 ErrorKind.PERMISSION,
@@ -136,7 +138,7 @@ class McpTool(Tool):
 
 
 def check_definition(definition: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for one that is too large or too deep to be looked at. Walks without recursion."""
+    """Raises `ValueError` for a definition that is too large or too deep. Walks without recursion."""
     nodes = size = 0
     waiting: list[tuple[Any, int]] = [(definition.get(key), 1) for key in PINNED]
     while waiting:
@@ -155,13 +157,13 @@ def check_definition(definition: Mapping[str, Any]) -> None:
 
 
 def default_permissions(declared: Collection[str] | None, *, is_program: bool) -> frozenset[Permission]:
-    """Unknown code of a program may do anything; a server elsewhere is reached over the network."""
+    """Returns the declared permissions, or the default: a program may do anything, a remote server needs `network`."""
     if declared is not None:
         return frozenset(map(Permission, declared))
     return frozenset({Permission.EXECUTE, Permission.NETWORK} if is_program else {Permission.NETWORK})
 
 
-def _spec(offer: Offer, definition: Mapping[str, Any], settings: Settings) -> ToolSpec:
+def _spec(offer: ToolOffer, definition: Mapping[str, Any], settings: ServerSettings) -> ToolSpec:
     hints = definition.get("annotations")
     hints = hints if isinstance(hints, Mapping) else {}
     more = {Permission.NETWORK} if hints.get("openWorldHint") is True else set()
@@ -172,8 +174,8 @@ def _spec(offer: Offer, definition: Mapping[str, Any], settings: Settings) -> To
         parameters=_parameters(offer.name, definition.get("inputSchema")),
         category=Category.ADAPTER,
         permissions=settings.permissions | more,
-        # a hint that promises harmlessness is only a promise; one that warns is believed
-        confirm=offer.state in (State.NEW, State.UNKNOWN) or hints.get("destructiveHint") is True,
+        # a hint that promises safety is ignored; a hint that warns is believed
+        confirm=offer.state in (PinState.NEW, PinState.UNKNOWN) or hints.get("destructiveHint") is True,
         timeout=settings.timeout,
         hidden=settings.hidden,
         origin=settings.origin,

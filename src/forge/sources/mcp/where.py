@@ -1,4 +1,4 @@
-"""Where a server is, as a person wrote it: read, and shown without what may be secret."""
+"""Reads the command or URL of a server, and displays it without secrets."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from forge.core.errors import DefinitionError
 from forge.core.secrets import MASK, SHORTEST, Secrets
 from forge.sources.mcp.names import is_url
 
-TELLING = re.compile(r"auth|token|secret|passw|key|cookie|credential", re.IGNORECASE)
-"""Names whose values are nobody's business."""
+SECRET_NAMES = re.compile(r"auth|token|secret|passw|key|cookie|credential", re.IGNORECASE)
+"""Names whose values are secret."""
 
-_LONG_SEGMENT = re.compile(r"(?<=/)[\w.~%-]{20,}(?=/|$)")  # of a path: some services put their token there
+_LONG_SEGMENT = re.compile(r"(?<=/)[\w.~%-]{20,}(?=/|$)")  # of a URL path: some services put their token there
 
 
-def read_where(where: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """A command or a URL. Raises `DefinitionError` or `ToolError`."""
+def read_target(where: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Reads a command or a URL. Raises `DefinitionError` or `ToolError`."""
     if isinstance(where, str) and is_url(where):
-        from forge.network.url import read_url  # programs need nothing of the network
+        from forge.network.url import read_url  # programs do not need the network
 
         read_url(where.strip())
         return (), where.strip()
@@ -32,13 +32,13 @@ def read_where(where: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
     return command, ""
 
 
-def shown(command: Sequence[str], url: str, secrets: Collection[str]) -> str:
-    """The one of the two that there is."""
+def display_target(command: Sequence[str], url: str, secrets: Collection[str]) -> str:
+    """Displays the command or the URL, whichever is set, with secrets masked."""
     if command:
-        told = [value for value in _told_in(command) if len(value) >= SHORTEST]
-        return Secrets((*secrets, *told)).mask_all(shlex.join(command))
-    place = re.split(r"[?#]", url, maxsplit=1)[0]
-    return Secrets(secrets).mask_all(_LONG_SEGMENT.sub(MASK, place))
+        secret_values = [value for value in _find_secret_values(command) if len(value) >= SHORTEST]
+        return Secrets((*secrets, *secret_values)).mask_all(shlex.join(command))
+    url_path = re.split(r"[?#]", url, maxsplit=1)[0]
+    return Secrets(secrets).mask_all(_LONG_SEGMENT.sub(MASK, url_path))
 
 
 def origin_of(url: str) -> str:
@@ -47,12 +47,12 @@ def origin_of(url: str) -> str:
     return read_url(url).origin
 
 
-def _told_in(command: Sequence[str]) -> list[str]:
-    """What such an option or variable has among its words: `--token X`, `--api-key=X`, `-e TOKEN=X`."""
+def _find_secret_values(command: Sequence[str]) -> list[str]:
+    """Returns the secret values in a command line: `--token X`, `--api-key=X`, `-e TOKEN=X`."""
     found = []
     for word, following in zip(command, (*command[1:], ""), strict=True):
         name, assigned, value = word.partition("=")
-        if not TELLING.search(name):
+        if not SECRET_NAMES.search(name):
             continue
         if assigned:
             found.append(value)

@@ -1,4 +1,4 @@
-"""One way to a server, whatever carries it: whether it still stands, what was said last, and what it may still say."""
+"""The state of a transport to a server: if it is lost, its last output, and its rate limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forge.core.errors import ToolError
-from forge.sources.mcp.bounds import LINE, WORDS, Calm
+from forge.sources.mcp.bounds import LINE, WORDS, RateLimit
 from forge.sources.mcp.listener import Listener
 from forge.sources.untrusted import one_line
 
@@ -17,46 +17,46 @@ log = logging.getLogger("forge.sources.mcp")
 
 
 class Wire:
-    """Lost once, with a reason. `failures` are errors of the way itself, which come back to us through the protocol."""
+    """A transport to a server; it is lost once, with a reason. `failures` has its errors by number."""
 
     def __init__(self, name: str, listener: Listener) -> None:
         self.name = name
         self.listener = listener
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.expired = False  # the other side forgot us: a new session will do
+        self.expired = False  # the server forgot the session: a new one can retry
         self.unstartable: ToolError | None = None
         self.failures: dict[int, ToolError] = {}
-        self.calm = Calm()
+        self.rate_limit = RateLimit()
         self._words: deque[str] = deque(maxlen=20)
 
     def lose(self, reason: str) -> None:
         if not self.lost.done():
             self.lost.set_result(reason)
 
-    def fail(self, error: ToolError) -> int:
-        """Keep an error of ours while the SDK carries its number through; those that nobody asks for are forgotten."""
+    def store_failure(self, error: ToolError) -> int:
+        """Stores an error and returns its number, which the SDK carries; the latest 100 are stored."""
         number = max(self.failures, default=0) + 1
         self.failures[number] = error
         self.failures.pop(number - 100, None)
         return number
 
-    def hear(self, level: str, logger: str, text: str) -> None:
-        """A line that it wrote beside the protocol."""
+    def receive_line(self, level: str, logger: str, text: str) -> None:
+        """Receives a line outside the protocol."""
         line = one_line(text, LINE)
         if line and logger == "stderr":
             self._words.append(line)
-        if line and self.calm.admits():
-            quietly(self.listener.log, level, logger, line)
+        if line and self.rate_limit.admits():
+            call_listener(self.listener.log, level, logger, line)
 
-    def ending(self, how: str) -> str:
-        """How it ended, with its last words."""
+    def describe_end(self, how: str) -> str:
+        """Describes how the server ended, with its last output."""
         words = one_line("\n".join(self._words)[-WORDS:], WORDS)
         return f"{how}; its last words: {words[-500:]}" if words else how
 
 
-def quietly(tell: Callable[..., object], *arguments: Any) -> None:
-    """A listener that fails harms nobody."""
+def call_listener(notify: Callable[..., object], *arguments: Any) -> None:
+    """Calls a listener; logs its errors."""
     try:
-        tell(*arguments)
+        notify(*arguments)
     except Exception:
         log.exception("a listener of an MCP server failed")

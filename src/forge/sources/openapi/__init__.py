@@ -1,4 +1,4 @@
-"""OpenAPI documents as a source of tools: `openapi("petstore.yaml", auth={"bearer_env": "PETS_TOKEN"})`."""
+"""A source of tools: OpenAPI documents. `openapi("petstore.yaml", auth={"bearer_env": "PETS_TOKEN"})`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["OpenApi", "openapi"]
 
 
 def __getattr__(name: str) -> Any:
-    """On first use: listing `openapi_call` needs nothing of the network."""
+    """Imports the source on first use: listing `openapi_call` does not need the network."""
     if name in __all__:
         from forge.sources.openapi import source
 

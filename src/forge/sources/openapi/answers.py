@@ -1,4 +1,4 @@
-"""Makes a result of what a server answered: for the model as much as the document describes, the rest for programs."""
+"""Converts a server's answer to a result: the model sees what the document describes, programs see everything."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from forge.sources.openapi.trimming import Trimmer, schema_for
 from forge.sources.untrusted import one_line
 
 LARGEST = 8 * 1024 * 1024  # bytes of an answer
-LARGE = 64 * 1024  # bytes: more is read beside the event loop
-WIDTH = 160  # characters: a part of JSON that is shorter stays on one line
+LARGE = 64 * 1024  # bytes: a larger answer is read in a thread
+WIDTH = 160  # characters: a shorter part of JSON stays on one line
 
-_dumped = json.JSONEncoder(ensure_ascii=False).encode
-_SHOWN = ("retry-after", "location", "link")  # headers that say what to do next
-_KEPT = frozenset({*_SHOWN, "content-type", "etag", "last-modified", "www-authenticate"})
+_dump = json.JSONEncoder(ensure_ascii=False).encode
+_SHOWN = ("retry-after", "location", "link")  # headers that tell the model what to do next
+_REPORTED = frozenset({*_SHOWN, "content-type", "etag", "last-modified", "www-authenticate"})
 _LIMITS = ("x-ratelimit", "ratelimit")
 _FORBIDDEN = "the server did not accept the credentials, or there are none; they are in the configuration"
 
 
-class Answers:
-    """Of one mounted document. `secrets` are masked, should a server send them back."""
+class AnswerReader:
+    """Reads the answers for one mounted document. `secrets` are masked in case a server echoes them."""
 
     def __init__(self, document: Document, secrets: Secrets) -> None:
         self._document = document
@@ -63,7 +63,7 @@ class Answers:
         )
 
     def _body(self, operation: Operation, answer: Response) -> tuple[str, Any, int, tuple[Attachment, ...]]:
-        """For the model, for programs, how much was left out of the former, and what is no text."""
+        """Returns the text for the model, the data for programs, the number of values left out, and attachments."""
         if not answer.body:
             return "", "", 0, ()
         found = answer.text()
@@ -79,36 +79,36 @@ class Answers:
         except (ValueError, RecursionError):
             return text, text, 0, ()
         shown_value, left_out = value, 0
-        if 200 <= answer.status < 300:  # an error is shown whole: nobody describes all of them
+        if 200 <= answer.status < 300:  # an error is shown completely: documents do not describe all errors
             schema = schema_for(self._document, operation.raw.get("responses"), answer.status)
-            shown_value, left_out = self._trimmer.trimmed(value, schema)
-        return _on_lines(shown_value, ""), value, left_out, ()
+            shown_value, left_out = self._trimmer.trim(value, schema)
+        return _format_json(shown_value, ""), value, left_out, ()
 
     def _headers(self, answer: Response) -> dict[str, str]:
-        kept: dict[str, str] = {}
+        reported: dict[str, str] = {}
         for name, value in answer.headers:
-            if name in _KEPT or name.startswith(_LIMITS):
+            if name in _REPORTED or name.startswith(_LIMITS):
                 value = one_line(self._secrets.mask(value), 1_000)
-                kept[name] = f"{kept[name]}, {value}" if name in kept else value
-        return kept
+                reported[name] = f"{reported[name]}, {value}" if name in reported else value
+        return reported
 
 
 def _read_json(text: str) -> Any:
-    from pydantic_core import from_json  # heavy: only where somebody answers
+    from pydantic_core import from_json  # heavy: needed only for an answer
 
     return from_json(text)
 
 
-def _on_lines(value: Any, indent: str) -> str:
-    """JSON in which short parts stay on their line."""
-    compact = _dumped(value)
+def _format_json(value: Any, indent: str) -> str:
+    """Formats JSON; short parts stay on one line."""
+    compact = _dump(value)
     if len(compact) <= WIDTH or not isinstance(value, dict | list) or len(indent) > 40:
         return compact
     deeper = f"{indent}  "
     if isinstance(value, list):
-        parts = [_on_lines(item, deeper) for item in value]
+        parts = [_format_json(item, deeper) for item in value]
     else:
-        parts = [f"{_dumped(key)}: {_on_lines(item, deeper)}" for key, item in value.items()]
+        parts = [f"{_dump(key)}: {_format_json(item, deeper)}" for key, item in value.items()]
     inside = ",\n".join(f"{deeper}{part}" for part in parts)
     opened, closed = "[]" if isinstance(value, list) else "{}"
     return f"{opened}\n{inside}\n{indent}{closed}"

@@ -1,4 +1,4 @@
-"""Bodies of requests, in the format a document asks for."""
+"""Encodes the bodies of requests in the format that a document requires."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote_plus
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.sources.openapi.encoding import as_json, as_text, deep
+from forge.sources.openapi.encoding import as_json, as_text, flatten_value
 from forge.sources.openapi.plans import Body
 
 LARGEST = 64 * 1024 * 1024  # bytes
@@ -17,15 +17,15 @@ _BYTES = "base64:"
 _FILE = "file:"
 
 
-class File(NamedTuple):
-    """What a file of the workspace holds, in the place of its path."""
+class BodyFile(NamedTuple):
+    """The content of a workspace file, which replaces its path in the arguments."""
 
     name: str
     content: bytes
 
 
 def files_in(body: Body, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The arguments that name a file to be sent, and its path."""
+    """Returns the arguments that name a file to send, with its path."""
     if body.kind == "bytes":
         holders = [body.argument]
     else:
@@ -35,7 +35,7 @@ def files_in(body: Body, arguments: Mapping[str, Any]) -> dict[str, str]:
 
 
 def content_of(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | None:
-    """The content type and the content; None if there is nothing to send."""
+    """Returns the content type and the content; None if there is nothing to send."""
     if body.properties:
         value: Any = {name: arguments[key] for key, name in body.properties.items() if key in arguments}
         if not value and not body.required:
@@ -45,7 +45,7 @@ def content_of(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | 
     else:
         return None
     try:
-        media, content = _written(body, value)
+        media, content = _encode_body(body, value)
     except UnicodeEncodeError:
         raise ToolError("the body has half a character (a lone surrogate)", ErrorKind.VALIDATION) from None
     if len(content) > LARGEST:
@@ -53,22 +53,22 @@ def content_of(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | 
     return media, content
 
 
-def _written(body: Body, value: Any) -> tuple[str, bytes]:
+def _encode_body(body: Body, value: Any) -> tuple[str, bytes]:
     match body.kind:
         case "json":
             return body.media, as_json(value).encode()
         case "form":
-            return body.media, _form(value, body.encoding).encode()
+            return body.media, _encode_form(value, body.encoding).encode()
         case "multipart":
-            return _multipart(body, value if isinstance(value, Mapping) else {"body": value})
+            return _encode_multipart(body, value if isinstance(value, Mapping) else {"body": value})
         case "text":
             return body.media, as_text(value).encode()
     return body.media, to_bytes(value)
 
 
 def to_bytes(value: Any) -> bytes:
-    """What a file holds or `base64:…` stands for, or else the text itself."""
-    if isinstance(value, File):
+    """Returns the content of a file, the decoded `base64:…`, or the text itself."""
+    if isinstance(value, BodyFile):
         return value.content
     text = as_text(value)
     if not text.startswith(_BYTES):
@@ -79,7 +79,7 @@ def to_bytes(value: Any) -> bytes:
         raise ToolError("what follows base64: is no base64", ErrorKind.VALIDATION, "Encode the bytes again.") from None
 
 
-def _form(value: Any, encoding: Mapping[str, Any]) -> str:
+def _encode_form(value: Any, encoding: Mapping[str, Any]) -> str:
     if not isinstance(value, Mapping):
         return as_text(value)
     pairs: list[tuple[str, str]] = []
@@ -88,13 +88,13 @@ def _form(value: Any, encoding: Mapping[str, Any]) -> str:
     return "&".join(f"{quote_plus(name, safe='[]')}={quote_plus(text)}" for name, text in pairs)
 
 
-def _fields(name: str, value: Any, said: Any) -> list[tuple[str, str]]:
-    said = said if isinstance(said, Mapping) else {}
-    if "json" in str(said.get("contentType", "")):
+def _fields(name: str, value: Any, rules: Any) -> list[tuple[str, str]]:
+    rules = rules if isinstance(rules, Mapping) else {}
+    if "json" in str(rules.get("contentType", "")):
         return [(name, as_json(value))]
-    style, explode = said.get("style", "form"), said.get("explode", True)
-    if style == "deepObject" or (isinstance(value, Mapping) and "style" not in said):
-        return [*deep(name, value)]  # as most servers read it; the specification leaves it open
+    style, explode = rules.get("style", "form"), rules.get("explode", True)
+    if style == "deepObject" or (isinstance(value, Mapping) and "style" not in rules):
+        return [*flatten_value(name, value)]  # as most servers read it; the specification does not define it
     if isinstance(value, Mapping):
         pairs = [(key, as_text(item)) for key, item in value.items()]
         return pairs if explode else [(name, ",".join(part for pair in pairs for part in pair))]
@@ -105,26 +105,26 @@ def _fields(name: str, value: Any, said: Any) -> list[tuple[str, str]]:
     return [] if value is None else [(name, as_text(value))]
 
 
-def _multipart(body: Body, value: Mapping[str, Any]) -> tuple[str, bytes]:
-    from secrets import token_hex  # only here
+def _encode_multipart(body: Body, value: Mapping[str, Any]) -> tuple[str, bytes]:
+    from secrets import token_hex  # needed only here
 
     boundary = f"forge-{token_hex(16)}"
     parts = []
     for name, item in value.items():
         items = item if isinstance(item, list) and not any(isinstance(one, Mapping | list) for one in item) else [item]
-        parts += [_part(boundary, name, one, body) for one in items if one is not None]
+        parts += [_encode_part(boundary, name, one, body) for one in items if one is not None]
     media = body.media.partition(";")[0]
     return f"{media}; boundary={boundary}", b"".join([*parts, f"--{boundary}--\r\n".encode()])
 
 
-def _part(boundary: str, name: str, value: Any, body: Body) -> bytes:
-    said = body.encoding.get(name)
-    declared = said.get("contentType") if isinstance(said, Mapping) else None
+def _encode_part(boundary: str, name: str, value: Any, body: Body) -> bytes:
+    rules = body.encoding.get(name)
+    declared = rules.get("contentType") if isinstance(rules, Mapping) else None
     kind = declared.partition(",")[0].strip() if isinstance(declared, str) and declared.isprintable() else ""
-    shown = _escaped(name)
+    shown = _escape_name(name)
     is_file = name in body.binary or (isinstance(value, str) and value.startswith(_BYTES))
     if is_file:
-        called = _escaped(value.name) if isinstance(value, File) else shown
+        called = _escape_name(value.name) if isinstance(value, BodyFile) else shown
         content, file = to_bytes(value), f'; filename="{called}"'
         kind = kind or "application/octet-stream"
     else:
@@ -134,5 +134,5 @@ def _part(boundary: str, name: str, value: Any, body: Body) -> bytes:
     return head.encode() + content + b"\r\n"
 
 
-def _escaped(name: str) -> str:
+def _escape_name(name: str) -> str:
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,4 +1,4 @@
-"""Calls one operation of an OpenAPI document that nobody mounted."""
+"""The tool `openapi_call`: calls one operation of an OpenAPI document that is not mounted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.sources.inner import authorized
+from forge.sources.inner import authorize_inner
 
-if TYPE_CHECKING:  # reading documents and asking servers is loaded by the first call
+if TYPE_CHECKING:  # loaded by the first call
     from forge.sources.openapi.source import OpenApi
 
-KEPT = 4  # documents
+MOST_DOCUMENTS = 4  # documents
 
 
 class OpenapiCall(
@@ -32,7 +32,7 @@ class OpenapiCall(
 
     def __init__(self, specs: Mapping[str, OpenApi] | None = None) -> None:
         self._specs = specs if specs is not None else {}
-        self._kept: dict[tuple[str, bytes], dict[str, Tool]] = {}  # by place and content
+        self._documents: dict[tuple[str, bytes], dict[str, Tool]] = {}  # by location and content
 
     async def run(
         self,
@@ -42,15 +42,15 @@ class OpenapiCall(
         params: Annotated[dict[str, Any] | None, "Path, query, header and body parameters by name."] = None,
     ) -> ToolResult:
         if (configured := self._specs.get(spec)) is not None:
-            tools = _by_id(configured.tools or list(await configured.__aenter__()))
-            tool = _found(tools, operation_id)
+            tools = _index_by_id(configured.tools or list(await configured.__aenter__()))
+            tool = _find_operation(tools, operation_id)
         else:
-            tool = _found(await self._opened(ctx, spec), operation_id)
-        arguments = await authorized(tool, _parsed(tool, params or {}), ctx, "params")
+            tool = _find_operation(await self._open_tools(ctx, spec), operation_id)
+        arguments = await authorize_inner(tool, _parse_params(tool, params or {}), ctx, "params")
         return await tool.invoke(arguments, ctx)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
-        """The document is read first; what the operation needs is asked for once it is known which one it is."""
+        """Asks to read the document; the operation's permissions are asked for once the operation is known."""
         spec = str(arguments["spec"])
         if spec in self._specs:
             return [(None, "")]
@@ -58,12 +58,12 @@ class OpenapiCall(
 
         return [(Permission.NETWORK if is_url(spec) else Permission.READ, spec)]
 
-    async def _opened(self, ctx: ToolContext, spec: str) -> dict[str, Tool]:
+    async def _open_tools(self, ctx: ToolContext, spec: str) -> dict[str, Tool]:
         from hashlib import blake2b
 
         from forge.core.execution.threads import in_thread
         from forge.network.egress import Egress
-        from forge.sources.openapi.opening import download, is_url, parsed
+        from forge.sources.openapi.opening import download, is_url, parse_document
         from forge.sources.openapi.parsing import LARGEST
         from forge.sources.openapi.source import openapi
         from forge.workspace.paths.open import read_file
@@ -79,16 +79,16 @@ class OpenapiCall(
                     error.suggestion = f"Configured are {', '.join(sorted(self._specs)[:20])}."
                 raise
         key = (url or spec, blake2b(raw, digest_size=16).digest())
-        if key not in self._kept:
-            document = await parsed(raw, url or spec, url)
-            while len(self._kept) >= KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[key] = _by_id(openapi(url or spec).made(document, asked=True))
-        return self._kept[key]
+        if key not in self._documents:
+            document = await parse_document(raw, url or spec, url)
+            while len(self._documents) >= MOST_DOCUMENTS:
+                del self._documents[next(iter(self._documents))]
+            self._documents[key] = _index_by_id(openapi(url or spec).make_tools(document, ad_hoc=True))
+        return self._documents[key]
 
 
-def _by_id(tools: list[Tool]) -> dict[str, Tool]:
-    """By every name an operation may be called by."""
+def _index_by_id(tools: list[Tool]) -> dict[str, Tool]:
+    """Maps every name of an operation to its tool."""
     found: dict[str, Tool] = {}
     for tool in tools:
         operation = getattr(tool, "operation", None)
@@ -98,7 +98,7 @@ def _by_id(tools: list[Tool]) -> dict[str, Tool]:
     return found
 
 
-def _found(tools: Mapping[str, Tool], operation_id: str) -> Tool:
+def _find_operation(tools: Mapping[str, Tool], operation_id: str) -> Tool:
     tool = tools.get(operation_id.strip())
     if tool is not None:
         return tool
@@ -112,7 +112,7 @@ def _found(tools: Mapping[str, Tool], operation_id: str) -> Tool:
     )
 
 
-def _parsed(tool: Tool, params: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_params(tool: Tool, params: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return tool.parse(params)
     except ToolError as error:

@@ -1,4 +1,4 @@
-"""Credentials from the configuration: read where they are kept, placed where the document wants them."""
+"""Reads credentials from the configuration and puts them where the document requires them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from forge.core.arguments.checks import near
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.secrets import SHORTEST
-from forge.sources.openapi.document import Broken, Document
+from forge.sources.openapi.document import BrokenOperation, Document
 
 Location = Literal["header", "query", "cookie"]
 Auth = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -28,17 +28,17 @@ class Credential:
     name: str = ""
     location: Location | Literal[""] = ""
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    problem: str = ""  # why there is no value
+    problem: str = ""  # the reason why there is no value
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """What goes along with every request to the one server they are meant for."""
+class PlacedCredentials:
+    """The parts of every request that carry the credentials to their server."""
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     query: tuple[str, ...] = field(default=(), repr=False)  # `name=value`
     cookies: tuple[str, ...] = field(default=(), repr=False)
-    hidden: frozenset[tuple[str, str]] = frozenset()  # the places they take, names in lower case
+    hidden: frozenset[tuple[str, str]] = frozenset()  # the parameters they replace, names in lower case
     problem: str = ""
 
     @property
@@ -46,11 +46,11 @@ class Placed:
         return not (self.headers or self.query or self.cookies or self.problem)
 
 
-NONE = Placed()
+NONE = PlacedCredentials()
 
 
 def read_auth(auth: Auth | None, environment: Mapping[str, str] = os.environ) -> list[Credential]:
-    """What the configuration says; a variable that is not set is told when a call would need it."""
+    """Reads the configured credentials; a missing variable is reported when a call needs it."""
     if auth is None:
         return []
     return [_read(one, environment) for one in ([auth] if isinstance(auth, Mapping) else auth)]
@@ -77,10 +77,10 @@ def _read(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credential
 def _value(auth: Mapping[str, Any], kind: str, environment: Mapping[str, str]) -> tuple[str, str]:
     if kind in auth:
         return str(auth[kind]), ""
-    return _of_environment(str(auth[f"{kind}_env"]), environment)
+    return _read_variable(str(auth[f"{kind}_env"]), environment)
 
 
-def _of_environment(name: str, environment: Mapping[str, str]) -> tuple[str, str]:
+def _read_variable(name: str, environment: Mapping[str, str]) -> tuple[str, str]:
     value = environment.get(name, "").strip()
     return value, "" if value else f"the environment variable {name} is not set"
 
@@ -95,11 +95,11 @@ def _basic(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credentia
     elif "basic" in auth and isinstance(given, Mapping) and {"user", "password"} <= given.keys():
         user, password = str(given["user"]), str(given["password"])
     elif isinstance(given, str):
-        whole, problem = _of_environment(given, environment)
+        whole, problem = _read_variable(given, environment)
         user, _, password = whole.partition(":")
     elif "basic" not in auth and isinstance(given, Mapping) and (names := _both_names(given)):
-        user, problem = _of_environment(names[0], environment)
-        password, missing = _of_environment(names[1], environment)
+        user, problem = _read_variable(names[0], environment)
+        password, missing = _read_variable(names[1], environment)
         problem = problem or missing
     else:
         raise DefinitionError(f"auth: basic is not understood. {_HOW}")
@@ -108,13 +108,13 @@ def _basic(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credentia
 
 
 def _both_names(given: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The variables of user and password, also as forge.yaml spells them."""
+    """Returns the variables of user and password, also in the spelling of forge.yaml."""
     user, password = (given.get(f"{key}_env", given.get(key)) for key in ("user", "password"))
     return (str(user), str(password)) if user and password else None
 
 
-def placed(credentials: Sequence[Credential], document: Document) -> Placed:
-    """Where the person did not say it, the document's security schemes decide. Raises `ToolError`."""
+def place_credentials(credentials: Sequence[Credential], document: Document) -> PlacedCredentials:
+    """Places credentials as configured, else by the document's security schemes. Raises `ToolError`."""
     headers: list[tuple[str, str]] = []
     query: list[str] = []
     cookies: list[str] = []
@@ -125,26 +125,26 @@ def placed(credentials: Sequence[Credential], document: Document) -> Placed:
             headers.append(("Authorization", f"{scheme} {one.value}"))
             hidden.add(("header", "authorization"))
             continue
-        name, location = _place(one, document)
+        name, location = _find_position(one, document)
         hidden.add((location, name.lower()))
         if location == "cookie":
-            hidden.add(("header", "cookie"))  # all cookies in one
+            hidden.add(("header", "cookie"))  # one header carries all cookies
         if location == "header":
             headers.append((name, one.value))
         else:
             (query if location == "query" else cookies).append(f"{quote(name, safe='')}={quote(one.value, safe='')}")
     problem = next((one.problem for one in credentials if one.problem), "")
-    return Placed(tuple(headers), tuple(query), tuple(cookies), frozenset(hidden), problem)
+    return PlacedCredentials(tuple(headers), tuple(query), tuple(cookies), frozenset(hidden), problem)
 
 
-def _place(credential: Credential, document: Document) -> tuple[str, str]:
+def _find_position(credential: Credential, document: Document) -> tuple[str, str]:
     schemes = _schemes(document)
     if credential.name:
         if credential.location:
             return credential.name, credential.location
-        named = {place for key, place in schemes if credential.name in (key, place[0])}
+        named = {position for key, position in schemes if credential.name in (key, position[0])}
         return named.pop() if len(named) == 1 else (credential.name, "header")
-    fitting = {place for _, place in schemes if credential.location in ("", place[1])}
+    fitting = {position for _, position in schemes if credential.location in ("", position[1])}
     if len(fitting) == 1:
         return fitting.pop()
     raise ToolError(
@@ -155,12 +155,12 @@ def _place(credential: Credential, document: Document) -> tuple[str, str]:
 
 
 def _schemes(document: Document) -> list[tuple[str, tuple[str, str]]]:
-    """The document's ways to send an API key: what it calls them, and name and location."""
+    """Returns the document's API key schemes: their key, and the name and location of the API key."""
     found = []
     for key, one in document.section("securitySchemes").items():
         try:
-            scheme = document.resolved(one)
-        except Broken:
+            scheme = document.resolve(one)
+        except BrokenOperation:
             continue
         name, location = scheme.get("name"), scheme.get("in")
         if scheme.get("type") == "apiKey" and isinstance(name, str) and location in ("header", "query", "cookie"):
@@ -169,5 +169,5 @@ def _schemes(document: Document) -> list[tuple[str, tuple[str, str]]]:
 
 
 def _spellings(value: str) -> tuple[str, ...]:
-    """What must never be seen: the value, and as it stands in a URL. Short ones could not be told from words."""
+    """Returns the secret's spellings, plain and URL-encoded. Short ones are omitted: they could be ordinary words."""
     return tuple(dict.fromkeys(one for one in (value, quote(value, safe="")) if len(one) >= SHORTEST))

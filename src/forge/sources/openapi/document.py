@@ -1,4 +1,4 @@
-"""An OpenAPI document: what it says of itself, and what its references lead to."""
+"""An OpenAPI document: its version and title, and the resolution of references."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 from urllib.parse import unquote
 
 from forge.sources.openapi.parsing import unreadable
-from forge.sources.openapi.swagger import converted, is_swagger
+from forge.sources.openapi.swagger import convert_swagger, is_swagger
 from forge.sources.untrusted import one_line
 
-MOST_HOPS = 50  # references that lead to references
+MOST_HOPS = 50  # references to references
 
 _VERSION = re.compile(r"3\.[0-9]+(?:\.[0-9]+)?(?:-\w+)?")
 
 
-class Broken(Exception):
-    """An operation that cannot be offered, and why; the others can."""
+class BrokenOperation(Exception):
+    """The reason why an operation cannot be offered; the others can."""
 
 
 class Document:
-    """`url` is where it was fetched from; empty if it is a file or was given as data."""
+    """A parsed document. `url` is where it was fetched from; "" for a file or data."""
 
     def __init__(self, root: Any, name: str, url: str = "") -> None:
         if not isinstance(root, Mapping):
             raise unreadable(name, "it is no mapping", "Name an OpenAPI 3 or Swagger 2.0 document.")
         if is_swagger(root):
-            root = converted(root)
+            root = convert_swagger(root)
         version = root.get("openapi")
         if not _VERSION.fullmatch(str(version)):
             raise unreadable(
@@ -38,7 +38,7 @@ class Document:
         self.root = root
         self.name = name
         self.url = url
-        self.is_old = str(version).startswith("3.0")  # its schemas are not quite JSON Schema
+        self.is_old = str(version).startswith("3.0")  # schemas of 3.0 differ from JSON Schema
 
     @property
     def title(self) -> str:
@@ -46,32 +46,34 @@ class Document:
         return one_line(info.get("title"), 100) if isinstance(info, Mapping) else ""
 
     def at(self, reference: Any) -> Any:
-        """What a reference leads to, in this document; `Broken` for any other."""
+        """Follows a reference inside this document. Raises `BrokenOperation` for any other."""
         if not isinstance(reference, str):
-            raise Broken("a $ref that is no text")
+            raise BrokenOperation("a $ref that is no text")
         if not reference.startswith("#"):
-            raise Broken(f"it refers to {one_line(reference, 100)!r}: only references inside the document are followed")
+            raise BrokenOperation(
+                f"it refers to {one_line(reference, 100)!r}: only references inside the document are followed"
+            )
         found: Any = self.root
         for part in unquote(reference[1:]).split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
             try:
                 found = found[int(part)] if isinstance(found, list) else found[part]
             except (KeyError, IndexError, ValueError, TypeError):
-                raise Broken(f"{one_line(reference, 100)!r} leads nowhere") from None
+                raise BrokenOperation(f"{one_line(reference, 100)!r} leads nowhere") from None
         return found
 
-    def resolved(self, node: Any) -> Mapping[str, Any]:
-        """The node itself, or what its references lead to; an empty mapping if it is none."""
+    def resolve(self, node: Any) -> Mapping[str, Any]:
+        """Returns the node with its references followed; {} if it is no mapping."""
         for _ in range(MOST_HOPS):
             if not isinstance(node, Mapping):
                 return {}
             if "$ref" not in node:
                 return node
             node = self.at(node["$ref"])
-        raise Broken("references that lead in a circle")
+        raise BrokenOperation("references that lead in a circle")
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Of its components."""
+        """Returns a section of the components."""
         components = self.root.get("components")
         found = components.get(name) if isinstance(components, Mapping) else None
         return found if isinstance(found, Mapping) else {}

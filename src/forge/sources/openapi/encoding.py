@@ -1,4 +1,4 @@
-"""Spells values as a document wants them: in a path, a query, a header or a cookie."""
+"""Encodes values as a document requires: in a path, a query, a header or a cookie."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from forge.sources.openapi.plans import Parameter
 Pairs = list[tuple[str, str]]
 _Spell = Callable[[str], str]
 
-_RESERVED = ":/?@!$'()*,;[]"  # without those that would end a value: # & = +
+_RESERVED = ":/?@!$'()*,;[]"  # without the characters that end a value: # & = +
 _DOTS = frozenset({"", ".", ".."})
 _SEPARATORS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09"}
 _DEEPEST = 20
 
 
-def in_path(parameter: Parameter, value: Any) -> str:
-    """One or more values as a part of the path, whatever they hold: a slash is no separator."""
-    name, spell = quoted(parameter.name), quoted
+def encode_in_path(parameter: Parameter, value: Any) -> str:
+    """Encodes one or more values as a part of the path; a slash in a value is no separator."""
+    name, spell = quote_text(parameter.name), quote_text
     if parameter.media:
-        return _checked(parameter, spell(as_json(value)))
+        return _check_segment(parameter, spell(as_json(value)))
     if parameter.style == "label":
-        return "." + _joined(value, "." if parameter.explode else ",", parameter.explode, spell)
+        return "." + _join_values(value, "." if parameter.explode else ",", parameter.explode, spell)
     if parameter.style == "matrix":
         if isinstance(value, Mapping) and parameter.explode:
             return "".join(f";{spell(key)}={spell(as_text(item))}" for key, item in value.items())
         if isinstance(value, list) and parameter.explode:
             return "".join(f";{name}={spell(as_text(item))}" for item in value)
-        return f";{name}={_joined(value, ',', False, spell)}"
-    return _checked(parameter, _joined(value, ",", parameter.explode, spell))
+        return f";{name}={_join_values(value, ',', False, spell)}"
+    return _check_segment(parameter, _join_values(value, ",", parameter.explode, spell))
 
 
-def in_query(parameter: Parameter, value: Any) -> list[str]:
-    """As `name=value` parts, ready to be joined with `&`."""
-    spell: _Spell = _reserved if parameter.reserved else quoted
-    name = quoted(parameter.name)
+def encode_in_query(parameter: Parameter, value: Any) -> list[str]:
+    """Returns `name=value` parts, to be joined with `&`."""
+    spell: _Spell = _quote_reserved if parameter.reserved else quote_text
+    name = quote_text(parameter.name)
     if parameter.media:
         return [f"{name}={spell(as_json(value))}"]
     if parameter.style == "deepObject":
-        return [f"{quoted(key, '[]')}={spell(text)}" for key, text in deep(parameter.name, value)]
+        return [f"{quote_text(key, '[]')}={spell(text)}" for key, text in flatten_value(parameter.name, value)]
     if isinstance(value, Mapping):
         if parameter.explode:
-            return [f"{quoted(key)}={spell(as_text(item))}" for key, item in value.items() if item is not None]
+            return [f"{quote_text(key)}={spell(as_text(item))}" for key, item in value.items() if item is not None]
         value = [part for pair in value.items() for part in pair]
     if not isinstance(value, list):
         return [f"{name}={spell(as_text(value))}"]
@@ -54,36 +54,36 @@ def in_query(parameter: Parameter, value: Any) -> list[str]:
     return [f"{name}={_SEPARATORS.get(parameter.style, ',').join(spell(as_text(item)) for item in value)}"]
 
 
-def in_header(parameter: Parameter, value: Any) -> str:
-    return as_json(value) if parameter.media else _joined(value, ",", parameter.explode, str)
+def encode_in_header(parameter: Parameter, value: Any) -> str:
+    return as_json(value) if parameter.media else _join_values(value, ",", parameter.explode, str)
 
 
-def in_cookie(parameter: Parameter, value: Any) -> Pairs:
-    """What would end a cookie is escaped."""
-    name = quoted(parameter.name)
+def encode_in_cookie(parameter: Parameter, value: Any) -> Pairs:
+    """Returns cookies; characters that end a cookie are escaped."""
+    name = quote_text(parameter.name)
     if parameter.media:
-        return [(name, quoted(as_json(value)))]
+        return [(name, quote_text(as_json(value)))]
     if isinstance(value, Mapping) and parameter.explode:
-        return [(quoted(key), quoted(as_text(item))) for key, item in value.items()]
+        return [(quote_text(key), quote_text(as_text(item))) for key, item in value.items()]
     if isinstance(value, list) and parameter.explode:
-        return [(name, quoted(as_text(item))) for item in value]
-    return [(name, _joined(value, ",", False, quoted))]
+        return [(name, quote_text(as_text(item))) for item in value]
+    return [(name, _join_values(value, ",", False, quote_text))]
 
 
-def deep(name: str, value: Any, depth: int = 0) -> Iterable[tuple[str, str]]:
-    """`name[key]`, and so on inside."""
+def flatten_value(name: str, value: Any, depth: int = 0) -> Iterable[tuple[str, str]]:
+    """Yields `name[key]` pairs for nested values."""
     if depth < _DEEPEST and isinstance(value, Mapping):
         for key, item in value.items():
-            yield from deep(f"{name}[{key}]", item, depth + 1)
+            yield from flatten_value(f"{name}[{key}]", item, depth + 1)
     elif depth < _DEEPEST and isinstance(value, list):
         for number, item in enumerate(value):
-            yield from deep(f"{name}[{number}]", item, depth + 1)
+            yield from flatten_value(f"{name}[{number}]", item, depth + 1)
     elif value is not None:
         yield name, as_text(value)
 
 
 def as_text(value: Any) -> str:
-    """A single value as it stands in a URL."""
+    """Returns a single value as text for a URL."""
     return value if isinstance(value, str) else "" if value is None else as_json(value)
 
 
@@ -96,18 +96,18 @@ def as_json(value: Any) -> str:
         ) from None
 
 
-def quoted(text: str, kept: str = "") -> str:
+def quote_text(text: str, safe: str = "") -> str:
     try:
-        return quote(text, safe=kept)
+        return quote(text, safe=safe)
     except UnicodeEncodeError:
         raise ToolError("half a character (a lone surrogate)", ErrorKind.VALIDATION, "Leave it out.") from None
 
 
-def _reserved(text: str) -> str:
-    return quoted(text, _RESERVED)
+def _quote_reserved(text: str) -> str:
+    return quote_text(text, _RESERVED)
 
 
-def _joined(value: Any, separator: str, explode: bool, spell: _Spell) -> str:
+def _join_values(value: Any, separator: str, explode: bool, spell: _Spell) -> str:
     if isinstance(value, Mapping):
         pairs = ((spell(str(key)), spell(as_text(item))) for key, item in value.items())
         return separator.join(f"{key}={item}" if explode else f"{key},{item}" for key, item in pairs)
@@ -116,8 +116,8 @@ def _joined(value: Any, separator: str, explode: bool, spell: _Spell) -> str:
     return spell(as_text(value))
 
 
-def _checked(parameter: Parameter, spelled: str) -> str:
-    """A segment of dots would name another path to some servers, however it is spelled; an empty one as well."""
+def _check_segment(parameter: Parameter, spelled: str) -> str:
+    """Refuses an empty segment or one of dots: some servers read it as another path, even if it is encoded."""
     if spelled in _DOTS:
         raise ToolError(
             f"{parameter.argument}: {spelled!r} cannot stand in a path", ErrorKind.VALIDATION, "Give a real value."

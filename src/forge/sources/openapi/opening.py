@@ -1,4 +1,4 @@
-"""Gets the bytes of a document: from a file, or from a server."""
+"""Reads a document from a file or a server."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def is_url(spec: str) -> bool:
 
 
 async def open_document(spec: str | Path | Mapping[str, Any], egress: Egress) -> Document:
-    """Parsed beside the event loop: a large one takes a while."""
+    """Opens a document. It is parsed in a thread, since a large one takes a while."""
     if isinstance(spec, Mapping):
         name = "that was given as data"
-        return Document(await in_thread(lambda: _copied(spec, name)), name)
+        return Document(await in_thread(lambda: _copy_data(spec, name)), name)
     if isinstance(spec, str) and is_url(spec):
         raw, url = await download(spec, egress)
-        return await parsed(raw, url, url)
+        return await parse_document(raw, url, url)
     path = Path(spec)
-    return await parsed(await in_thread(lambda: _content(path)), path.name)
+    return await parse_document(await in_thread(lambda: _read_content(path)), path.name)
 
 
-async def parsed(raw: bytes, name: str, url: str = "") -> Document:
+async def parse_document(raw: bytes, name: str, url: str = "") -> Document:
     return Document(await in_thread(lambda: parse(raw, name)), name, url)
 
 
 async def download(url: str, egress: Egress) -> tuple[bytes, str]:
-    """The bytes, and where they were found in the end: on the same server."""
+    """Returns the bytes and the final URL, which is on the same server."""
     from forge.network.client import fetch
     from forge.network.limits import Limits
 
@@ -57,7 +57,7 @@ async def download(url: str, egress: Egress) -> tuple[bytes, str]:
     return answer.body, answer.url
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hang
         with open(descriptor, "rb") as file:
@@ -73,11 +73,11 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _copied(root: Mapping[str, Any], name: str) -> Any:
-    """As JSON has it, and nobody else's: data made by a program may hold anything, and contain itself."""
-    from pydantic_core import from_json, to_json  # heavy: only where a document is opened
+def _copy_data(root: Mapping[str, Any], name: str) -> Any:
+    """Copies data as JSON: a program's data may hold anything, and contain itself."""
+    from pydantic_core import from_json, to_json  # heavy: needed only for a document
 
     try:
         return from_json(to_json(root, inf_nan_mode="null"))
-    except (ValueError, RecursionError) as error:  # its own errors are ValueErrors
+    except (ValueError, RecursionError) as error:  # pydantic's errors are ValueErrors
         raise unreadable(name, f"it is no JSON: {str(error)[:200]}") from None

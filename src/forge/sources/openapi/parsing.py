@@ -1,4 +1,4 @@
-"""Text of an OpenAPI document as plain data: JSON or YAML, bounded whoever wrote it."""
+"""Parses an OpenAPI document, JSON or YAML, into plain data within bounds."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from forge.core.yaml import tabs as yaml_tabs
 from forge.core.yaml.bounded_yaml import Unreadable, explain_yaml_errors, safe_loader
 
 LARGEST = 64 * 1024 * 1024  # bytes of JSON
-LARGEST_YAML = 16 * 1024 * 1024  # bytes: it takes a hundred times as long to read
+LARGEST_YAML = 16 * 1024 * 1024  # bytes: YAML takes a hundred times as long to read
 DEEPEST = 150  # levels
-MOST_MERGED = 100_000  # entries that `<<` copies: a few lines can ask for billions
+MOST_MERGED = 100_000  # entries that `<<` copies: a few lines can request billions
 
 _TAG = "tag:yaml.org,2002:"
-_KEPT = frozenset({"map", "seq", "str", "int", "float", "bool", "null", "merge"})
+_JSON_TAGS = frozenset({"map", "seq", "str", "int", "float", "bool", "null", "merge"})
 
 
 def parse(raw: bytes, name: str) -> Any:
-    """The document as dicts, lists and scalars. Raises `ToolError` of kind `config_error`."""
+    """Returns the document as dicts, lists and scalars. Raises `ToolError` of kind `config_error`."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise unreadable(name, f"byte {error.start:,} is not UTF-8", "Save it as UTF-8.") from None
     if text.lstrip()[:1] == "{":
-        return _json(text, name)
+        return _parse_json(text, name)
     if len(raw) > LARGEST_YAML:
         size = f"{LARGEST_YAML // 1024 // 1024} MiB"
         raise unreadable(name, f"it has more than {size} of YAML", "Save it as JSON, which is read much faster.")
-    return _yaml(text, name)
+    return _parse_yaml(text, name)
 
 
 def unreadable(name: str, why: str, suggestion: str = "Fix the document.") -> ToolError:
     return ToolError(f"cannot read the OpenAPI document {name}: {why}", ErrorKind.CONFIG, suggestion)
 
 
-def _json(text: str, name: str) -> Any:
+def _parse_json(text: str, name: str) -> Any:
     from pydantic_core import from_json  # heavy: only where a document is opened
 
     try:
@@ -44,8 +44,8 @@ def _json(text: str, name: str) -> Any:
     except ValueError as error:
         problem = str(error)[:200]
     try:
-        return _yaml(text, name) if len(text) <= LARGEST_YAML // 16 else _refuse(name, problem)
-    except ToolError:  # YAML may begin like that, too
+        return _parse_yaml(text, name) if len(text) <= LARGEST_YAML // 16 else _refuse(name, problem)
+    except ToolError:  # YAML may begin like JSON, too
         _refuse(name, problem)
 
 
@@ -53,11 +53,11 @@ def _refuse(name: str, problem: str) -> Any:
     raise unreadable(name, f"not valid JSON: {problem}")
 
 
-def _yaml(text: str, name: str) -> Any:
+def _parse_yaml(text: str, name: str) -> Any:
     try:
         with explain_yaml_errors(name) as yaml:
             try:
-                node = _node(text, yaml)
+                node = _compose_node(text, yaml)
                 return _Builder(yaml).build(node, 0) if node is not None else None
             except RecursionError:
                 raise unreadable(name, "it is nested too deeply") from None
@@ -66,8 +66,8 @@ def _yaml(text: str, name: str) -> Any:
         raise unreadable(name, f"{line}{error.problem}") from None
 
 
-def _node(text: str, yaml: Any) -> Any:
-    """The nodes of a document."""
+def _compose_node(text: str, yaml: Any) -> Any:
+    """Composes the nodes of a document."""
 
     def read(source: str) -> Any:
         loader = _loader()(source)
@@ -81,7 +81,7 @@ def _node(text: str, yaml: Any) -> Any:
 
 @cache
 def _loader() -> Any:
-    """Scalars as YAML 1.2 and JSON have them: `no`, `2026-11-15` and `12:30` are texts."""
+    """Returns a loader with the scalars of YAML 1.2 and JSON: `no`, `2026-11-15` and `12:30` are texts."""
     import re
 
     import yaml
@@ -91,7 +91,7 @@ def _loader() -> Any:
         depth = 0
 
         def descend_resolver(self, parent: Any, index: Any) -> None:
-            """Called on the way into every node, by code in C that would go down until the stack is used up."""
+            """Counts the depth of every node: the C code that calls this would recurse until the stack overflows."""
             self.depth += 1
             if self.depth > DEEPEST:
                 raise yaml.constructor.ConstructorError(
@@ -113,7 +113,7 @@ def _loader() -> Any:
 
 
 class _Builder:
-    """Makes data of nodes. What an alias repeats is built once; one inside itself is refused."""
+    """Builds data from nodes. A repeated alias is built once; an alias inside itself is refused."""
 
     def __init__(self, yaml: Any) -> None:
         self.yaml = yaml
@@ -123,28 +123,28 @@ class _Builder:
 
     def build(self, node: Any, depth: int) -> Any:
         kind = node.tag.removeprefix(_TAG)
-        if kind not in _KEPT:
+        if kind not in _JSON_TAGS:
             raise self._problem(node, f"the tag {node.tag[:60]!r} has no meaning in JSON")
         if isinstance(node, self.yaml.ScalarNode):
-            return yaml_tabs.restore_tabs(node.value) if kind == "str" else _scalar(kind, node.value)
+            return yaml_tabs.restore_tabs(node.value) if kind == "str" else _read_scalar(kind, node.value)
         key = id(node)
         if key in self.built:
             return self.built[key]
         if key in self.open:
             raise self._problem(node, "it contains itself")
-        if depth > DEEPEST:  # by aliases: each is a level in the text, and many in what it stands for
+        if depth > DEEPEST:  # through aliases: one level of text may stand for many
             raise self._problem(node, f"more than {DEEPEST} levels deep")
         self.open.add(key)
         value: Any
         if isinstance(node, self.yaml.SequenceNode):
             value = [self.build(item, depth + 1) for item in node.value]
         else:
-            value = self._mapping(node, depth)
+            value = self._build_mapping(node, depth)
         self.open.discard(key)
         self.built[key] = value
         return value
 
-    def _mapping(self, node: Any, depth: int) -> dict[str, Any]:
+    def _build_mapping(self, node: Any, depth: int) -> dict[str, Any]:
         value: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         for key, item in node.value:
@@ -155,7 +155,7 @@ class _Builder:
             if key.tag == f"{_TAG}merge":
                 self._merge(merged, item, depth)
             else:
-                value[key.value] = self.build(item, depth + 1)  # as it is written: 200, on, 1.0
+                value[key.value] = self.build(item, depth + 1)  # as written: 200, on, 1.0
         return {**merged, **value} if merged else value
 
     def _merge(self, into: dict[str, Any], node: Any, depth: int) -> None:
@@ -174,7 +174,7 @@ class _Builder:
         return problem
 
 
-def _scalar(kind: str, text: str) -> Any:
+def _read_scalar(kind: str, text: str) -> Any:
     match kind:
         case "null":
             return None

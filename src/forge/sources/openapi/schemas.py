@@ -1,4 +1,4 @@
-"""Schemas of a document as JSON Schema 2020-12 that stands on its own: what is referred to comes along in `$defs`."""
+"""Converts schemas of a document to self-contained JSON Schema 2020-12, with referenced schemas in `$defs`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from forge.sources.openapi.document import Broken, Document
+from forge.sources.openapi.document import BrokenOperation, Document
 from forge.sources.untrusted import clean
 
-MOST_NODES = 2_000  # of one operation: more is left open
+MOST_NODES = 2_000  # of one operation; the rest accepts anything
 DEEPEST = 30
 LONGEST_TEXT = 400  # characters of the description of a property
 LONGEST_EXAMPLE = 200
@@ -28,7 +28,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class Schemas:
-    """Collects what several schemas of an operation refer to."""
+    """Converts the schemas of an operation and collects the schemas they refer to."""
 
     def __init__(self, document: Document, *, most: int = MOST_NODES, patterns: bool = True) -> None:
         self.document = document
@@ -36,51 +36,53 @@ class Schemas:
         self._names: dict[str, str] = {}  # reference -> name in $defs
         self._waiting: list[str] = []
         self._most = most
-        self._patterns = patterns  # False: without those that an engine may not be able to read
+        self._patterns = patterns  # False: leave out patterns, which an engine may not support
         self._nodes = 0
 
-    def converted(self, schema: Any, depth: int = 0) -> Any:
-        """The schema; properties that only answers have are not in it."""
+    def convert(self, schema: Any, depth: int = 0) -> Any:
+        """Converts a schema, without read-only properties."""
         if isinstance(schema, bool):
             return schema
         self._nodes += 1
         if not isinstance(schema, Mapping) or depth > DEEPEST or self._nodes > self._most:
             return {}
         if "$ref" in schema:
-            return self._referred(schema, depth)
-        made = self._described(schema)
+            return self._convert_reference(schema, depth)
+        made = self._convert_keywords(schema)
         for key in _ONE:
             if key in schema:
-                made[key] = self.converted(schema[key], depth + 1)
+                made[key] = self.convert(schema[key], depth + 1)
         for key in _MANY:
             if isinstance(schema.get(key), list) and schema[key]:
-                made[key] = [self.converted(one, depth + 1) for one in schema[key]]
+                made[key] = [self.convert(one, depth + 1) for one in schema[key]]
         if "oneOf" in made and "anyOf" not in made:
-            made["anyOf"] = made.pop("oneOf")  # documents are careless, and a server takes what fits two of them
+            made["anyOf"] = made.pop(
+                "oneOf"
+            )  # documents are careless, and servers accept a value that fits two of them
         for key in _NAMED:
             if isinstance(schema.get(key), Mapping):
-                made[key] = {str(name): self.converted(one, depth + 1) for name, one in self._some(schema[key])}
-        self._without_answers(schema, made)
-        return self._nullable(schema, made)
+                made[key] = {str(name): self.convert(one, depth + 1) for name, one in self._limit_items(schema[key])}
+        self._remove_read_only(schema, made)
+        return self._apply_nullable(schema, made)
 
-    def finished(self) -> dict[str, Any]:
-        """`$defs` for all that was converted, as far as the bounds go."""
+    def collect_definitions(self) -> dict[str, Any]:
+        """Returns `$defs` for all converted schemas, within the bounds."""
         while self._waiting:
             reference = self._waiting.pop(0)
-            self.definitions[self._names[reference]] = self.converted(self.document.at(reference), 1)
+            self.definitions[self._names[reference]] = self.convert(self.document.at(reference), 1)
         return self.definitions
 
-    def _some(self, named: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-        """As many as there is room for: what is not named is not checked, and so may be sent all the same."""
+    def _limit_items(self, named: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+        """Returns as many as the bounds allow: properties that are left out are not checked, and may still be sent."""
         return islice(named.items(), max(0, self._most - self._nodes))
 
-    def _referred(self, schema: Mapping[str, Any], depth: int) -> Any:
+    def _convert_reference(self, schema: Mapping[str, Any], depth: int) -> Any:
         reference = schema["$ref"]
         target = self.document.at(reference)
         text = _text(schema)
         beside = {"description": text} if text else {}
         if isinstance(target, Mapping) and not _INSIDE & target.keys() and "$ref" not in target:
-            found = self.converted(target, depth + 1)  # a simple value: shorter where it stands
+            found = self.convert(target, depth + 1)  # a simple value is shorter inline
             return {**found, **beside} if isinstance(found, dict) else found
         if reference not in self._names:
             self._names[reference] = self._name(reference)
@@ -94,8 +96,8 @@ class Schemas:
             name, number = f"{base}_{number}", number + 1
         return name
 
-    def _described(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """All that holds no further schema."""
+    def _convert_keywords(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Converts the keywords that hold no schema."""
         made: dict[str, Any] = {}
         kind = schema.get("type")
         if isinstance(kind, str) and kind in _TYPES:
@@ -113,7 +115,7 @@ class Schemas:
             made["pattern"] = schema["pattern"]
         for exclusive, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             limit = schema.get(exclusive)
-            if limit is True and inclusive in made:  # as 3.0 says it
+            if limit is True and inclusive in made:  # the form of 3.0
                 made[exclusive] = made.pop(inclusive)
             elif isinstance(limit, int | float) and not isinstance(limit, bool):
                 made[exclusive] = limit
@@ -121,7 +123,7 @@ class Schemas:
             made["examples"] = shown
         return made
 
-    def _without_answers(self, schema: Mapping[str, Any], made: dict[str, Any]) -> None:
+    def _remove_read_only(self, schema: Mapping[str, Any], made: dict[str, Any]) -> None:
         properties = schema.get("properties")
         if not isinstance(properties, Mapping):
             return
@@ -131,7 +133,7 @@ class Schemas:
             if "required" in made:
                 made["required"] = [name for name in made["required"] if name not in hidden]
 
-    def _nullable(self, schema: Mapping[str, Any], made: dict[str, Any]) -> Any:
+    def _apply_nullable(self, schema: Mapping[str, Any], made: dict[str, Any]) -> Any:
         if schema.get("nullable") is not True or not self.document.is_old:
             return made
         if isinstance(made.get("type"), str):
@@ -143,9 +145,9 @@ class Schemas:
         return {**text, "anyOf": [made, {"type": "null"}]} if made else text
 
 
-def merged_object(document: Document, schema: Any, depth: int = 0) -> Mapping[str, Any] | None:
-    """The schema as one object with `properties`, those of `allOf` included; None if it is not simply that."""
-    schema = document.resolved(schema)
+def merge_object(document: Document, schema: Any, depth: int = 0) -> Mapping[str, Any] | None:
+    """Merges a schema and its `allOf` into one object with `properties`; None for any other schema."""
+    schema = document.resolve(schema)
     if depth > DEEPEST or any(key in schema for key in ("oneOf", "anyOf", "not", "if", "patternProperties")):
         return None
     if schema.get("type", "object") != "object" or schema.get("additionalProperties", False) is not False:
@@ -156,7 +158,7 @@ def merged_object(document: Document, schema: Any, depth: int = 0) -> Mapping[st
     merged: dict[str, Any] = dict(properties) if isinstance(properties, Mapping) else {}
     required = [*schema["required"]] if isinstance(schema.get("required"), list) else []
     for part in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
-        found = merged_object(document, part, depth + 1)
+        found = merge_object(document, part, depth + 1)
         if found is None or set(found["properties"]) & set(merged):
             return None
         merged |= found["properties"]
@@ -165,10 +167,10 @@ def merged_object(document: Document, schema: Any, depth: int = 0) -> Mapping[st
 
 
 def is_binary(document: Document, schema: Any) -> bool:
-    """Whether a value of it is bytes: a text in JSON, where they cannot stand."""
+    """Tells if a value of the schema is bytes, which are a text in JSON."""
     try:
-        schema = document.resolved(schema)
-    except Broken:
+        schema = document.resolve(schema)
+    except BrokenOperation:
         return False
     return schema.get("format") == "binary" or (
         isinstance(schema.get("contentMediaType"), str) and schema.get("contentEncoding") is None
@@ -180,7 +182,7 @@ def _text(schema: Mapping[str, Any]) -> str:
 
 
 def _example(schema: Mapping[str, Any]) -> list[Any]:
-    """One that is short: models copy what they see."""
+    """Returns one short example: models copy what they see."""
     examples = schema.get("examples")
     given = examples if isinstance(examples, list) else [schema["example"]] if "example" in schema else []
     short = [one for one in given if isinstance(one, str | int | float) and len(str(one)) <= LONGEST_EXAMPLE][:1]

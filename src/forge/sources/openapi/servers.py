@@ -1,4 +1,4 @@
-"""Where an operation's requests go: to the server a person named, or to one of the document's that may be trusted."""
+"""Chooses the server of an operation: the one that a person named, or a trusted one of the document."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from forge.sources.openapi.document import Document
 from forge.sources.openapi.operations import Operation
 from forge.sources.untrusted import one_line
 
-MOST_WAYS = 16
+MOST_ROUTES = 16
 
 _VARIABLE = re.compile(r"\{([^{}]{1,100})\}")
 
 
-class Way(NamedTuple):
-    egress: Egress  # what a request is judged by
-    is_named: bool  # by a person: only then it gets credentials, and may be a private address
+class Route(NamedTuple):
+    egress: Egress  # checks the request
+    is_named: bool  # by a person: only then the server gets credentials, and may have a private address
 
 
 class Servers:
-    """`given`: what the person said. `egress`: what they allow; without one, what holds for the running call.
+    """Servers of a document. `given`: the person's server. `egress`: the person's egress; by default the call's own.
 
-    Of a document that was fetched only its own origin is believed, unless the egress names another. `asked`: every
-    call is shown to the gate with its whole URL and carries no credentials, so that any server will do.
+    A fetched document may only name its own origin, unless the egress names another. `ad_hoc`: the gate sees every
+    call with its full URL, and no credentials are sent, so that any server is allowed.
     """
 
-    def __init__(self, document: Document, given: str, egress: Egress | None, *, asked: bool = False) -> None:
+    def __init__(self, document: Document, given: str, egress: Egress | None, *, ad_hoc: bool = False) -> None:
         self._document = document
         self._given = given.rstrip("/")
         self._egress = egress
-        self._asked = asked
+        self._ad_hoc = ad_hoc
         self._bases: dict[int, str] = {}
-        self._ways: dict[tuple[Egress, str], Way] = {}
+        self._routes: dict[tuple[Egress, str], Route] = {}
         if given:
-            read_url(given)  # an error at once
+            read_url(given)  # raises early
 
     def base(self, operation: Operation | None = None) -> str:
-        """The URL that paths are appended to. Raises `ToolError` of kind `config_error`."""
+        """Returns the URL that paths are appended to. Raises `ToolError` of kind `config_error`."""
         if self._given:
             return self._given
         key = id(operation)
@@ -51,37 +51,37 @@ class Servers:
         return self._bases[key]
 
     def is_named(self, url: Url) -> bool:
-        """Whether a person named that server, and not only the document."""
+        """Tells if a person named that server, and not only the document."""
         if self._given and read_url(self._given).origin == url.origin:
             return True
-        if self._document.url and not self._asked and read_url(self._document.url).origin == url.origin:
+        if self._document.url and not self._ad_hoc and read_url(self._document.url).origin == url.origin:
             return True
-        return _names(self._egress if self._egress is not None else Egress.current(), url)
+        return _is_listed(self._egress if self._egress is not None else Egress.current(), url)
 
-    def way(self, url: Url) -> Way:
-        """How a server is reached: one that a person named, unless nothing may be, wherever it is."""
+    def find_route(self, url: Url) -> Route:
+        """Returns the route to a server. A server that a person named is allowed unless requests are switched off."""
         judged = self._egress if self._egress is not None else Egress.current()
         key = (judged, url.origin)
-        found = self._ways.get(key)
+        found = self._routes.get(key)
         if found is None:
             is_named = self.is_named(url)
-            found = Way(judged.reaching(url) if is_named and not self._asked else judged, is_named)
-            if len(self._ways) >= MOST_WAYS:
-                self._ways.clear()
-            self._ways[key] = found
+            found = Route(judged.reaching(url) if is_named and not self._ad_hoc else judged, is_named)
+            if len(self._routes) >= MOST_ROUTES:
+                self._routes.clear()
+            self._routes[key] = found
         return found
 
     def _of_document(self, operation: Operation | None) -> str:
-        holders = [operation.raw, operation.around] if operation is not None else []
+        holders = [operation.raw, operation.path_item] if operation is not None else []
         for holder in (*holders, self._document.root):
             if isinstance(holder.get("servers"), list) and holder["servers"]:
-                return self._first(holder["servers"])
-        return self._first([{"url": "/"}])
+                return self._first_trusted(holder["servers"])
+        return self._first_trusted([{"url": "/"}])
 
-    def _first(self, servers: list[Any]) -> str:
+    def _first_trusted(self, servers: list[Any]) -> str:
         problems = []
         for server in servers[:20]:
-            written = _filled(server) if isinstance(server, Mapping) else ""
+            written = _fill_variables(server) if isinstance(server, Mapping) else ""
             if self._document.url:
                 written = urljoin(self._document.url, written)
             elif "://" not in written:
@@ -92,7 +92,7 @@ class Servers:
             except ToolError as error:
                 problems.append(f"its server {one_line(written, 100)!r}: {error.message}")
                 continue
-            if self._is_believed(url):
+            if self._is_trusted(url):
                 return written.partition("?")[0].partition("#")[0].rstrip("/")
             problems.append(f"it was fetched from elsewhere and names the server {url.origin}")
         raise ToolError(
@@ -101,12 +101,12 @@ class Servers:
             "Say which server is meant with server=, or `server:` in forge.yaml.",
         )
 
-    def _is_believed(self, url: Url) -> bool:
-        return not self._document.url or self._asked or self.is_named(url)
+    def _is_trusted(self, url: Url) -> bool:
+        return not self._document.url or self._ad_hoc or self.is_named(url)
 
 
-def _names(egress: Egress, url: Url) -> bool:
-    """Whether it is written down there, and not merely public."""
+def _is_listed(egress: Egress, url: Url) -> bool:
+    """Tells if the egress lists the URL, and not merely allows it as public."""
     try:
         Egress("allowlist", egress.domains, egress.private).judge(url)
     except ToolError:
@@ -114,8 +114,8 @@ def _names(egress: Egress, url: Url) -> bool:
     return True
 
 
-def _filled(server: Mapping[str, Any]) -> str:
-    """The URL with its variables at their defaults."""
+def _fill_variables(server: Mapping[str, Any]) -> str:
+    """Returns the URL with the defaults of its variables."""
     variables = server.get("variables")
 
     def default(found: re.Match[str]) -> str:

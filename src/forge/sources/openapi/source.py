@@ -17,15 +17,15 @@ from forge.core.tool import Tool
 from forge.network.egress import Egress
 from forge.network.headers import check_headers
 from forge.network.url import read_url
-from forge.sources.openapi.answers import Answers
-from forge.sources.openapi.credentials import Auth, placed, read_auth
+from forge.sources.openapi.answers import AnswerReader
+from forge.sources.openapi.credentials import Auth, place_credentials, read_auth
 from forge.sources.openapi.document import Document
 from forge.sources.openapi.opening import is_url, open_document
-from forge.sources.openapi.operations import Filter, operations_of, prefix_of
+from forge.sources.openapi.operations import OperationFilter, operations_of, prefix_of
 from forge.sources.openapi.servers import Servers
 from forge.sources.openapi.tools import Api, OperationTool
 
-SHOWN = 40  # operations; of more, all are hidden until they are searched for
+SHOWN = 40  # operations; if there are more, all are hidden behind `tool_search`
 SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _GENERAL = frozenset({"openapi", "swagger", "api", "spec", "schema", "index", "d
 
 
 class OpenApi:
-    """A source: `async with openapi("petstore.yaml") as tools`. What was left out is told in `problems`."""
+    """A source: `async with openapi("petstore.yaml") as tools`. `problems` lists what was left out."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class OpenApi:
         name: str,
         server: str,
         auth: Auth | None,
-        filters: Filter,
+        filters: OperationFilter,
         headers: Mapping[str, str],
         prefix: str | None,
         timeout: float | None,
@@ -70,54 +70,54 @@ class OpenApi:
         if idempotency_header:
             check_headers([(idempotency_header, "")])
         if server:
-            read_url(server)  # a mistake is told at once
+            read_url(server)  # raises early
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must be masked wherever it appears; they are known before the document is opened."""
+        """Values that must be masked everywhere; they are known before the document is opened."""
         telling = [value for name, value in self._headers if _TELLING.search(name)]
         values = [*(one for credential in self._credentials for one in credential.secrets), *telling]
         words = [word for value in values for word in (value, value.rpartition(" ")[2])]
         return tuple(dict.fromkeys(word for word in words if len(word) >= SHORTEST))
 
     async def __aenter__(self) -> Sequence[Tool]:
-        document = await open_document(self.spec, self._reaching_document())
-        self.tools = await in_thread(lambda: self.made(document))
+        document = await open_document(self.spec, self._document_egress())
+        self.tools = await in_thread(lambda: self.make_tools(document))
         return self.tools
 
     async def __aexit__(self, *_: object) -> None:
         self.tools = []
 
-    def made(self, document: Document, *, asked: bool = False) -> list[Tool]:
-        """The tools of a document that is there already. `asked`: each call asks the gate for its own URL."""
-        self.name = self.name or _named(self.spec, document)
+    def make_tools(self, document: Document, *, ad_hoc: bool = False) -> list[Tool]:
+        """Makes the tools of an opened document. `ad_hoc`: each call asks the gate for its own URL."""
+        self.name = self.name or _choose_name(self.spec, document)
         self.problems = []
         prefix = prefix_of(self._prefix or self.name)
         found = operations_of(document, prefix, self.problems)
-        kept = [one for one in found if self._filters.keeps(one)]
+        selected = [one for one in found if self._filters.selects(one)]
         for problem in self.problems[:20]:
             log.warning("openapi %s: left out: %s", self.name, problem)
-        if found and not kept:
+        if found and not selected:
             log.warning("openapi %s: none of its %d operations passes the filters", self.name, len(found))
-        servers = Servers(document, self._server, self._egress, asked=asked)
-        if kept and not asked:
-            servers.base()  # a mistake is told at once
-        placed_credentials = placed(self._credentials, document)
+        servers = Servers(document, self._server, self._egress, ad_hoc=ad_hoc)
+        if selected and not ad_hoc:
+            servers.base()  # raises early
+        placed_credentials = place_credentials(self._credentials, document)
         if placed_credentials.problem:
             log.warning("openapi %s: %s", self.name, placed_credentials.problem)
-        answers = Answers(document, Secrets(self.secrets))
+        answers = AnswerReader(document, Secrets(self.secrets))
         api = Api(document, servers, placed_credentials, answers, self._headers, self._idempotency_header)
         traits: dict[str, Any] = {
             "category": Category.ADAPTER,
             "permissions": self._permissions,
             "timeout": SECONDS if self._timeout is None else self._timeout,
-            "hidden": len(kept) > SHOWN if self._hidden is None else self._hidden,
+            "hidden": len(selected) > SHOWN if self._hidden is None else self._hidden,
             "origin": f"openapi:{self.name}",
         }
-        return [OperationTool(api, one, **traits) for one in kept]
+        return [OperationTool(api, one, **traits) for one in selected]
 
-    def _reaching_document(self) -> Egress:
-        """The person named where the document is, so that it may be fetched from there."""
+    def _document_egress(self) -> Egress:
+        """Returns an egress that allows the document's own URL, which a person named."""
         egress = self._egress if self._egress is not None else Egress.current()
         if isinstance(self.spec, str) and is_url(self.spec):
             return egress.reaching(read_url(self.spec))
@@ -144,15 +144,15 @@ def openapi(
     egress: Egress | None = None,
     idempotency_header: str = "",
 ) -> OpenApi:
-    """The operations of an OpenAPI 3 document (a file, a URL or data) as tools named `name__operation`.
+    """Returns a source of the operations of an OpenAPI 3 document (a file, a URL or data): `name__operation`.
 
-    `server` says where requests go; without it the document's servers count: any of a file's, only its own origin of
-    one that was fetched. `auth` is `{"bearer_env": "TOKEN"}`, `{"api_key_env": "KEY", "name": "X-Key", "in": "header"}`
+    `server` receives the requests; by default the document's servers do: any of a file's, only the own origin of a
+    fetched one. `auth` is `{"bearer_env": "TOKEN"}`, `{"api_key_env": "KEY", "name": "X-Key", "in": "header"}`
     or `{"basic_env": {"user_env": "USER", "password_env": "PASSWORD"}}` (without `_env`: the value itself); it is sent
     only to a server that a person named. `include` and `exclude` are patterns of operation ids, or as in `GET /pets/*`.
-    `hidden`: not shown to a model until `tool_search` finds them; by default where there are more than 40.
-    `idempotency_header`, such as "Idempotency-Key", says that the server does once what arrives several times with the
-    same value of it: it is sent with every request that changes something, which may then be repeated.
+    `hidden`: a model sees the tools only after `tool_search` finds them; by default if there are more than 40.
+    `idempotency_header`, such as "Idempotency-Key": the server handles requests with the same value of this header
+    once. It is sent with every request that changes something, so that the request may be retried.
     """
     for what, given in (("include", include), ("exclude", exclude), ("tags", tags)):
         if isinstance(given, str):
@@ -164,7 +164,7 @@ def openapi(
         name=name,
         server=server,
         auth=auth,
-        filters=Filter(tuple(include), tuple(exclude), tuple(tags)),
+        filters=OperationFilter(tuple(include), tuple(exclude), tuple(tags)),
         headers=headers or {},
         prefix=prefix,
         timeout=timeout,
@@ -175,8 +175,8 @@ def openapi(
     )
 
 
-def _named(spec: str | Path | Mapping[str, Any], document: Document) -> str:
-    """A short name: of the file, or else of the document, or else of the server."""
+def _choose_name(spec: str | Path | Mapping[str, Any], document: Document) -> str:
+    """Returns a short name: of the file, the document or the server."""
     stem = ""
     if not isinstance(spec, Mapping):
         parts = urlsplit(str(spec)) if isinstance(spec, str) and is_url(spec) else None

@@ -1,4 +1,4 @@
-"""One operation as a tool: its schema is built when somebody looks at it, its request when it is called."""
+"""A tool for one operation. Its schema is built on first use, its request for each call."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ from forge.network.client import fetch
 from forge.network.idempotency_key import SAFE, key_header
 from forge.network.limits import Limits
 from forge.network.url import read_url
-from forge.sources.openapi.answers import LARGEST, Answers
+from forge.sources.openapi.answers import LARGEST, AnswerReader
 from forge.sources.openapi.bodies import LARGEST as LARGEST_BODY
-from forge.sources.openapi.bodies import File, content_of, files_in
-from forge.sources.openapi.credentials import NONE, Placed
-from forge.sources.openapi.document import Broken, Document
-from forge.sources.openapi.encoding import in_cookie, in_header, in_path, in_query, quoted
+from forge.sources.openapi.bodies import BodyFile, content_of, files_in
+from forge.sources.openapi.credentials import NONE, PlacedCredentials
+from forge.sources.openapi.document import BrokenOperation, Document
+from forge.sources.openapi.encoding import (
+    encode_in_cookie,
+    encode_in_header,
+    encode_in_path,
+    encode_in_query,
+    quote_text,
+)
 from forge.sources.openapi.operations import Operation
 from forge.sources.openapi.plans import Body, Plan, argument_names, plan_of
 from forge.sources.openapi.servers import Servers
@@ -34,7 +40,7 @@ from forge.workspace.paths.open import read_file
 LONGEST = 300.0  # seconds of a request whose tool has no time-out
 
 _TEMPLATE = re.compile(r"\{([^{}]{1,200})\}")
-_PATH = "/:@!$&'()*+,;=~%"  # what stands in a path as it is
+_PATH = "/:@!$&'()*+,;=~%"  # characters that need no encoding in a path
 _DOTS = frozenset({".", ".."})
 _NOTHING: JsonSchema = {"type": "object", "properties": {}}
 _SHOWN = 2_000  # characters of a body in a preview
@@ -42,14 +48,14 @@ _SHOWN = 2_000  # characters of a body in a preview
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Api:
-    """What the operations of a mounted document share."""
+    """The parts that all operations of a mounted document share."""
 
     document: Document
     servers: Servers
-    credentials: Placed
-    answers: Answers
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the person's own
-    idempotency_header: str = ""  # by which the server does a request once, however often it comes
+    credentials: PlacedCredentials
+    answers: AnswerReader
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # configured by the person
+    idempotency_header: str = ""  # the server handles requests with the same value once
 
     @property
     def takes_keys(self) -> bool:
@@ -58,13 +64,13 @@ class Api:
 
     @property
     def hidden(self) -> frozenset[tuple[str, str]]:
-        """What a model neither sees nor sets."""
+        """Parameters that a model neither sees nor sets."""
         ours = [name for name, _ in self.headers] + [self.idempotency_header]
         return self.credentials.hidden | {("header", name.lower()) for name in ours if name}
 
 
 class OperationTool(Tool):
-    """`spec.parameters` and `spec.description` are built on first use, so that thousands cost nothing."""
+    """A tool for an operation. Its parameters and description are built on first use: there may be thousands."""
 
     def __init__(self, api: Api, operation: Operation, **traits: Any) -> None:
         self.operation = operation
@@ -79,23 +85,23 @@ class OperationTool(Tool):
         )
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        _ = self._plan  # says what is wrong with it
-        takes = self.spec.parameters.get("properties") or {}  # there is no place in a request for others
+        _ = self._plan  # raises if the operation is broken
+        takes = self.spec.parameters.get("properties") or {}  # a request cannot carry others
         parser = self.__dict__["parse"] = compile_parser(self.spec, takes=takes)
         return parser(arguments)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        """The URL that is asked, without credentials."""
+        """Returns the URL of the request, without credentials."""
         return [self._url(arguments)]
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
-        """A URL is a target of the network alone; whoever declared less is not asked about it."""
+        """Returns permissions with targets; only `network` has the URL. A tool without permissions asks for nothing."""
         url = self._url(arguments)
-        asked = sorted(self.spec.permissions)
-        return [(one, url if one is Permission.NETWORK else "") for one in asked] or [(None, "")]
+        needed = sorted(self.spec.permissions)
+        return [(one, url if one is Permission.NETWORK else "") for one in needed] or [(None, "")]
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        """The method, which a URL does not tell, and what is sent."""
+        """Returns the method, the URL and the body."""
         if self.operation.method in SAFE:
             return ""
         lines = [f"{self.operation.method} {self._url(arguments)}"]
@@ -114,10 +120,10 @@ class OperationTool(Tool):
             media, body = sent
             headers.append(("Content-Type", media))
         url = read_url(address)
-        way = api.servers.way(url)
+        route = api.servers.find_route(url)
         needs = api.credentials if self._is_private else NONE
         if api.headers or not needs.is_empty:
-            _check_credentials(needs, url.origin, is_named=way.is_named)
+            _check_credentials(needs, url.origin, is_named=route.is_named)
         headers += [*needs.headers, *api.headers]
         given = [name for name, _ in headers]
         key = key_header(api.idempotency_header, self.operation.method, ctx, given)
@@ -129,13 +135,13 @@ class OperationTool(Tool):
             headers.append(("Cookie", "; ".join(cookies)))
         seconds = self.spec.timeout or LONGEST
         limits = Limits(connect=min(10.0, seconds), read=seconds, total=seconds, size=LARGEST)
-        # a redirect elsewhere is an answer: what was meant for one server is not sent to another
+        # a redirect to another server is not followed: the data is meant for this one
         answer = await fetch(
             self.operation.method,
             address,
             headers=headers,
             body=body,
-            egress=way.egress,
+            egress=route.egress,
             limits=limits,
             follow="same-host",
             idempotent=bool(key),
@@ -144,37 +150,37 @@ class OperationTool(Tool):
 
     @property
     def parameter_names(self) -> list[str]:
-        """For a search: no schema is built."""
+        """The names of the parameters, for a search; no schema is built."""
         return argument_names(self._api.document, self.operation, self._api.hidden)
 
     @cached_property
-    def _drawn(self) -> Plan | Broken:
+    def _plan_or_problem(self) -> Plan | BrokenOperation:
         try:
             return plan_of(self._api.document, self.operation, self._api.hidden)
-        except Broken as problem:
+        except BrokenOperation as problem:
             return problem
-        except Exception as error:  # others wrote it: nonsense in one operation must not harm the definitions of all
-            return Broken(f"it is not understood ({type(error).__name__})")
+        except Exception as error:  # the document is foreign: one broken operation must not affect the others
+            return BrokenOperation(f"it is not understood ({type(error).__name__})")
 
     @property
     def _plan(self) -> Plan:
-        drawn = self._drawn
-        if isinstance(drawn, Broken):
+        found = self._plan_or_problem
+        if isinstance(found, BrokenOperation):
             raise ToolError(
-                f"the document's {one_line(self.operation.title, 100)} cannot be called: {drawn}",
+                f"the document's {one_line(self.operation.title, 100)} cannot be called: {found}",
                 ErrorKind.CONFIG,
                 "Use another operation; a person has to fix the document.",
             )
-        return drawn
+        return found
 
     def _parameters(self) -> JsonSchema:
-        """A schema that takes nothing where there is none, so that one broken operation harms no other."""
-        drawn = self._drawn
-        return _NOTHING if isinstance(drawn, Broken) else drawn.schema
+        """Returns the schema; an empty one for a broken operation, so that the others still work."""
+        found = self._plan_or_problem
+        return _NOTHING if isinstance(found, BrokenOperation) else found.schema
 
     @cached_property
     def _is_private(self) -> bool:
-        """Whether it takes credentials: unless the document says that it needs none."""
+        """True if the operation takes credentials, unless the document says that it needs none."""
         security: Any = self.operation.raw.get("security", self._api.document.root.get("security"))
         return not (isinstance(security, list) and not security)
 
@@ -185,9 +191,9 @@ class OperationTool(Tool):
         for one in plan.parameters:
             value = arguments.get(one.argument)
             if one.location == "path":
-                path[one.name] = in_path(one, value)
+                path[one.name] = encode_in_path(one, value)
             elif one.location == "query" and value is not None:
-                query += in_query(one, value)
+                query += encode_in_query(one, value)
         literals = self._literals
         filled = "".join(path[part] if number % 2 else part for number, part in enumerate(literals))
         if not _DOTS.isdisjoint(filled.split("/")):
@@ -197,9 +203,9 @@ class OperationTool(Tool):
 
     @cached_property
     def _literals(self) -> list[str]:
-        """The path's own text and the names in it, in turns."""
+        """The literal parts and the parameter names of the path, alternating."""
         parts = _TEMPLATE.split(self.operation.path)
-        return [part if number % 2 else quoted(part, _PATH) for number, part in enumerate(parts)]
+        return [part if number % 2 else quote_text(part, _PATH) for number, part in enumerate(parts)]
 
     def _headers(self, plan: Plan, arguments: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
         headers: list[tuple[str, str]] = []
@@ -209,25 +215,25 @@ class OperationTool(Tool):
             if value is None:
                 continue
             if one.location == "header":
-                headers.append((one.name, in_header(one, value)))
+                headers.append((one.name, encode_in_header(one, value)))
             elif one.location == "cookie":
-                cookies += [f"{name}={text}" for name, text in in_cookie(one, value)]
+                cookies += [f"{name}={text}" for name, text in encode_in_cookie(one, value)]
         if not any(name.lower() == "accept" for name, _ in (*headers, *self._api.headers)):
             headers.append(("Accept", "application/json, */*;q=0.5"))
         return headers, cookies
 
 
 async def _content(body: Body, arguments: Mapping[str, Any], ctx: ToolContext) -> tuple[str, bytes] | None:
-    """The body; files are read as the gate lets them be."""
-    files: dict[str, File] = {}
+    """Returns the body; the gate decides on each file to read."""
+    files: dict[str, BodyFile] = {}
     for argument, path in files_in(body, arguments).items():
         await ctx.require("read", path)
         content = await in_thread(lambda path=path: read_file(ctx.scope, path, LARGEST_BODY))  # type: ignore[misc]
-        files[argument] = File(path.rpartition("/")[2], content)
+        files[argument] = BodyFile(path.rpartition("/")[2], content)
     return content_of(body, {**arguments, **files} if files else arguments)
 
 
-def _check_credentials(credentials: Placed, origin: str, *, is_named: bool) -> None:
+def _check_credentials(credentials: PlacedCredentials, origin: str, *, is_named: bool) -> None:
     if not is_named:
         raise ToolError(
             f"credentials are not sent to {origin}, which only the document names",

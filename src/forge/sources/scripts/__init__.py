@@ -1,4 +1,4 @@
-"""A project's own tools: files with a header that says what they take, run as programs."""
+"""A project's own tools: files with a header that declares their inputs, run as programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a project may be scripts, and what each of them looks like from outside: nothing is opened here."""
+"""Finds the files of a project that may be scripts; no file is opened here."""
 
 from __future__ import annotations
 
@@ -12,35 +12,48 @@ from forge.workspace.paths import PathValidator
 from forge.workspace.paths.open import open_directory
 
 LANGUAGES = (".py", ".ts", ".js")
-MOST = 1_000  # files of a directory that are looked at, the first by name
+MOST = 1_000  # files of a directory that are read, in the order of their names
 
-_SHELLS = (".sh", ".bash", ".zsh", ".rb", ".pl", ".php", ".lua", ".mjs", ".cjs", ".tsx")  # told if it lacks something
+_SHELLS = (
+    ".sh",
+    ".bash",
+    ".zsh",
+    ".rb",
+    ".pl",
+    ".php",
+    ".lua",
+    ".mjs",
+    ".cjs",
+    ".tsx",
+)  # reported if it lacks something
 _NO_TOOLS = frozenset({"__pycache__", "node_modules"})
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file that may be a script. Equal as long as nothing about the file changed."""
+    """A file that may be a script. Two candidates are equal if the file did not change in between."""
 
-    path: str  # below the root, as it is written
-    name: str  # that its place gives the tool
+    path: str  # below the root
+    name: str  # the tool's name by its path
     mark: tuple[int, ...]
-    is_meant: bool  # its place says that it is one, so that it is an error if it is not
-    in_root: bool  # beside the project's other files, where only the header tells
+    is_meant: bool  # its path marks it as a script, so that anything else is an error
+    in_root: bool  # among the project's other files, where only the header identifies a script
 
 
-def candidates(paths: PathValidator, folder: str, *, in_root: bool) -> list[Candidate]:
-    """In the folder, and then in the root; one more than `MOST` of a place tells that there are others.
+def find_candidates(paths: PathValidator, folder: str, *, in_root: bool) -> list[Candidate]:
+    """Lists the candidates in the folder and then in the root; `MOST` + 1 of either means that there are more.
 
-    A folder that does not exist holds none; one that leads out is an error.
+    A folder that does not exist holds none; a folder outside the project is an error.
     """
-    found = [*_below(paths, folder, _of_folder)]
+    found = [*_list_folder(paths, folder, _folder_candidates)]
     if in_root and paths.resolve(folder, blank=True).relative != ".":
-        found += _below(paths, ".", _of_root)
+        found += _list_folder(paths, ".", _root_candidates)
     return found
 
 
-def _below(paths: PathValidator, folder: str, each: Callable[[int, str, str], Iterator[Candidate]]) -> list[Candidate]:
+def _list_folder(
+    paths: PathValidator, folder: str, each: Callable[[int, str, str], Iterator[Candidate]]
+) -> list[Candidate]:
     try:
         descriptor = open_directory(paths.resolve(folder, blank=True))
     except ToolError as error:
@@ -56,7 +69,7 @@ def _below(paths: PathValidator, folder: str, each: Callable[[int, str, str], It
         os.close(descriptor)
 
 
-def _of_folder(within: int, prefix: str, name: str) -> Iterator[Candidate]:
+def _folder_candidates(within: int, prefix: str, name: str) -> Iterator[Candidate]:
     status = _status(within, name)
     if status is None or name in _NO_TOOLS:
         return
@@ -72,14 +85,14 @@ def _of_folder(within: int, prefix: str, name: str) -> Iterator[Candidate]:
         yield Candidate(prefix + name, stem.removeprefix("tool_"), _mark(status), stem.startswith("tool_"), False)
 
 
-def _of_root(within: int, prefix: str, name: str) -> Iterator[Candidate]:
+def _root_candidates(within: int, prefix: str, name: str) -> Iterator[Candidate]:
     stem, suffix = os.path.splitext(name)
     if suffix in LANGUAGES and (status := _status(within, name)) and stat.S_ISREG(status.st_mode):
         yield Candidate(prefix + name, stem.removeprefix("tool_"), _mark(status), False, True)
 
 
 def _status(within: int, name: str) -> os.stat_result | None:
-    """Of what a link leads to; of the link itself where that is nowhere."""
+    """Returns the status of a file, following links; of the link itself if its target does not exist."""
     try:
         return os.stat(name, dir_fd=within)
     except OSError:

@@ -1,4 +1,4 @@
-"""The scripts of a project as a source of tools, read again when their files change."""
+"""A source of tools: the scripts of a project, reloaded when their files change."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.tool import Tool
 from forge.process.scripts.settings import MAX_OUTPUT, TIMEOUT, ScriptSettings
-from forge.sources.scripts.finding import MOST, Candidate, candidates
+from forge.sources.scripts.finding import MOST, Candidate, find_candidates
 from forge.sources.scripts.loading import Problem, Script, load
 from forge.sources.scripts.tool import ScriptTool
 from forge.workspace.paths import PathValidator
 
-if TYPE_CHECKING:  # listing tools does without
+if TYPE_CHECKING:  # not needed to list tools
     import asyncio
 
-EVERY = 1.0  # seconds between two looks at the files
+EVERY = 1.0  # seconds between two checks of the files
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _Changed = Callable[[Sequence[Tool]], None]
 
 
 class ScriptFolder:
-    """`async with` gives the tools; `load` does where nothing is to be watched. `problems` says what is no tool."""
+    """A folder of scripts. `async with` returns the tools; `load` does so without watching. `problems` has the rest."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ScriptFolder:
         self._every = every
         self._in_root = in_root
         self._taken = frozenset(taken)
-        self._others: frozenset[str] = frozenset()  # taken where it is mounted
+        self._others: frozenset[str] = frozenset()  # names that the mounting registry has
         self._seen: list[Candidate] = []
         self._read: dict[Candidate, Script | Problem | None] = {}
         self._tools: dict[str, ScriptTool] = {}  # by path
@@ -60,20 +60,22 @@ class ScriptFolder:
         self._changed: _Changed | None = None
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._wanted: asyncio.Event | None = None  # somebody found a file changed
+        self._wanted: asyncio.Event | None = None  # set when a file was found changed
 
     def leave_out(self, names: Collection[str]) -> None:
-        """Scripts of these names are problems at the next look, as those that are `taken`."""
+        """Treats scripts of these names as problems from the next check on, like those that are `taken`."""
         self._others = frozenset(names)
 
     def load(self) -> list[ScriptTool]:
-        """The tools there are now. Of files that did not change, the same as before; only others are read."""
+        """Returns the current tools. Unchanged files keep their tools; only changed ones are read."""
         with self._lock:
             paths = PathValidator(self.root)
-            self._seen = _candidates(paths, self.folder, in_root=self._in_root)
-            kept = [one for place in (False, True) for one in [c for c in self._seen if c.in_root is place][:MOST]]
-            self._read = {one: self._read[one] if one in self._read else load(one, paths) for one in kept}
-            self._choose()
+            self._seen = _find_candidates(paths, self.folder, in_root=self._in_root)
+            first_candidates = [
+                one for place in (False, True) for one in [c for c in self._seen if c.in_root is place][:MOST]
+            ]
+            self._read = {one: self._read[one] if one in self._read else load(one, paths) for one in first_candidates}
+            self._select_tools()
             return list(self._tools.values())
 
     async def __aenter__(self) -> Sequence[Tool]:
@@ -95,18 +97,18 @@ class ScriptFolder:
             self._task = None
 
     def follow(self, changed: _Changed) -> None:
-        """From now on `changed` is told all tools whenever one came, went or is another."""
+        """Calls `changed` with all tools whenever one is added, removed or changed."""
         self._changed = changed
         if self._task is None and self._loop is not None and self._wanted is not None:
-            self._task = self._loop.create_task(self._look_after(self._wanted))
+            self._task = self._loop.create_task(self._watch_files(self._wanted))
 
     def reload(self) -> None:
-        """Look at once, from any thread: a file turned out to be another."""
+        """Triggers a check at once, from any thread, because a file has changed."""
         loop, wanted = self._loop, self._wanted
         if loop is not None and wanted is not None:
             loop.call_soon_threadsafe(wanted.set)
 
-    async def _look_after(self, wanted: asyncio.Event) -> None:
+    async def _watch_files(self, wanted: asyncio.Event) -> None:
         import asyncio
 
         from forge.core.execution.threads import in_thread
@@ -120,19 +122,19 @@ class ScriptFolder:
             wanted.clear()
             before = list(self._tools.values())
             try:
-                if not await in_thread(self._is_other):
+                if not await in_thread(self._has_changes):
                     continue
                 now: list[ScriptTool] = await in_thread(self.load)
                 if now != before and self._changed is not None:
                     self._changed(now)
-            except Exception as error:  # the folder is being replaced, say: the next look will tell
+            except Exception as error:  # for example, the folder is being replaced: the next check will work
                 log.warning("scripts in %s cannot be looked at: %s", self.folder, error)
 
-    def _is_other(self) -> bool:
-        return _candidates(PathValidator(self.root), self.folder, in_root=self._in_root) != self._seen
+    def _has_changes(self) -> bool:
+        return _find_candidates(PathValidator(self.root), self.folder, in_root=self._in_root) != self._seen
 
-    def _choose(self) -> None:
-        """The tools of what was read, each name once, and the problems."""
+    def _select_tools(self) -> None:
+        """Selects the tools of the scripts that were read, each name once, and collects the problems."""
         before, self._tools = self._tools, {}
         names: dict[str, str] = {}
         problems = [Problem(self.folder, _TOO_MANY)] if len(self._read) < len(self._seen) else []
@@ -140,33 +142,33 @@ class ScriptFolder:
             if isinstance(read, Problem):
                 problems.append(read)
             elif isinstance(read, Script):
-                if why := self._why_not(read, names):
+                if why := self._name_problem(read, names):
                     problems.append(Problem(read.path, why))
                 else:
                     names[read.name] = read.path
-                    self._tools[read.path] = self._tool(read, before.get(read.path))
+                    self._tools[read.path] = self._make_tool(read, before.get(read.path))
         for problem in problems:
             if problem not in self.problems:
                 log.warning("%s is left out: %s", problem.path, problem.why)
         self.problems = problems
 
-    def _why_not(self, script: Script, names: dict[str, str]) -> str:
+    def _name_problem(self, script: Script, names: dict[str, str]) -> str:
         if script.name in self._taken or script.name in self._others:
             return f"the name {script.name!r} belongs to another tool; choose another"
         if script.name in names:
             return f"the name {script.name!r} belongs to {names[script.name]} already; choose another"
         return ""
 
-    def _tool(self, script: Script, before: ScriptTool | None) -> ScriptTool:
+    def _make_tool(self, script: Script, before: ScriptTool | None) -> ScriptTool:
         if before is not None and before.script == script:
             return before
         first = self._first.setdefault(script.path, script.digest)
         return ScriptTool(script, self.settings, is_changed=script.digest != first, reload=self.reload)
 
 
-def _candidates(paths: PathValidator, folder: str, *, in_root: bool) -> list[Candidate]:
+def _find_candidates(paths: PathValidator, folder: str, *, in_root: bool) -> list[Candidate]:
     try:
-        return candidates(paths, folder, in_root=in_root)
+        return find_candidates(paths, folder, in_root=in_root)
     except ToolError as error:
         raise ToolError(
             f"scripts: {error.message}", ErrorKind.CONFIG, "Name a folder of the project, such as tools."
@@ -187,11 +189,11 @@ def scripts(
     sandbox: str | bool = "auto",
     max_output_bytes: int = MAX_OUTPUT,
 ) -> ScriptFolder:
-    """The scripts in a folder of a project, and those in its root that have the header, as tools.
+    """Returns a source of the scripts in a folder of a project, and of those in its root that have the header.
 
-    `root`: the project, by default the current directory, or what is above an absolute `folder`. `taken`: names that a
-    script may not have, such as those of the built-in tools. `watch`: look every second whether files changed. The
-    rest holds for every script, see `ScriptSettings`.
+    `root`: the project, by default the current directory, or the parent of an absolute `folder`. `taken`: names that a
+    script may not have, such as those of the built-in tools. `watch`: check every second for changed files. The other
+    options apply to every script, see `ScriptSettings`.
     """
     settings = ScriptSettings(
         timeout=timeout,

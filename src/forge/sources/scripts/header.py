@@ -1,4 +1,4 @@
-"""The header of a script: what its first docstring or comment says of the tool, read without running anything.
+"""Reads the header of a script: its first docstring or comment, which describes the tool. Nothing is run.
 
 Tool: weather
 Description: Tells the weather of a city.
@@ -24,8 +24,8 @@ from forge.core.errors import DefinitionError
 from forge.process.scripts.inputs import InputError, InputLine, is_entry, read_inputs
 from forge.sources.untrusted import clean, clean_schema
 
-LONGEST = 64 * 1024  # characters at the beginning of a file that are looked at
-LONGEST_TEXT = 500  # characters said of one parameter
+LONGEST = 64 * 1024  # characters at the beginning of a file that are read
+LONGEST_TEXT = 500  # characters of one parameter's description
 
 _DOCSTRING = re.compile(
     r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*[rRuU]?(\"\"\"|'''|\"(?!\")|'(?!'))((?:\\.|(?!\1)[^\\])*)\1", re.DOTALL
@@ -39,27 +39,27 @@ _PASSED_OVER = ('"use strict"', "'use strict'", "<?php")
 
 
 HeaderError = InputError
-"""The message says what is wrong, and in which line."""
+"""The error of a header; its message names the problem and the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a model and a validator need to know of a script."""
+    """The description and the parameters of a script."""
 
-    name: str  # "" where only the file says it
+    name: str  # "": the file's name is used
     description: str
     parameters: Mapping[str, Any]
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def header_lines(content: str, *, python: bool) -> list[InputLine]:
-    """The first docstring of a Python file, or else the comments at the beginning, without their marks; [] if none."""
+    """Returns the first docstring of a Python file, else the leading comments without their marks; [] if none."""
     beginning = content[:LONGEST].removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if python and (found := _DOCSTRING.match(beginning)):
         first = beginning.count("\n", 0, found.start(2)) + 1
         lines = [InputLine(first + index, text) for index, text in enumerate(found[2].split("\n"))]
-        return [InputLine(first, lines[0].text.strip()), *_dedented(lines[1:])]
-    return _comments(beginning.split("\n"))
+        return [InputLine(first, lines[0].text.strip()), *_dedent(lines[1:])]
+    return _read_comments(beginning.split("\n"))
 
 
 def begins_with_tool(lines: list[InputLine]) -> bool:
@@ -68,23 +68,23 @@ def begins_with_tool(lines: list[InputLine]) -> bool:
 
 
 def looks_like_header(content: str) -> bool:
-    """Whether both lines stand near each other somewhere at the beginning: then somebody meant it as a header."""
+    """Tells if both lines stand close together near the beginning, so that they were meant as a header."""
     return _MEANT.search(content[:LONGEST]) is not None
 
 
 def read_header(lines: list[InputLine]) -> Header | None:
-    """The header in these lines; None if there is none. Raises `HeaderError`."""
-    sections = _sections(lines)
+    """Returns the header in these lines; None if there is none. Raises `HeaderError`."""
+    sections = _split_sections(lines)
     if not sections:
         return None
-    name = _name(sections.get("Tool"))
-    inputs = read_inputs(_entries(sections.get("Input", [])))
+    name = _read_name(sections.get("Tool"))
+    inputs = read_inputs(_join_entries(sections.get("Input", [])))
     try:
         check_size(name, inputs.parameters)
         parameters = clean_schema(_with_clean_texts(inputs.parameters))
     except (ValueError, DefinitionError) as error:
         raise HeaderError(f"Input: {error}") from None
-    return Header(name, _description(sections), parameters, inputs.defaults)
+    return Header(name, _read_description(sections), parameters, inputs.defaults)
 
 
 def _with_clean_texts(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,8 +96,8 @@ def _with_clean_texts(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {**parameters, "properties": properties}
 
 
-def _sections(lines: list[InputLine]) -> dict[str, list[InputLine]]:
-    """The lines below each heading; what stands before the first one is no part of the header."""
+def _split_sections(lines: list[InputLine]) -> dict[str, list[InputLine]]:
+    """Returns the lines below each heading; lines before the first heading are not part of the header."""
     found: dict[str, list[InputLine]] = {}
     current: list[InputLine] | None = None
     for line in lines:
@@ -113,7 +113,7 @@ def _sections(lines: list[InputLine]) -> dict[str, list[InputLine]]:
     return found if "Tool" in found or "Description" in found else {}
 
 
-def _name(lines: list[InputLine] | None) -> str:
+def _read_name(lines: list[InputLine] | None) -> str:
     if lines is None:
         return ""
     if not lines or not lines[0].text.strip():
@@ -121,7 +121,7 @@ def _name(lines: list[InputLine] | None) -> str:
     return lines[0].text.strip()
 
 
-def _description(sections: Mapping[str, list[InputLine]]) -> str:
+def _read_description(sections: Mapping[str, list[InputLine]]) -> str:
     said = clean("\n".join(line.text.strip() for line in sections.get("Description", [])))
     if not said:
         raise HeaderError("it has no description: write a line Description: …, which the model reads")
@@ -129,8 +129,8 @@ def _description(sections: Mapping[str, list[InputLine]]) -> str:
     return clean(f"{said}\n\nOutput:\n{output}") if output else said
 
 
-def _entries(lines: list[InputLine]) -> list[InputLine]:
-    """One line a parameter; what is indented deeper than the first goes on with the one before."""
+def _join_entries(lines: list[InputLine]) -> list[InputLine]:
+    """Returns one line per parameter; a line that is indented deeper continues the one before."""
     found: list[InputLine] = []
     indent = 0
     for line in lines:
@@ -141,17 +141,17 @@ def _entries(lines: list[InputLine]) -> list[InputLine]:
         if found and deep > indent:
             found[-1] = InputLine(found[-1].number, f"{found[-1].text} {text}")
         elif deep == 0 and not is_entry(text):
-            break  # words after the header
+            break  # text after the header
         else:
             indent = indent if found else deep
             found.append(InputLine(line.number, text))
     return found
 
 
-def _comments(lines: list[str]) -> list[InputLine]:
-    """The comments before the first line of code, each kind without its marks and its margin."""
+def _read_comments(lines: list[str]) -> list[InputLine]:
+    """Returns the comments before the first line of code, without their marks and margins."""
     found: list[InputLine] = []
-    marked: list[InputLine] = []  # lines with a mark each, that follow one another
+    marked: list[InputLine] = []  # consecutive lines with a mark each
     block: list[InputLine] | None = None  # from /* to */
     for number, raw in enumerate(lines, 1):
         text = raw.strip()
@@ -159,7 +159,7 @@ def _comments(lines: list[str]) -> list[InputLine]:
             inside, ended, after = (raw if block is not None else text[2:].lstrip("*")).partition("*/")
             block = [*(block or ()), InputLine(number, _without_star(inside))]
             if ended:
-                found += [*_dedented(marked), InputLine(block[0].number, block[0].text.strip()), *_dedented(block[1:])]
+                found += [*_dedent(marked), InputLine(block[0].number, block[0].text.strip()), *_dedent(block[1:])]
                 marked, block = [], None
             if after.strip():
                 break
@@ -170,7 +170,7 @@ def _comments(lines: list[str]) -> list[InputLine]:
             break
         else:
             marked.append(InputLine(number, ""))
-    return [*found, *_dedented(marked)]
+    return [*found, *_dedent(marked)]
 
 
 def _without_star(text: str) -> str:
@@ -178,7 +178,7 @@ def _without_star(text: str) -> str:
     return stripped[1:] if stripped.startswith("*") else text
 
 
-def _dedented(lines: list[InputLine]) -> list[InputLine]:
+def _dedent(lines: list[InputLine]) -> list[InputLine]:
     spread = [InputLine(line.number, line.text.expandtabs(4).rstrip()) for line in lines]
     margin = min((len(line.text) - len(line.text.lstrip()) for line in spread if line.text), default=0)
     return [InputLine(line.number, line.text[margin:]) for line in spread]

@@ -1,4 +1,4 @@
-"""Reads a script: its content as it is now, and its header. Nothing is run."""
+"""Reads a script: its current content and its header. Nothing is run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.digest import digest_of
 from forge.workspace.paths.open import explain_errors, open_file
 
-MOST_BYTES = 4 * 1024 * 1024  # of a script: it is read before every call
+MOST_BYTES = 4 * 1024 * 1024  # of a script, which is read before every call
 
 
 _NO_HEADER = "it has no header: its first docstring or comment must have the lines Tool: and Description:"
@@ -32,7 +32,7 @@ _NOT_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A file that looks like a script and is no tool, and why."""
+    """A file that looks like a script but is no tool, and the reason."""
 
     path: str
     why: str
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A file with a header, as it was when it was read."""
+    """A file with a header, as it was read."""
 
     path: str  # below the root, for people
     place: Location
@@ -50,25 +50,25 @@ class Script:
 
     @property
     def suffix(self) -> str:
-        """The language; "" for what runs by itself."""
+        """The suffix of the language; "" for an executable file."""
         suffix = os.path.splitext(self.place.name)[1]
         return suffix if suffix in LANGUAGES else ""
 
 
 def load(candidate: Candidate, paths: PathValidator) -> Script | Problem | None:
-    """The script; or what is wrong with it; or None for a file that never was meant to be one."""
+    """Returns the script, or its problem, or None for a file that is not meant to be a script."""
     try:
         place = paths.resolve(candidate.path)
         content = read_script(place)
-        return _read(candidate, place, content)
+        return _read_candidate(candidate, place, content)
     except (ToolError, HeaderError) as error:
         return None if candidate.in_root and not isinstance(error, HeaderError) else Problem(candidate.path, str(error))
-    except Exception as error:  # others wrote it: nonsense in one file must not cost the others
+    except Exception as error:  # the content is foreign: one broken file must not affect the others
         return Problem(candidate.path, f"its header is not understood ({type(error).__name__})")
 
 
 def read_script(place: Location) -> bytes:
-    """Its content. Raises `ToolError` where it cannot be read or is too large."""
+    """Returns the content of a script. Raises `ToolError` if it cannot be read or is too large."""
     with open(open_file(place), "rb") as file, explain_errors(place.shown):
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -76,13 +76,13 @@ def read_script(place: Location) -> bytes:
     return content
 
 
-def _read(candidate: Candidate, place: Location, content: bytes) -> Script | Problem | None:
+def _read_candidate(candidate: Candidate, place: Location, content: bytes) -> Script | Problem | None:
     suffix = os.path.splitext(candidate.path)[1]
     runs_by_itself = suffix not in LANGUAGES
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        quiet = candidate.in_root or (runs_by_itself and not candidate.is_meant)  # a compiled program, say
+        quiet = candidate.in_root or (runs_by_itself and not candidate.is_meant)  # for example, a compiled program
         return None if quiet else Problem(candidate.path, f"it is not UTF-8: byte {error.start} cannot be read")
     lines = header_lines(text, python=suffix == ".py")
     if candidate.in_root and not begins_with_tool(lines):
@@ -96,7 +96,7 @@ def _read(candidate: Candidate, place: Location, content: bytes) -> Script | Pro
         return Problem(candidate.path, "it has a header, but is not executable: chmod +x makes it a tool")
     if runs_by_itself and not text.startswith("#!"):
         return Problem(candidate.path, "it has a header, but no first line such as #!/bin/sh that says what runs it")
-    if runs_by_itself and text.partition("\n")[0].endswith("\r"):  # the system would look for a program of that name
+    if runs_by_itself and text.partition("\n")[0].endswith("\r"):  # the system would search for a program of that name
         return Problem(candidate.path, "its first line ends in a carriage return; save it with plain line ends")
     name = header.name or candidate.name
     if not is_name(name) or "__" in name:

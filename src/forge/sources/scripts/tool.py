@@ -1,4 +1,4 @@
-"""A script as a tool."""
+"""A tool that runs a script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forge.workspace.paths.digest import digest_of
 
 
 class ScriptTool(FileTool):
-    """Runs the file that was read when the tool was made: changed since, it is read again instead."""
+    """Runs the file that was read when the tool was made; a file that has changed since is reloaded instead."""
 
     def __init__(
         self,
@@ -27,14 +27,14 @@ class ScriptTool(FileTool):
         is_changed: bool = False,
         reload: Callable[[], None] = lambda: None,
     ) -> None:
-        """`is_changed`: since the session began. `reload` is called when the file turns out to be another."""
+        """`is_changed`: the file changed since the session began. `reload` is called if the file has changed."""
         super().__init__(script.name, script.path, script.header, settings, f"script:{script.path}")
         self.script = script
         self.is_changed = is_changed
         self.reload = reload
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.permissions.gate import is_opened  # they load what only a call needs
+        from forge.permissions.gate import is_opened  # needed only for a call
         from forge.process.scripts import MOST_OF_ERRORS, run_script
         from forge.sources.untrusted import clean
 
@@ -51,7 +51,7 @@ class ScriptTool(FileTool):
         )
 
     def _check(self) -> None:
-        """Makes certain that the file is still the one whose header the model was shown."""
+        """Raises `ToolError` if the file is no longer the one whose header the model saw."""
         path = self.script.path
         try:
             is_same = digest_of(read_script(self.script.place)) == self.script.digest
@@ -69,7 +69,7 @@ class ScriptTool(FileTool):
             )
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        """One that changed is marked as another: a yes to what it was is none to what it is."""
+        """Marks a changed script as another target: approval of the old content does not cover the new."""
         (path,) = super().targets(arguments)
         return [f"{path} # changed: {self.script.digest[:8]}" if self.is_changed else path]
 
