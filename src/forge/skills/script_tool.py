@@ -32,12 +32,12 @@ class SkillScript:
     """A script file, with its digest from when the tool was made."""
 
     path: str  # for people
-    place: Location
+    location: Location
     digest: str
 
     @property
     def suffix(self) -> str:
-        suffix = os.path.splitext(self.place.name)[1]
+        suffix = os.path.splitext(self.location.name)[1]
         return suffix if suffix in LANGUAGES else ""
 
 
@@ -58,7 +58,7 @@ class SkillTool(FileTool):
             arguments,
             ctx,
             paths=PathValidator.of(ctx.scope),
-            folder=self.script.place.root,
+            folder=self.script.location.root,
             network=is_opened(ctx, Permission.NETWORK),
             check=self._check,
             clean=_clean,
@@ -66,7 +66,7 @@ class SkillTool(FileTool):
 
     def _check(self) -> None:
         """Raises `ToolError` if the file has changed since it was read."""
-        if digest_of(read_script(self.script.place)) != self.script.digest:
+        if digest_of(read_script(self.script.location)) != self.script.digest:
             raise ToolError(
                 f"{self.script.path} was changed since the skill was loaded",
                 ErrorKind.SECURITY,

@@ -38,7 +38,7 @@ async def bundle_script(
     if (known / "tool.mjs").is_file():
         return known / "tool.mjs"
     finished = await run(
-        [esbuild, str(script.place.path), *_OPTIONS],
+        [esbuild, str(script.location.path), *_OPTIONS],
         cwd=confinement.workspace,
         env=env,
         timeout=SECONDS,

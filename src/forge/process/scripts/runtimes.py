@@ -35,7 +35,7 @@ class Runnable(Protocol):
         """The path for people."""
 
     @property
-    def place(self) -> ScriptLocation: ...
+    def location(self) -> ScriptLocation: ...
     @property
     def digest(self) -> str:
         """The digest of its content."""
@@ -61,7 +61,7 @@ def command_for(script: Runnable, python: str, writable: Sequence[Path]) -> Scri
 
     JavaScript needs Node, whose `require` Deno does not have; TypeScript uses the fastest runtime.
     """
-    path = str(script.place.path)
+    path = str(script.location.path)
     if script.suffix == ".py":
         program = _python(python, writable)
         return ScriptCommand((program, path), {"PYTHONIOENCODING": "utf-8", **_environment_of(program)})

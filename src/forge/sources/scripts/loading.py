@@ -43,7 +43,7 @@ class Script:
     """A file with a header, as it was read."""
 
     path: str  # below the root, for people
-    place: Location
+    location: Location
     digest: str
     name: str
     header: Header
@@ -51,32 +51,32 @@ class Script:
     @property
     def suffix(self) -> str:
         """The suffix of the language; "" for an executable file."""
-        suffix = os.path.splitext(self.place.name)[1]
+        suffix = os.path.splitext(self.location.name)[1]
         return suffix if suffix in LANGUAGES else ""
 
 
 def load(candidate: Candidate, paths: PathValidator) -> Script | Problem | None:
     """Returns the script, or its problem, or None for a file that is not meant to be a script."""
     try:
-        place = paths.resolve(candidate.path)
-        content = read_script(place)
-        return _read_candidate(candidate, place, content)
+        location = paths.resolve(candidate.path)
+        content = read_script(location)
+        return _read_candidate(candidate, location, content)
     except (ToolError, HeaderError) as error:
         return None if candidate.in_root and not isinstance(error, HeaderError) else Problem(candidate.path, str(error))
     except Exception as error:  # the content is foreign: one broken file must not affect the others
         return Problem(candidate.path, f"its header is not understood ({type(error).__name__})")
 
 
-def read_script(place: Location) -> bytes:
+def read_script(location: Location) -> bytes:
     """Returns the content of a script. Raises `ToolError` if it cannot be read or is too large."""
-    with open(open_file(place), "rb") as file, explain_errors(place.shown):
+    with open(open_file(location), "rb") as file, explain_errors(location.shown):
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise ToolError(f"it has more than {MOST_BYTES // 1024 // 1024} MiB, which is the most a script may have")
     return content
 
 
-def _read_candidate(candidate: Candidate, place: Location, content: bytes) -> Script | Problem | None:
+def _read_candidate(candidate: Candidate, location: Location, content: bytes) -> Script | Problem | None:
     suffix = os.path.splitext(candidate.path)[1]
     runs_by_itself = suffix not in LANGUAGES
     try:
@@ -102,4 +102,4 @@ def _read_candidate(candidate: Candidate, place: Location, content: bytes) -> Sc
     if not is_name(name) or "__" in name:
         how = "a letter, then up to 63 letters, digits, - or single _"
         return Problem(candidate.path, f"{name[:80]!r} cannot be the name of a tool: {how}")
-    return Script(candidate.path, place, digest_of(content), name, header)
+    return Script(candidate.path, location, digest_of(content), name, header)

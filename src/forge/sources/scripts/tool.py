@@ -44,7 +44,7 @@ class ScriptTool(FileTool):
             arguments,
             ctx,
             paths=PathValidator.of(ctx.scope),
-            folder=self.script.place.path.parent,
+            folder=self.script.location.path.parent,
             network=is_opened(ctx, Permission.NETWORK),
             check=self._check,
             clean=lambda text: clean(text, MOST_OF_ERRORS),
@@ -54,7 +54,7 @@ class ScriptTool(FileTool):
         """Raises `ToolError` if the file is no longer the one whose header the model saw."""
         path = self.script.path
         try:
-            is_same = digest_of(read_script(self.script.place)) == self.script.digest
+            is_same = digest_of(read_script(self.script.location)) == self.script.digest
         except ToolError as error:
             self.reload()
             problem = f"{path} cannot be run: {error.message}"
