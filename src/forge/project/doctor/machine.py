@@ -119,7 +119,7 @@ class _Sample(NamedTuple):
     """A script that does not exist, to find its runtime."""
 
     path: str
-    place: _SamplePath
+    location: _SamplePath
     digest: str
     suffix: str
 
