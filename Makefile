@@ -12,8 +12,7 @@ CANDIDATES := $(if $(PYTHON),$(PYTHON),$(BIN)/python python3.14 python3.13 pytho
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 WORKERS := $(shell [ $(CORES) -lt 4 ] && echo $$((2 * $(CORES))) || echo $(CORES))
 
-# Collecting the tests takes as long as thousands of them: the processes share one collection.
-PYTEST := $(BIN)/python -m pytest -n0 -p tests.forking --forks $(WORKERS) -rR
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal -rR
 
 # Compiled modules are kept, whatever the environment says: hundreds of tests start a program of ours.
 unexport PYTHONDONTWRITEBYTECODE
@@ -175,7 +174,7 @@ dead-code: $(READY) ## step: code that nothing uses, dependencies that nothing i
 
 .PHONY: coverage
 coverage: $(READY) bubblewrap ## the share of lines that the quick tests run, into htmlcov/ (slower than the tests)
-	@$(BIN)/pytest -n $(WORKERS) --cov=forge --cov-report=term:skip-covered --cov-report=html -m 'not slow and not browser'
+	@$(PYTEST) --cov=forge --cov-report=term:skip-covered --cov-report=html -m 'not slow and not browser'
 
 .PHONY: signatures
 signatures: $(READY) ## record the public signatures after a change on purpose

@@ -25,22 +25,16 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 for _name in [one for one in os.environ if one.startswith("FORGE_") and one != "FORGE_TEST_DATABASE"]:
     del os.environ[_name]
 _homes = tempfile.mkdtemp(prefix="forge-tests-")  # removed at the end
-
-
-def _make_homes(folder: str) -> None:
-    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        os.makedirs(os.path.join(folder, name))
-    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        os.environ[name] = os.path.join(folder, name)
-
-
-_make_homes(os.path.join(_homes, "first"))
+for _name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+    os.mkdir(os.path.join(_homes, _name))
+for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+    os.environ[_name] = os.path.join(_homes, _name)
 # neither do Git's settings of this machine, its language, an odd HOME, the umask, unreadable directories on PATH
 for _name in [one for one in os.environ if one.startswith(("GIT_", "LC_")) or one == "LANGUAGE"]:
     del os.environ[_name]
 os.environ |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LANG": "C.UTF-8"}
 if not os.path.isdir(os.environ.get("HOME") or ""):
-    os.environ["HOME"] = os.path.join(_homes, "first", "HOME")
+    os.environ["HOME"] = os.path.join(_homes, "HOME")
 os.environ["PATH"] = os.pathsep.join(
     one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.access(one, os.R_OK | os.X_OK)
 )
@@ -56,11 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
     hook = getattr(config.pluginmanager, "rewrite_hook", None)
     for marked in ("_must_rewrite", "_marked_for_rewrite_cache"):
         getattr(hook, marked, set()).clear()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_forked(number: int) -> None:
-    _make_homes(os.path.join(_homes, f"{number}"))
 
 
 def pytest_unconfigure() -> None:
